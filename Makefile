@@ -1,0 +1,86 @@
+# Every target makes what it needs in .venv/, from nothing but python3 and pip.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+INSTALLED := $(VENV)/.installed
+
+BENCHES := codec
+BENCH_FLAGS ?=
+DEBIAN_PACKAGES := strace
+ONLY ?=
+UPGRADE ?=
+
+# The interpreter that is here is the one we use, whatever tool installs into it.
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check test torture bench lock clean static debian-packages
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## run the main job once, from nothing
+	@$(BIN)/penstock demo
+
+check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (2 minutes)
+	$(BIN)/pytest --tier check -n 2 -q
+
+test: $(INSTALLED) static debian-packages ## the gate with the full tests (12 minutes)
+	$(BIN)/pytest --tier test -n 2 -q
+
+torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
+	$(BIN)/pytest --tier torture -n 2 -q $(if $(ONLY),-k '$(ONLY)')
+
+bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
+	@set -e; for name in $(BENCHES); do $(BIN)/penstock bench $$name $(BENCH_FLAGS); done
+
+lock: $(INSTALLED) ## write requirements.lock again; UPGRADE=1 takes newer versions
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra bench --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet $(if $(UPGRADE),--upgrade) \
+	  --output-file requirements.lock
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+static: $(INSTALLED)
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(BIN)/python tools/tidy.py
+
+debian-packages:
+	@for package in $(DEBIAN_PACKAGES); do \
+	  command -v $$package >/dev/null && continue; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get install -qq -y --no-install-recommends $$package >/dev/null 2>&1 \
+	      || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$package; } >/dev/null 2>&1 \
+	      || true; \
+	  fi; \
+	  command -v $$package >/dev/null \
+	    || echo "$$package is missing and could not be installed: tests that need it will say so"; \
+	done
+
+# Wheels only: nothing is compiled and no package runs code of its own while it is installed. The
+# environment is made without pip (some systems ship no ensurepip); uv or the outer pip fills it.
+$(LOCKED): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Penstock needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@echo "installing requirements.lock into $(VENV)/"
+	@$(PYTHON) -m venv --clear --without-pip $(VENV)
+	@if command -v uv >/dev/null; then \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes --only-binary :all: \
+	    --compile-bytecode -r requirements.lock && touch $@ \
+	    || echo "uv could not install; trying pip"; \
+	fi
+	@[ -e $@ ] || $(PYTHON) -m pip --python $(BIN)/python install -qq --require-hashes \
+	  --only-binary :all: -r requirements.lock
+	@touch $@
+
+$(INSTALLED): $(LOCKED) pyproject.toml
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . \
+	  || $(PYTHON) -m pip --python $(BIN)/python install -qq --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,70 @@
+"""How much to try: three tiers of the same tests, chosen with `--tier`.
+
+    check     every change; the whole gate stays under two minutes
+    test      before a merge; under twelve minutes
+    torture   as long as it takes
+
+A test marked `tier("test")` is left out below that tier. Counts grow with the tier through the `effort`
+fixture and the hypothesis profile of the same name.
+"""
+
+from typing import Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TIERS = ("check", "test", "torture")
+EXAMPLES = {"check": 50, "test": 500, "torture": 20_000}
+
+
+class Effort(Protocol):
+    def __call__(self, *, check: int, test: int, torture: int) -> int: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=TIERS, default="check", help="how much to try")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "tier(name): leave this test out below the named tier")
+    for tier in TIERS:
+        settings.register_profile(
+            tier,
+            max_examples=EXAMPLES[tier],
+            deadline=None,
+            # The gate says the same thing twice about the same code; torture looks for what is new.
+            derandomize=tier != "torture",
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile(config.getoption("--tier"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    now = TIERS.index(config.getoption("--tier"))
+    later = [item for item in items if lowest_tier(item) > now]
+    if later:
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if lowest_tier(item) <= now]
+
+
+def lowest_tier(item: pytest.Item) -> int:
+    marks = [mark.args for mark in item.iter_markers("tier")]
+    for args in marks:
+        if len(args) != 1 or args[0] not in TIERS:
+            raise pytest.UsageError(f"{item.nodeid}: tier takes one of {', '.join(TIERS)}")
+    return max((TIERS.index(name) for (name,) in marks), default=0)
+
+
+@pytest.fixture(scope="session")
+def tier(pytestconfig: pytest.Config) -> str:
+    return str(pytestconfig.getoption("--tier"))
+
+
+@pytest.fixture(scope="session")
+def effort(tier: str) -> Effort:
+    """Picks the count of the current tier: `for seed in range(effort(check=10, test=200, torture=5000))`."""
+
+    def pick(*, check: int, test: int, torture: int) -> int:
+        return {"check": check, "test": test, "torture": torture}[tier]
+
+    return pick

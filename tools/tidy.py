@@ -1,0 +1,416 @@
+"""Fails the build when the code drifts from its rules. Standard library only.
+
+Reads src/penstock, tools and tests below the directory given (or the one above this file) and prints one
+line for each problem:
+
+    tiers         an import points up or sideways, or a package has no tier
+    purity        the core imports a clock, a file or a thread, or calls open()
+    file-lines, function-lines, parameters        too long
+    broad-except  catches everything and goes on
+    duplicate     a function that another one repeats, names of variables aside
+    name          a class or file with a name that says nothing
+    silenced      a check switched off without the reason on the line
+    unfinished    work left for later
+    skip          a test switched off without a reason
+    unsafe        bytes or text turned into code
+
+An exception is an entry in tools/tidy_exceptions.toml with a reason. That list only shrinks: an entry
+that is not needed any more, or whose limit could be lower, is a problem itself.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = "penstock"
+TIERS = (  # Lowest first. Packages on one line are siblings: they never import each other.
+    {"model", "errors", "ports", "config"},
+    {"codec", "kernel"},
+    {"log", "consensus"},
+    {"groups", "delivery", "transactions", "schemas", "tracing", "tenancy", "cluster"},
+    {"broker", "client", "observability"},
+    {"runtime", "sim"},
+    {"server", "embedded"},
+    {"console", "spark", "testing", "bench"},
+    {"cli"},
+)
+TIER_OF = {room: tier for tier, rooms in enumerate(TIERS) for room in rooms}
+CORE = {"broker"}.union(*TIERS[:4])
+CLOCKS_AND_CHANCE = {"datetime", "random", "secrets", "time", "uuid"}
+FILES_AND_NETWORK = {"fcntl", "io", "logging", "mmap", "os", "pathlib", "socket", "subprocess"}
+CONCURRENCY = {"asyncio", "multiprocessing", "threading"}
+IMPURE = CLOCKS_AND_CHANCE | FILES_AND_NETWORK | CONCURRENCY
+WORDS = TIERS[0]
+OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all that they may see.
+    "client": WORDS | {"codec"},
+    "spark": WORDS | {"codec", "client", "log", "runtime"},
+    "console": (WORDS - {"ports"}) | {"client"},
+}
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+PARAMETERS_MAX = 5
+# Below six lines two functions are equal by chance more often than by copying.
+DUPLICATE_LINES_MIN = 6
+REASON_WORDS_MIN = 2
+
+EMPTY_SUFFIXES = ("Manager", "Helper", "Handler", "Processor", "Util", "Impl", "Data", "Info")
+EMPTY_FILE_NAME = re.compile(r"(.*_)?(common|core|helpers?|managers?|misc|utils?)")
+UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill"}
+UNSAFE_CALLS = {"eval", "exec", "yaml.load", "yaml.unsafe_load"}
+DIRECTIVE = re.compile(
+    r"type:\s*ignore(\[[^\]]*\])?|(ruff:\s*)?noqa(:\s*[A-Z]+[0-9]+([,\s]+[A-Z]+[0-9]+\b)*)?"
+)
+LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
+BY_SIZE = {"file-lines", "function-lines", "parameters"}
+
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Finding(NamedTuple):
+    where: str  # "path" or "path:function": what an exception has to name
+    line: int
+    rule: str
+    text: str
+    size: int = 1
+
+    def __str__(self) -> str:
+        path, _, function = self.where.partition(":")
+        return f"{path}:{self.line}: {self.rule}: {function + ': ' if function else ''}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file, parsed. `path` is relative to the root and starts with src, tools or tests."""
+
+    path: str
+    text: str
+    tree: ast.Module
+    functions: list[tuple[str, AnyFunction]] = field(default_factory=list)
+
+    @property
+    def area(self) -> str:
+        return self.path.split("/", 1)[0]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The dotted name as a tuple: src/penstock/log/index.py is (penstock, log, index)."""
+        return Path(self.path).with_suffix("").parts[1:]
+
+    def finding(self, rule: str, line: int, text: str) -> Finding:
+        """A finding at a line, filed under the innermost function that holds the line."""
+        owner = [name for name, node in self.functions if node.lineno <= line <= end_of(node)]
+        where = f"{self.path}:{max(owner, key=len)}" if owner else self.path
+        return Finding(where, line, rule, text)
+
+
+def parse(path: str, text: str) -> Source:
+    source = Source(path, text, ast.parse(text, path))
+    source.functions.extend(functions_in(source.tree))
+    return source
+
+
+def functions_in(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, AnyFunction]]:
+    for child in ast.iter_child_nodes(node):
+        inner = prefix
+        if isinstance(child, AnyFunction | ast.ClassDef):
+            inner = f"{prefix}{child.name}."
+        if isinstance(child, AnyFunction):
+            yield f"{prefix}{child.name}", child
+        yield from functions_in(child, inner)
+
+
+def end_of(node: ast.stmt) -> int:
+    assert node.end_lineno is not None, "a parsed statement knows where it ends"
+    return node.end_lineno
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` as written, or an empty string for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def calls_in(source: Source) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            yield dotted(node.func), node
+
+
+def imports_in(source: Source) -> Iterator[tuple[int, str]]:
+    package = source.words[:-1]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield node.lineno, stem
+            if stem == PACKAGE or not node.module:
+                yield from ((node.lineno, f"{stem}.{alias.name}") for alias in node.names)
+
+
+def comments_in(source: Source) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def check_tiers(source: Source) -> Iterator[Finding]:
+    here = source.words[1]
+    if here in {"__init__", "__main__"}:
+        return
+    if here not in TIER_OF:
+        yield Finding(source.path, 1, "tiers", f"{here!r} has no tier")
+        return
+    for line, name in imports_in(source):
+        top, _, rest = name.partition(".")
+        there = rest.split(".")[0]
+        if top != PACKAGE or there == here or there not in TIER_OF:
+            continue
+        shares_words = {here, there} <= WORDS
+        points_down = TIER_OF[there] < TIER_OF[here] or shares_words
+        if not points_down or there not in OUTSIDERS.get(here, TIER_OF):
+            yield source.finding("tiers", line, f"{here} may not import {there}")
+
+
+def check_purity(source: Source) -> Iterator[Finding]:
+    if source.words[1] not in CORE:
+        return
+    for line, name in imports_in(source):
+        if (top := name.split(".")[0]) in IMPURE:
+            yield source.finding("purity", line, f"the core may not import {top}")
+    for name, call in calls_in(source):
+        if name == "open":
+            yield source.finding("purity", call.lineno, "the core may not open files")
+
+
+def check_sizes(source: Source) -> Iterator[Finding]:
+    lines = len(source.text.splitlines())
+    if lines > FILE_LINES_MAX:
+        text = f"{lines} lines, the most is {FILE_LINES_MAX}"
+        yield Finding(source.path, 1, "file-lines", text, lines)
+    for name, node in source.functions:
+        lines = end_of(node) - node.lineno + 1
+        if lines > FUNCTION_LINES_MAX:
+            text = f"{lines} lines, the most is {FUNCTION_LINES_MAX}"
+            yield Finding(f"{source.path}:{name}", node.lineno, "function-lines", text, lines)
+
+
+def check_parameters(source: Source) -> Iterator[Finding]:
+    for name, node in source.functions:
+        given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+        count = len(given) - (given[:1] in (["self"], ["cls"]))
+        if count > PARAMETERS_MAX:
+            text = f"{count} positional parameters, the most is {PARAMETERS_MAX}"
+            yield Finding(f"{source.path}:{name}", node.lineno, "parameters", text, count)
+
+
+def is_broad(kind: ast.expr | None) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(map(is_broad, kind.elts))
+    return kind is None or dotted(kind) in {"Exception", "BaseException"}
+
+
+def check_broad_excepts(source: Source) -> Iterator[Finding]:
+    """A handler that ends by raising again only cleans up, and may be broad."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and is_broad(node.type):
+            last = node.body[-1]
+            if not (isinstance(last, ast.Raise) and last.exc is None):
+                yield source.finding("broad-except", node.lineno, "catches everything")
+    for name, call in calls_in(source):
+        if name.endswith("suppress") and any(map(is_broad, call.args)):
+            yield source.finding("broad-except", call.lineno, "suppresses everything")
+
+
+def check_names(source: Source) -> Iterator[Finding]:
+    for word in source.words:
+        if EMPTY_FILE_NAME.fullmatch(word):
+            yield Finding(source.path, 1, "name", f"{word!r} says nothing about what is inside")
+    # At the doors a handler is what the protocols' own documents call it.
+    at_door = source.path.startswith(f"src/{PACKAGE}/server/")
+    suffixes = tuple(each for each in EMPTY_SUFFIXES if not (at_door and each == "Handler"))
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name.endswith(suffixes):
+            yield source.finding("name", node.lineno, f"{node.name} says nothing; name the thing")
+
+
+def check_comments(source: Source) -> Iterator[Finding]:
+    for line, comment in comments_in(source):
+        if LATER.search(comment):
+            yield source.finding("unfinished", line, comment.strip("# "))
+        remainder, directives = DIRECTIVE.subn("", comment)
+        if directives and len(re.findall(r"[A-Za-z]+", remainder)) < REASON_WORDS_MIN:
+            yield source.finding("silenced", line, f"{comment} gives no reason")
+
+
+def check_stubs(source: Source) -> Iterator[Finding]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id == "NotImplementedError":
+            yield source.finding("unfinished", node.lineno, "a stub may not be merged")
+
+
+def check_skips(source: Source) -> Iterator[Finding]:
+    called = {id(call.func): call for _, call in calls_in(source)}
+    for node in ast.walk(source.tree):
+        name = dotted(node)
+        if not name.endswith(
+            ("mark.skip", "mark.skipif", "mark.xfail", "pytest.skip", "pytest.xfail")
+        ):
+            continue
+        assert isinstance(node, ast.Attribute)
+        call = called.get(id(node))
+        has_reason = call and any(keyword.arg in {"reason", "msg"} for keyword in call.keywords)
+        # Here the first argument is the reason; for skipif and mark.xfail it is a condition.
+        takes_text = node.attr == "skip" or name.endswith("pytest.xfail")
+        if not has_reason and not (takes_text and call and call.args):
+            yield source.finding("skip", node.lineno, f"{name} gives no reason")
+
+
+def check_unsafe(source: Source) -> Iterator[Finding]:
+    for line, name in imports_in(source):
+        if name.split(".")[0] in UNSAFE_MODULES:
+            yield source.finding("unsafe", line, f"{name} runs what it reads")
+    for name, call in calls_in(source):
+        if name in UNSAFE_CALLS:
+            yield source.finding("unsafe", call.lineno, f"{name}() runs what it is given")
+
+
+class Shape(ast.NodeTransformer):
+    """Gives equal names to what may differ between two copies of one function."""
+
+    def __init__(self, function: AnyFunction) -> None:
+        bound = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+        bound += [
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        self.names = {name: f"v{index}" for index, name in enumerate(dict.fromkeys(bound))}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self.names.get(node.id, node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg, node.annotation = self.names.get(node.arg, node.arg), None
+        return node
+
+
+def shape_of(function: AnyFunction) -> str:
+    """The function's code without its name, decorators, docstring, annotations and variable names."""
+    copy = ast.parse(ast.unparse(function)).body[0]
+    assert isinstance(copy, AnyFunction)
+    copy.name, copy.decorator_list, copy.returns = "f", [], None
+    if ast.get_docstring(copy) is not None:
+        copy.body = copy.body[1:] or [ast.Pass()]
+    return ast.unparse(Shape(copy).visit(copy))
+
+
+def check_duplicates(sources: Iterable[Source]) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for source in sources:
+        for name, node in source.functions:
+            shape = shape_of(node)
+            where = f"{source.path}:{name}"
+            if shape.count("\n") + 1 < DUPLICATE_LINES_MIN:
+                continue
+            if (original := first.setdefault(shape, where)) != where:
+                yield Finding(where, node.lineno, "duplicate", f"the same as {original}")
+
+
+EVERYWHERE = {"src", "tools", "tests"}
+CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
+    (check_tiers, {"src"}),
+    (check_purity, {"src"}),
+    (check_sizes, EVERYWHERE),
+    (check_parameters, {"src", "tools"}),  # A test asks for its fixtures one by one.
+    (check_broad_excepts, EVERYWHERE),
+    (check_names, EVERYWHERE),
+    (check_comments, EVERYWHERE),
+    (check_stubs, EVERYWHERE),
+    (check_skips, {"tests"}),
+    (check_unsafe, EVERYWHERE),
+)
+
+
+def read_sources(root: Path) -> Iterator[Source | Finding]:
+    for area in (f"src/{PACKAGE}", "tools", "tests"):
+        for file in sorted(root.joinpath(area).rglob("*.py")):
+            path = file.relative_to(root).as_posix()
+            try:
+                yield parse(path, file.read_text(encoding="utf-8"))
+            except SyntaxError as error:
+                yield Finding(path, error.lineno or 1, "syntax", error.msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    """An entry of the list: so much of one rule is tolerated at one place, and why."""
+
+    where: str
+    rule: str
+    limit: int
+    reason: str
+
+
+def read_exemptions(file: Path) -> list[Exemption]:
+    if not file.exists():
+        return []
+    entries = tomllib.loads(file.read_text(encoding="utf-8")).get("exception", [])
+    exemptions = [Exemption(**entry) for entry in entries]
+    for entry in exemptions:
+        if len(entry.reason.split()) < REASON_WORDS_MIN or entry.limit < 1:
+            raise ValueError(f"{file.name}: {entry.where} needs a reason and a limit of at least 1")
+    return exemptions
+
+
+def ratchet(findings: Iterable[Finding], exemptions: Iterable[Exemption]) -> Iterator[str]:
+    """What is wrong beyond the exemptions, and exemptions that allow more than is there."""
+    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        groups[finding.where, finding.rule].append(finding)
+    for entry in exemptions:
+        found = groups.get((entry.where, entry.rule), [])
+        sizes = [finding.size for finding in found]
+        size = max(sizes, default=0) if entry.rule in BY_SIZE else sum(sizes)
+        if size <= entry.limit:
+            groups.pop((entry.where, entry.rule), None)
+        if size < entry.limit:
+            advice = f"lower its limit to {size}" if size else "remove it"
+            yield f"exception for {entry.where}, {entry.rule}, allows more than is there: {advice}"
+    for group in groups.values():
+        yield from map(str, group)
+
+
+def problems(root: Path) -> list[str]:
+    read = list(read_sources(root))
+    sources = [each for each in read if isinstance(each, Source)]
+    findings = [each for each in read if isinstance(each, Finding)]
+    for check, areas in CHECKS:
+        findings += [each for source in sources if source.area in areas for each in check(source)]
+    findings += check_duplicates(sources)
+    return sorted(ratchet(findings, read_exemptions(root / "tools/tidy_exceptions.toml")))
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    found = problems(root)
+    print("\n".join([*found, f"tidy: {len(found)} problems"]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
