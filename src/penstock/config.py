@@ -1,0 +1,108 @@
+"""Settings, frozen and checked once, where they are made. Defaults live here and nowhere else."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .errors import InvalidConfig
+
+KIB = 1024
+MIB = 1024 * KIB
+HOUR_MS = 60 * 60 * 1000
+OFF = -1  # A limit that does not apply.
+
+
+def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
+    if not is_legal:
+        raise InvalidConfig(setting, found, expected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """How large things may be. Over a limit: refused, with the limit in the message."""
+
+    value_bytes_max: int = 10 * MIB
+    key_bytes_max: int = 64 * KIB
+    headers_bytes_max: int = 64 * KIB
+    batch_bytes_max: int = 16 * MIB
+
+    def __post_init__(self) -> None:
+        for name in ("value_bytes_max", "key_bytes_max", "headers_bytes_max"):
+            found = getattr(self, name)
+            _require(
+                name, found, 0 < found <= self.batch_bytes_max, f"in 1..{self.batch_bytes_max}"
+            )
+        # A batch's length is a u32 and padded; half of that range keeps every sum inside it.
+        _require(
+            "batch_bytes_max", self.batch_bytes_max, self.batch_bytes_max <= 1 << 31, "<= 2 GiB"
+        )
+
+
+class FsyncPolicy(Enum):
+    """When a write becomes durable: before its answer, on a timer, or when the system likes."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    NEVER = "never"
+
+
+class Cleanup(Enum):
+    """What retention does with old messages: drop whole segments, or keep the last of each key."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """How one log is laid out on disk and how long it is kept. `OFF` (-1) turns a limit off."""
+
+    segment_size_bytes: int = 64 * MIB
+    segment_age_ms: int = 168 * HOUR_MS
+    segment_messages_max: int = OFF
+    # A scan of 4 KiB costs less than one more page fault on a denser index.
+    index_interval_bytes: int = 4 * KIB
+    # Bytes after which a sync also writes a checkpoint: bounds what a restart has to read.
+    checkpoint_bytes: int = 16 * MIB
+    retention_hours: float = 168
+    retention_bytes: int = OFF
+    retention_segments: int = OFF
+    retention_segments_min: int = 1
+    tombstone_grace_ms: int = 24 * HOUR_MS
+
+    def __post_init__(self) -> None:
+        # Positions inside a segment are u32 in the index, so a segment ends well before 4 GiB.
+        size = self.segment_size_bytes
+        _require("segment_size_bytes", size, 1 <= size <= 1 << 31, "in 1..2147483648")
+        interval = self.index_interval_bytes
+        _require("index_interval_bytes", interval, 1 <= interval <= size, f"in 1..{size}")
+        _require("checkpoint_bytes", self.checkpoint_bytes, self.checkpoint_bytes >= 1, ">= 1")
+        minimum = self.retention_segments_min
+        _require("retention_segments_min", minimum, minimum >= 1, ">= 1")
+        _require(
+            "tombstone_grace_ms", self.tombstone_grace_ms, self.tombstone_grace_ms >= 0, ">= 0"
+        )
+        for name in (
+            "segment_age_ms",
+            "segment_messages_max",
+            "retention_hours",
+            "retention_bytes",
+            "retention_segments",
+        ):
+            found = getattr(self, name)
+            _require(name, found, found == OFF or found > 0, "above 0, or -1 for off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """How a process treats its disk."""
+
+    fsync: FsyncPolicy = FsyncPolicy.INTERVAL
+    fsync_interval_ms: int = 1000
+    # Below this the writer refuses new messages; enough for the state of those already there.
+    min_free_bytes: int = 256 * MIB
+    open_files_max: int = 512
+
+    def __post_init__(self) -> None:
+        _require("fsync_interval_ms", self.fsync_interval_ms, self.fsync_interval_ms >= 1, ">= 1")
+        _require("min_free_bytes", self.min_free_bytes, self.min_free_bytes >= 0, ">= 0")
+        _require("open_files_max", self.open_files_max, self.open_files_max >= 8, ">= 8")

@@ -1,0 +1,206 @@
+"""Everything Penstock says no with.
+
+    PenstockError
+      Refused                the request is wrong; repeating it will not help
+        InvalidName
+        InvalidConfig
+        MalformedBatch       bytes that are not a batch
+          ChecksumMismatch
+          UnsupportedFormat
+        TooLarge             over a configured limit
+        OffsetOutOfRange
+        AlreadyOpen          another process owns the directory
+        WrongLog             the directory belongs to another log
+        FileMissing
+      Unavailable            the request is fine; try again
+        NoSpace
+      Damaged                stored bytes are not what was written; never repaired silently
+        DamagedBatch
+        DamagedFile
+      Fatal                  the process must stop: nothing it says can be trusted any more
+        SyncFailed
+        DiskFailed
+
+Every class has a stable `code`, says whether a retry can help, and carries its facts in `fields`, so that a
+door can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
+"""
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Base of the tree; never raised itself."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+
+class Refused(PenstockError):
+    """The caller's request is wrong."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class InvalidName(Refused):
+    code = "INVALID_NAME"
+
+    def __init__(self, kind: str, name: str, *, length_max: int) -> None:
+        # A hostile name may be megabytes long; the start is enough to recognise it.
+        shown = name if len(name) <= 60 else name[:60] + "..."
+        super().__init__(
+            f"{shown!r} is not a {kind} name: 1 to {length_max} of A-Z a-z 0-9 . _ -, and not '.' or '..'",
+            kind=kind,
+            name=shown,
+            length_max=length_max,
+        )
+
+
+class InvalidConfig(Refused):
+    code = "INVALID_CONFIG"
+
+    def __init__(self, setting: str, found: object, expected: str) -> None:
+        super().__init__(
+            f"{setting} must be {expected}, got {found!r}",
+            setting=setting,
+            found=found,
+            expected=expected,
+        )
+
+
+class MalformedBatch(Refused):
+    code = "MALFORMED_BATCH"
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(f"not a valid batch: {reason}", reason=reason, **fields)
+        self.reason = reason
+
+
+class ChecksumMismatch(MalformedBatch):
+    code = "CHECKSUM_MISMATCH"
+
+    def __init__(self, part: str, *, found: int, expected: int) -> None:
+        super().__init__(
+            f"checksum of the {part} is {found:#010x}, the bytes give {expected:#010x}",
+            part=part,
+            found=found,
+            expected=expected,
+        )
+
+
+class UnsupportedFormat(MalformedBatch):
+    code = "UNSUPPORTED_FORMAT"
+
+
+class TooLarge(Refused):
+    code = "TOO_LARGE"
+
+    def __init__(self, what: str, *, found: int, limit: int) -> None:
+        super().__init__(
+            f"{what} is {found}, the limit is {limit}", what=what, found=found, limit=limit
+        )
+
+
+class OffsetOutOfRange(Refused):
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, asked: int, *, start: int, end: int) -> None:
+        super().__init__(
+            f"offset {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
+        )
+
+
+class AlreadyOpen(Refused):
+    code = "ALREADY_OPEN"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path} is already open in {holder}", path=path, holder=holder)
+
+
+class WrongLog(Refused):
+    code = "WRONG_LOG"
+
+    def __init__(self, path: str, *, found: int, expected: int) -> None:
+        super().__init__(
+            f"{path} belongs to log {found:#018x}, not to {expected:#018x}",
+            path=path,
+            found=found,
+            expected=expected,
+        )
+
+
+class FileMissing(Refused):
+    code = "FILE_MISSING"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} does not exist", path=path)
+
+
+class Unavailable(PenstockError):
+    """The world is not ready; the same request may succeed later."""
+
+    code = "UNAVAILABLE"
+    retriable = True
+
+
+class NoSpace(Unavailable):
+    code = "NO_SPACE"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no space left to write {path}", path=path)
+
+
+class Damaged(PenstockError):
+    """Stored bytes are not what was written."""
+
+    code = "DAMAGED"
+
+
+class DamagedBatch(Damaged):
+    """A batch that once was whole. `next_offset` is where reading can go on, or None if unknown."""
+
+    code = "DAMAGED_BATCH"
+
+    def __init__(self, path: str, position: int, reason: str, *, next_offset: int | None) -> None:
+        super().__init__(
+            f"damaged batch in {path} at byte {position}: {reason}",
+            path=path,
+            position=position,
+            reason=reason,
+            next_offset=next_offset,
+        )
+        self.path, self.position, self.reason = path, position, reason
+        self.next_offset = next_offset
+
+
+class DamagedFile(Damaged):
+    code = "DAMAGED_FILE"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"damaged file {path}: {reason}", path=path, reason=reason)
+        self.path, self.reason = path, reason
+
+
+class Fatal(PenstockError):
+    """Nothing this process says about durability can be trusted any more: it must exit."""
+
+    code = "FATAL"
+
+
+class SyncFailed(Fatal):
+    """An fsync failed. The kernel may have dropped the pages, so a retry that succeeds would lie."""
+
+    code = "SYNC_FAILED"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"fsync of {path} failed: {reason}", path=path, reason=reason)
+
+
+class DiskFailed(Fatal):
+    code = "DISK_FAILED"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"disk failed on {path}: {reason}", path=path, reason=reason)

@@ -1,0 +1,10 @@
+"""Kernel: the shape that every capability has. Decide, record, apply.
+
+Knows no capability. A command is a method that reads state and returns an `Outcome`, or refuses by raising
+from `penstock.errors`; only `Machine.apply` changes state.
+"""
+
+from .effects import Effect as Effect
+from .effects import Sync as Sync
+from .machine import Machine as Machine
+from .outcome import Outcome as Outcome

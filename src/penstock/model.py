@@ -1,0 +1,82 @@
+"""The words of the product: messages, places in a log, names, priorities.
+
+Values only. Nothing here decides, stores or converts.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, NewType
+
+import msgspec
+
+from .errors import InvalidName
+
+Offset = NewType("Offset", int)
+"""Place of a message in its partition, counted from 0."""
+
+Position = NewType("Position", int)
+"""Place of a byte in a file."""
+
+Epoch = NewType("Epoch", int)
+"""Number of one writer's reign over a log; a recovery that lost messages opens a new one."""
+
+LogId = NewType("LogId", int)
+"""64-bit identity of a log. It seeds the checksums, so bytes of another log never pass."""
+
+ProducerId = NewType("ProducerId", int)
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes that somebody else may own: read them, never keep them without copying."""
+
+Headers = Sequence[tuple[str, bytes]]
+"""Ordered name and value pairs; a name may repeat."""
+
+OFFSET_NONE = Offset(-1)
+PRODUCER_NONE = ProducerId(-1)
+
+
+class Priority(IntEnum):
+    """Lane of a message; the smaller number is served first."""
+
+    CRITICAL = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+    BACKGROUND = 4
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, kw_only=False):
+    """What a user sends and receives.
+
+    A null key is not an empty key, and a null value (a tombstone) is not an empty value.
+    Times are nanoseconds since 1970 in UTC; a `timestamp` of 0 lets the broker fill it in.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    priority: int = Priority.NORMAL
+    timestamp: int = 0
+    expires_at: int | None = None
+    idempotency_key: bytes | None = None
+    schema_id: int | None = None
+    offset: int = OFFSET_NONE
+
+
+class LogEnd(NamedTuple):
+    """How far a log reaches: the next offset to be written, and by whom the last one was."""
+
+    epoch: Epoch
+    offset: Offset
+
+
+NAME_LENGTH_MAX = 245  # Leaves room for ".<topic id>" inside the 255 bytes of a directory name.
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,245}", re.ASCII)
+
+
+def check_name(name: str, kind: str) -> str:
+    """Return `name` if it may be used for a topic, group, member or owner; it is then safe in a path."""
+    if not _NAME.fullmatch(name) or name in {".", ".."}:
+        raise InvalidName(kind, name, length_max=NAME_LENGTH_MAX)
+    return name

@@ -1,0 +1,92 @@
+"""What the core asks of the world: a disk, a clock, entropy.
+
+Each port has two implementations, a real one in `runtime` and one in `sim` that misbehaves on purpose, and
+both pass the same suite in `tests/conformance`.
+"""
+
+from typing import Protocol
+
+from .model import Buffer
+
+
+class File(Protocol):
+    """A file that grows at its end. Reads see an append at once; only `sync` makes it durable."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def append(self, *parts: Buffer) -> None:
+        """Write all parts at the end, or nothing: NoSpace leaves the file as long as it was."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return once every byte appended so far is durable, or raise SyncFailed, which is fatal.
+
+        May run in another thread while the owner appends.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the handle back. Does not sync."""
+        ...
+
+
+class Disk(Protocol):
+    """A tree of files below one root. Paths are relative and use '/'.
+
+    Creating, renaming and removing become durable with `sync_directory` of the directory they happen in.
+    """
+
+    def open(self, path: str) -> File:
+        """An existing file; FileMissing otherwise."""
+        ...
+
+    def create(self, path: str) -> File:
+        """A new, empty file; one that is there already is emptied."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Names in a directory, sorted; none if there is no such directory."""
+        ...
+
+    def make_directories(self, directory: str) -> None:
+        """Create a directory and its parents, durably."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old` in one step."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_directory(self, directory: str) -> None: ...
+
+    def free_bytes(self) -> int: ...
+
+
+class Clock(Protocol):
+    """Two times that never mix: `now_ns` is stored, `monotonic_ns` measures waiting."""
+
+    def now_ns(self) -> int: ...
+
+    def monotonic_ns(self) -> int: ...
+
+
+class Entropy(Protocol):
+    """One seeded source a node; `random.Random` is one."""
+
+    def randint(self, low: int, high: int, /) -> int: ...
+
+    def getrandbits(self, bits: int, /) -> int: ...
