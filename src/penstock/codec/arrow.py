@@ -1,0 +1,210 @@
+"""From a batch to Arrow without copying keys or values. The only place that imports pyarrow."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import Refused
+from ..model import Buffer, Priority
+from .blobs import Blobs, Bools
+from .body import (
+    EXPIRES_AT,
+    HEADER_COUNTS,
+    HEADER_NAMES,
+    HEADER_VALUES,
+    IDEMPOTENCY_KEYS,
+    KEYS,
+    OFFSET_DELTAS,
+    PRIORITIES,
+    SCHEMA_IDS,
+    TIMESTAMPS,
+    VALUES,
+    Body,
+)
+from .decode import BATCH_BYTES_MAX, open_body
+from .head import Head
+from .numbers import Numbers, as_array, moved
+
+BYTES, TEXT, U8, I64 = pa.binary(), pa.string(), pa.uint8(), pa.int64()
+INSTANT = pa.timestamp("ns", tz="UTC")
+HEADER = pa.struct(
+    [pa.field("name", TEXT, nullable=False), pa.field("value", BYTES, nullable=False)]
+)
+HEADERS = pa.list_(pa.field("item", HEADER, nullable=False))
+FIELDS = (
+    pa.field("offset", I64, nullable=False),
+    pa.field("timestamp", INSTANT, nullable=False),
+    pa.field("key", BYTES),
+    pa.field("value", BYTES),
+    pa.field("headers", HEADERS, nullable=False),
+    pa.field("priority", U8, nullable=False),
+    pa.field("expires_at", INSTANT),
+    pa.field("idempotency_key", BYTES),
+    pa.field("schema_id", pa.uint32()),
+)
+ARROW_COLUMNS = tuple(field.name for field in FIELDS)
+REMEMBERED_COUNTS = 16
+REMEMBERED_COUNT_MAX = 4096
+
+
+def decode_arrow(
+    batch: Buffer,
+    head: Head,
+    *,
+    columns: Sequence[str] = ARROW_COLUMNS,
+    size_max: int = BATCH_BYTES_MAX,
+) -> pa.RecordBatch:
+    """The columns asked for as an Arrow record batch.
+
+    Keys and values point into `batch`, keep it alive and change if its owner changes it; everything else is
+    at most one small array.
+    """
+    schema = _schema(tuple(columns))
+    body = open_body(batch, head, size_max=size_max)
+    return pa.RecordBatch.from_arrays(
+        [_MAKERS[name](body, head) for name in columns], schema=schema
+    )
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: tuple[str, ...]) -> pa.Schema:
+    by_name = {field.name: field for field in FIELDS}
+    if unknown := [name for name in columns if name not in by_name]:
+        raise Refused(f"unknown column {unknown[0]!r}; there are {', '.join(ARROW_COLUMNS)}")
+    return pa.schema([by_name[name] for name in columns])
+
+
+def _remembered(make: Callable[[int], pa.Array]) -> Callable[[int], pa.Array]:
+    """Keep what depends on the number of messages only: batches of one producer mostly have one size.
+
+    A large array costs little a message to make and much to keep, so all that is kept is about 1 MiB.
+    """
+    remembered = lru_cache(maxsize=REMEMBERED_COUNTS)(make)
+    return lambda count: remembered(count) if count <= REMEMBERED_COUNT_MAX else make(count)
+
+
+def _nulls_of(kind: pa.DataType) -> Callable[[int], pa.Array]:
+    return _remembered(lambda count: pa.nulls(count, kind))
+
+
+@_remembered
+def _normal_priority(count: int) -> pa.Array:
+    return _numbers(np.full(count, Priority.NORMAL, np.uint8), U8)
+
+
+@_remembered
+def _no_headers(count: int) -> pa.Array:
+    starts = pa.array(np.zeros(count + 1, np.int32))
+    return pa.ListArray.from_arrays(starts, _pairs(Blobs(0), Blobs(0), 0), HEADERS)
+
+
+_NULL_BYTES = _nulls_of(BYTES)
+
+
+def _offset(body: Body, head: Head) -> pa.Array:
+    base = head.base_offset
+    if OFFSET_DELTAS in body.numbers:
+        return _numbers(moved(body.numbers[OFFSET_DELTAS], body.count, base), I64)
+    return _numbers(np.arange(base, base + body.count, dtype=np.int64), I64)
+
+
+def _timestamp(body: Body, head: Head) -> pa.Array:
+    return _numbers(moved(body.number(TIMESTAMPS), body.count, head.base_timestamp), INSTANT)
+
+
+def _headers(body: Body, _: Head) -> pa.Array:
+    items = body.header_count
+    if items == 0:
+        return _no_headers(body.count)
+    pairs = _pairs(body.blob(HEADER_NAMES), body.blob(HEADER_VALUES), items)
+    starts = pa.array(_starts(body.number(HEADER_COUNTS), body.count))
+    return pa.ListArray.from_arrays(starts, pairs, HEADERS)
+
+
+def _pairs(names: Blobs, values: Blobs, items: int) -> pa.StructArray:
+    arrays = [_bytes(names, items, TEXT), _bytes(values, items, BYTES)]
+    return pa.StructArray.from_arrays(arrays, fields=list(HEADER))
+
+
+def _priority(body: Body, _: Head) -> pa.Array:
+    if PRIORITIES not in body.numbers:
+        return _normal_priority(body.count)
+    return _numbers(as_array(body.numbers[PRIORITIES], body.count, np.uint8), U8)
+
+
+def _blob_maker(column: int) -> "Maker":
+    def make(body: Body, _: Head) -> pa.Array:
+        blobs = body.blobs.get(column)
+        return _NULL_BYTES(body.count) if blobs is None else _bytes(blobs, body.count, BYTES)
+
+    return make
+
+
+def _optional_maker(column: int, dtype: npt.DTypeLike, kind: pa.DataType) -> "Maker":
+    nulls = _nulls_of(kind)
+
+    def make(body: Body, _: Head) -> pa.Array:
+        numbers = body.numbers.get(column)
+        if numbers is None:
+            return nulls(body.count)
+        array = as_array(numbers, body.count, dtype)
+        # Zero stands for none.
+        return pa.Array.from_buffers(kind, body.count, [_bitmap(array != 0), _aligned(array)])
+
+    return make
+
+
+Maker = Callable[[Body, Head], pa.Array]
+_MAKERS: dict[str, Maker] = {
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "key": _blob_maker(KEYS),
+    "value": _blob_maker(VALUES),
+    "headers": _headers,
+    "priority": _priority,
+    "expires_at": _optional_maker(EXPIRES_AT, np.int64, INSTANT),
+    "idempotency_key": _blob_maker(IDEMPOTENCY_KEYS),
+    "schema_id": _optional_maker(SCHEMA_IDS, np.uint32, pa.uint32()),
+}
+
+
+def _numbers(array: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)])
+
+
+def _aligned(array: npt.NDArray[np.generic]) -> pa.Buffer:
+    """The numbers, copied only if the batch starts at an odd place in memory, which Arrow forbids."""
+    return pa.py_buffer(np.require(array, requirements="A"))
+
+
+def _bytes(column: Blobs, items: int, kind: pa.DataType) -> pa.Array:
+    lengths, valid, blob = column
+    assert lengths is not None
+    if isinstance(lengths, int) and items <= REMEMBERED_COUNT_MAX:
+        starts = _equal_starts(lengths, items)
+    else:
+        starts = pa.py_buffer(_starts(lengths, items))
+    validity = None if valid is None else _bitmap(valid)
+    return pa.Array.from_buffers(kind, items, [validity, starts, pa.py_buffer(blob)])
+
+
+@lru_cache(maxsize=REMEMBERED_COUNTS)
+def _equal_starts(length: int, items: int) -> pa.Buffer:
+    return pa.py_buffer(_starts(length, items))
+
+
+def _starts(lengths: Numbers, items: int) -> npt.NDArray[np.int32]:
+    """Where each item starts, and where the last one ends. A body is never longer than i32 can say."""
+    if isinstance(lengths, int):
+        return np.arange(items + 1, dtype=np.int32) * np.int32(lengths)
+    starts = np.empty(items + 1, dtype=np.int32)
+    starts[0] = 0
+    np.add.accumulate(lengths, out=starts[1:], dtype=np.int32)
+    return starts
+
+
+def _bitmap(valid: Bools) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,0 +1,140 @@
+"""A column of byte strings: lengths, which of them are null, and all bytes end to end."""
+
+import struct
+from collections.abc import Sequence
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import Refused, TooLarge
+from ..model import Buffer
+from .numbers import Array, Numbers, narrow, starts_of
+
+Bools = npt.NDArray[np.bool_]
+U32 = np.dtype("<u4")
+
+
+class Blobs(NamedTuple):
+    """`lengths` None: every item is null. `valid` None: no item is null. A null item has length 0."""
+
+    lengths: Numbers | None = None
+    valid: Bools | None = None
+    blob: Buffer = b""
+
+    def starts(self, count: int) -> npt.NDArray[np.int64]:
+        return starts_of(0 if self.lengths is None else self.lengths, count)
+
+    def cut(self, count: int) -> list[bytes]:
+        """The byte strings, a null one as an empty one."""
+        lengths = self.lengths
+        if lengths is None or (isinstance(lengths, int) and lengths == 0):
+            return [b""] * count
+        if isinstance(lengths, int):
+            if count == 1:
+                return [bytes(self.blob)]
+            # numpy cuts equal pieces five times faster than slicing does.
+            equal: list[bytes] = np.frombuffer(self.blob, dtype=f"V{lengths}").tolist()
+            return equal
+        whole = bytes(self.blob)
+        ends = lengths.cumsum(dtype=np.int64).tolist()
+        return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def items(self, count: int) -> list[bytes | None]:
+        """The byte strings and nulls."""
+        if self.lengths is None:
+            return [None] * count
+        items: list[bytes | None] = [*self.cut(count)]
+        if self.valid is not None:
+            for index in np.flatnonzero(~self.valid).tolist():
+                items[index] = None
+        return items
+
+    def part(self, start: int, stop: int, count: int) -> "Blobs":
+        """Items `start` to `stop`."""
+        if self.lengths is None:
+            return self
+        starts = self.starts(count)
+        return Blobs(
+            self.lengths if isinstance(self.lengths, int) else self.lengths[start:stop],
+            None if self.valid is None else self.valid[start:stop],
+            memoryview(self.blob)[int(starts[start]) : int(starts[stop])],
+        )
+
+    def chosen(self, mask: Bools, count: int) -> "Blobs":
+        """Items where the mask is true. Compaction only, so a list of slices is good enough."""
+        if self.lengths is None:
+            return self
+        kept = compress(self.cut(count), mask.tolist())
+        return Blobs(
+            self.lengths if isinstance(self.lengths, int) else self.lengths[mask],
+            None if self.valid is None else self.valid[mask],
+            b"".join(kept),
+        )
+
+    def plain(self) -> "Blobs":
+        """The same items as an encoder would have them: no array or bitmap without need."""
+        lengths, valid, blob = self
+        if lengths is None or (valid is not None and not valid.any()):
+            return Blobs()
+        return Blobs(narrow(lengths), None if valid is None or valid.all() else valid, blob)
+
+
+def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> Blobs:
+    """A column from a list; an item over `limit` bytes is refused."""
+    if items is None:
+        return Blobs()
+    try:
+        return _without_nulls(items, what, limit)  # type: ignore[arg-type]  # A None raises TypeError.
+    except TypeError:
+        return _with_nulls(items, what, limit)
+
+
+def _without_nulls(items: Sequence[bytes], what: str, limit: int) -> Blobs:
+    blob = b"".join(items)
+    sizes = list(map(len, items))
+    largest = sizes[0]
+    lengths: Numbers = largest
+    joined = largest * len(sizes)
+    if sizes.count(largest) != len(sizes):
+        lengths = np.frombuffer(struct.pack(f"<{len(sizes)}Q", *sizes), dtype="<u8")
+        largest, joined = int(lengths.max()), int(lengths.sum())
+    if joined != len(blob):
+        # An array of wider numbers joins as its bytes, while its length counts the numbers.
+        raise Refused(f"{what} must be bytes or None, got a buffer of something wider")
+    if largest > limit:
+        raise TooLarge(f"{what} in bytes", found=largest, limit=limit)
+    return Blobs(lengths, None, blob)
+
+
+def _with_nulls(items: Sequence[bytes | None], what: str, limit: int) -> Blobs:
+    for item in items:
+        if item is not None and not _is_bytes(item):
+            raise Refused(f"{what} must be bytes or None, got {type(item).__name__}")
+    valid = np.fromiter((item is not None for item in items), dtype=np.bool_, count=len(items))
+    if not valid.any():
+        return Blobs()
+    filled = _without_nulls([b"" if item is None else item for item in items], what, limit)
+    return Blobs(filled.lengths, valid, filled.blob)
+
+
+def _is_bytes(item: object) -> bool:
+    if isinstance(item, memoryview):
+        return item.ndim == 1 and item.itemsize == 1 and item.c_contiguous
+    return isinstance(item, bytes | bytearray)
+
+
+def join_blobs(columns: Sequence[tuple[Blobs, int]]) -> Blobs:
+    """Columns, each with its number of items, end to end."""
+    if all(column.lengths is None for column, _ in columns):
+        return Blobs()
+    lengths: list[Array] = []
+    valid: list[Bools] = []
+    for column, count in columns:
+        size = 0 if column.lengths is None else column.lengths
+        lengths.append(np.full(count, size, U32) if isinstance(size, int) else size.astype(U32))
+        is_null = column.lengths is None
+        valid.append(np.full(count, not is_null) if column.valid is None else column.valid)
+    blob = b"".join(column.blob for column, _ in columns)
+    return Blobs(np.concatenate(lengths), np.concatenate(valid), blob).plain()

@@ -1,0 +1,155 @@
+"""From a batch to lists, or to messages that are made when touched."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, overload
+
+from ..config import LimitsConfig
+from ..model import Buffer, Headers, Message
+from .body import (
+    EXPIRES_AT,
+    HEADER_COUNTS,
+    HEADER_NAMES,
+    HEADER_VALUES,
+    IDEMPOTENCY_KEYS,
+    KEYS,
+    OFFSET_DELTAS,
+    PRIORITIES,
+    SCHEMA_IDS,
+    TIMESTAMPS,
+    VALUES,
+    Body,
+)
+from .columns import Columns
+from .compression import decompress
+from .head import HEAD_BYTES, Head
+from .numbers import Numbers, moved
+from .parse import parse_body
+
+BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
+OFFSET_DELTA_BYTES = 4  # They are at most u32.
+
+
+def open_body(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
+    """Decompress and parse the body behind `head`, which somebody has verified.
+
+    `size_max` bounds what a producer sent; offsets that compaction had to write down come on top, or a
+    full batch could not be compacted.
+    """
+    if not head.is_dense:
+        size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
+    stored = memoryview(batch)[HEAD_BYTES : HEAD_BYTES + head.stored_size]
+    raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
+    return parse_body(raw, head)
+
+
+def decode_columns(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Columns:
+    """Every column as a list, offsets included."""
+    lists = lists_of(open_body(batch, head, size_max=size_max), head)
+    (
+        values,
+        keys,
+        headers,
+        priorities,
+        timestamps,
+        expires_at,
+        idempotency_keys,
+        schema_ids,
+        offsets,
+    ) = lists
+    return Columns(
+        values=values,
+        keys=keys,
+        headers=headers,
+        priorities=priorities,
+        timestamps=timestamps,
+        expires_at=expires_at,
+        idempotency_keys=idempotency_keys,
+        schema_ids=schema_ids,
+        offsets=offsets,
+    )
+
+
+def lists_of(body: Body, head: Head) -> tuple[Sequence[Any], ...]:
+    """Every column as a list, in the order of the fields of Message."""
+    count = body.count
+    return (
+        body.blob(VALUES).items(count),
+        body.blob(KEYS).items(count),
+        _headers(body),
+        _list(body.number(PRIORITIES), count),
+        moved(body.number(TIMESTAMPS), count, head.base_timestamp).tolist(),
+        _optional_list(body.number(EXPIRES_AT), count),
+        body.blob(IDEMPOTENCY_KEYS).items(count),
+        _optional_list(body.number(SCHEMA_IDS), count),
+        offsets_of(body, head),
+    )
+
+
+def offsets_of(body: Body, head: Head) -> Sequence[int]:
+    base = head.base_offset
+    if OFFSET_DELTAS not in body.numbers:
+        return range(base, base + body.count)
+    offsets: list[int] = moved(body.numbers[OFFSET_DELTAS], body.count, base).tolist()
+    return offsets
+
+
+def _list(numbers: Numbers, count: int) -> list[int]:
+    return [numbers] * count if isinstance(numbers, int) else numbers.tolist()
+
+
+def _optional_list(numbers: Numbers, count: int) -> list[int | None]:
+    if isinstance(numbers, int):
+        return [numbers or None] * count
+    return [number or None for number in numbers.tolist()]
+
+
+def _headers(body: Body) -> list[Headers]:
+    items = body.header_count
+    if items == 0:
+        return [()] * body.count
+    names = [str(name, "utf-8") for name in body.blob(HEADER_NAMES).cut(items)]
+    pairs = list(zip(names, body.blob(HEADER_VALUES).cut(items), strict=True))
+    counts = _list(body.number(HEADER_COUNTS), body.count)
+    ends = list(accumulate(counts))
+    return [tuple(pairs[end - size : end]) for end, size in zip(ends, counts, strict=True)]
+
+
+class Messages(Sequence[Message]):
+    """The messages of a batch. Columns are unpacked at the first touch, objects made one by one."""
+
+    __slots__ = ("_body", "_head", "_lists")
+
+    def __init__(self, body: Body, head: Head) -> None:
+        self._body, self._head = body, head
+        self._lists: tuple[Sequence[Any], ...] = ()
+
+    def __len__(self) -> int:
+        return self._body.count
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(Message, *self._unpacked())
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        columns: list[Any] = [column[index] for column in self._unpacked()]
+        return list(map(Message, *columns)) if isinstance(index, slice) else Message(*columns)
+
+    def _unpacked(self) -> tuple[Sequence[Any], ...]:
+        if not self._lists:
+            self._lists = lists_of(self._body, self._head)
+        return self._lists
+
+
+def decode_messages(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Messages:
+    """The messages of a batch, checked now and made when touched.
+
+    They copy what they hold. A batch that its owner could still change is copied at once, because it
+    would no longer be what was checked.
+    """
+    if not memoryview(batch).readonly:
+        batch = bytes(batch)
+    return Messages(open_body(batch, head, size_max=size_max), head)

@@ -1,0 +1,258 @@
+"""From lists or messages to a batch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ..config import LimitsConfig
+from ..errors import Refused, TooLarge
+from ..model import Headers, Message, Priority
+from .blobs import blobs_of
+from .body import (
+    EXPIRES_AT,
+    HEADER_NAMES,
+    HEADER_VALUES,
+    IDEMPOTENCY_KEYS,
+    KEYS,
+    PRIORITIES,
+    RULES,
+    SCHEMA_IDS,
+    TIMESTAMPS,
+    VALUES,
+    Body,
+    padding_of,
+    write_body,
+)
+from .checksum import checksum
+from .columns import Columns, Ints
+from .compression import Compression, compress
+from .head import (
+    COUNT_MAX,
+    ENCODING_COLUMNAR,
+    HEAD_BYTES,
+    MAGIC,
+    NO_MARKS,
+    UNSYNCED_MAX,
+    VERSION,
+    Head,
+    Marks,
+    pack_attributes,
+    pack_head,
+)
+from .numbers import I64_MAX, I64_MIN, Numbers, int64_array, narrow, starts_of
+
+Item = TypeVar("Item")
+_LIMITS = LimitsConfig()
+
+
+def encode(
+    columns: Columns,
+    *,
+    compression: Compression = Compression.NONE,
+    limits: LimitsConfig = _LIMITS,
+    marks: Marks = NO_MARKS,
+) -> bytes:
+    """A batch from columns. Over a limit: TooLarge, with the limit; nothing is cut off silently."""
+    count = len(columns.values)
+    if count == 0:
+        raise Refused("a batch needs at least one message")
+    if count > COUNT_MAX:
+        raise TooLarge("batch in messages", found=count, limit=COUNT_MAX)
+    body = Body(count)
+    base, latest = _add_timestamps(body, columns.timestamps)
+    _add_blobs(body, KEYS, columns.keys, "key", limits.key_bytes_max)
+    _add_blobs(body, VALUES, columns.values, "value", limits.value_bytes_max)
+    if columns.headers is not None:
+        _add_headers(body, columns.headers, limits.headers_bytes_max)
+    _add_priorities(body, columns.priorities)
+    _add_optional(body, EXPIRES_AT, columns.expires_at, "expires_at")
+    _add_optional(body, SCHEMA_IDS, columns.schema_ids, "schema_id")
+    _add_blobs(
+        body,
+        IDEMPOTENCY_KEYS,
+        columns.idempotency_keys,
+        "idempotency key",
+        limits.key_bytes_max,
+    )
+    span = Span(base, latest, count - 1)
+    return build(body, span, marks, compression=compression, size_max=limits.batch_bytes_max)
+
+
+def encode_messages(
+    messages: Sequence[Message],
+    *,
+    compression: Compression = Compression.NONE,
+    limits: LimitsConfig = _LIMITS,
+    marks: Marks = NO_MARKS,
+) -> bytes:
+    """A batch from message objects. Their offsets are ignored: the log gives them."""
+    columns = Columns(
+        values=[message.value for message in messages],
+        keys=_collapsed([message.key for message in messages], None),
+        timestamps=_one_or_all([message.timestamp for message in messages]),
+        headers=_collapsed([message.headers for message in messages], ()),
+        priorities=_one_or_all([message.priority for message in messages]),
+        expires_at=_collapsed([message.expires_at for message in messages], None),
+        idempotency_keys=_collapsed([message.idempotency_key for message in messages], None),
+        schema_ids=_collapsed([message.schema_id for message in messages], None),
+    )
+    return encode(columns, compression=compression, limits=limits, marks=marks)
+
+
+def _collapsed(items: list[Item], nothing: Item) -> list[Item] | None:
+    """None if no message has anything in this column."""
+    return None if items.count(nothing) == len(items) else items
+
+
+def _one_or_all(numbers: list[int]) -> list[int] | int:
+    """A single number if all are equal, which saves making arrays of them."""
+    first = numbers[0] if numbers else None
+    return first if isinstance(first, int) and numbers.count(first) == len(numbers) else numbers
+
+
+class Span(NamedTuple):
+    """What a head says of its messages as a whole."""
+
+    base_timestamp: int
+    max_timestamp: int
+    last_delta: int
+
+
+def build(
+    body: Body, span: Span, marks: Marks, *, compression: Compression, size_max: int
+) -> bytes:
+    """The batch of a body: compress it, put the head in front, pad it."""
+    pieces, kind = write_body(body), Compression.NONE
+    stored_size = body_size = sum(map(len, pieces))
+    # The body counts as it unpacks: a reader with the same limit has to be able to hold it.
+    unpacked_size = HEAD_BYTES + body_size + padding_of(body_size)
+    if unpacked_size > size_max:
+        raise TooLarge("batch in bytes", found=unpacked_size, limit=size_max)
+    if compression is not Compression.NONE:
+        kind, packed = compress(b"".join(pieces), compression)
+        pieces, stored_size = [packed], len(packed)
+    padding = padding_of(stored_size)
+    body_checksum = 0
+    for piece in pieces:
+        body_checksum = checksum(piece, body_checksum)
+    head = Head(
+        magic=MAGIC,
+        length=HEAD_BYTES + stored_size + padding,
+        version=VERSION,
+        encoding=ENCODING_COLUMNAR,
+        attributes=pack_attributes(
+            kind,
+            marks,
+            priorities=body.priorities_present() if body.count else 0,
+            padding=padding,
+        ),
+        message_count=body.count,
+        base_offset=0,
+        last_delta=span.last_delta,
+        unsynced=UNSYNCED_MAX,
+        epoch=0,
+        body_size=body_size,
+        append_time=0,
+        base_timestamp=span.base_timestamp,
+        max_timestamp=span.max_timestamp,
+        producer_id=marks.producer_id,
+        producer_epoch=marks.producer_epoch,
+        first_sequence=marks.first_sequence,
+        transaction_id=marks.transaction_id,
+        origin_source=marks.origin_source,
+        origin_sequence=marks.origin_sequence,
+        body_checksum=body_checksum,
+        head_checksum=0,
+    )
+    return b"".join((pack_head(head), *pieces, bytes(padding)))
+
+
+def _require_count(found: int, count: int, what: str) -> None:
+    if found != count:
+        raise Refused(f"{found} {what}s for {count} messages")
+
+
+def _add_blobs(
+    body: Body, column: int, items: Sequence[bytes | None] | None, what: str, limit: int
+) -> None:
+    if items is not None:
+        _require_count(len(items), body.count, what)
+        body.put_blobs(column, blobs_of(items, what, limit=limit))
+
+
+def _add_timestamps(body: Body, timestamps: Ints | int) -> tuple[int, int]:
+    """Store the distance from the smallest; return smallest and largest."""
+    if isinstance(timestamps, int):
+        if not I64_MIN <= timestamps <= I64_MAX:
+            raise Refused(f"timestamp must be an integer of 64 bits, got {timestamps}")
+        return timestamps, timestamps
+    _require_count(len(timestamps), body.count, "timestamp")
+    array = int64_array(timestamps, "timestamps")
+    base, latest = int(array.min()), int(array.max())
+    if base != latest:
+        # Wraps in i64 and reads right as u64, whatever the signs.
+        body.numbers[TIMESTAMPS] = (array - np.int64(base)).view(np.uint64)
+    return base, latest
+
+
+def _add_priorities(body: Body, priorities: Ints | int) -> None:
+    if isinstance(priorities, int):
+        lowest = highest = int(priorities)
+        numbers: Numbers = lowest
+    else:
+        _require_count(len(priorities), body.count, "priority")
+        array = int64_array(priorities, "priorities")
+        lowest, highest = int(array.min()), int(array.max())
+        numbers = lowest if lowest == highest else array.view(np.uint64)
+    if lowest < Priority.CRITICAL or highest > Priority.BACKGROUND:
+        raise Refused(f"priority must be in 0..4, got {lowest if lowest < 0 else highest}")
+    body.put_numbers(PRIORITIES, numbers)
+
+
+def _add_optional(
+    body: Body, column: int, numbers: Sequence[int | None] | int | None, what: str
+) -> None:
+    """A column in which 0 stands for none; so 0 itself cannot be said."""
+    if numbers is None:
+        return
+    limit = RULES[column].limit
+    if isinstance(numbers, int):
+        if not 0 < numbers <= limit:
+            raise Refused(f"{what} must be in 1..{limit}, got {numbers}")
+        body.numbers[column] = numbers
+        return
+    _require_count(len(numbers), body.count, what)
+    if 0 in numbers:
+        raise Refused(f"{what} must be in 1..{limit}, got 0")
+    array = int64_array([0 if number is None else number for number in numbers], what)
+    lowest, highest = int(array.min()), int(array.max())
+    if lowest < 0 or highest > limit:
+        raise Refused(f"{what} must be in 1..{limit}, got {lowest if lowest < 0 else highest}")
+    body.put_numbers(column, narrow(array.view(np.uint64)))
+
+
+def _add_headers(body: Body, headers: Sequence[Headers], limit: int) -> None:
+    """Flatten the pairs. A loop over headers, paid only by messages that have some."""
+    _require_count(len(headers), body.count, "header list")
+    try:
+        names = [name.encode() for pairs in headers for name, _ in pairs]
+        values: list[bytes | None] = [value for pairs in headers for _, value in pairs]
+        counts = np.fromiter(map(len, headers), dtype=np.uint32, count=body.count)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Refused(f"headers must be pairs of a name and bytes: {error}") from None
+    if not names:
+        return
+    name_blobs = blobs_of(names, "header name", limit=limit)
+    value_blobs = blobs_of(values, "header value", limit=limit)
+    if not all(names) or value_blobs.lengths is None or value_blobs.valid is not None:
+        raise Refused(
+            "a header needs a name of at least one character and a value that is not null"
+        )
+    starts = starts_of(counts, body.count)
+    sizes = name_blobs.starts(len(names))[starts] + value_blobs.starts(len(names))[starts]
+    largest = int(np.diff(sizes).max())
+    if largest > limit:
+        raise TooLarge("headers of a message in bytes", found=largest, limit=limit)
+    body.put_header_counts(narrow(counts))
+    body.blobs[HEADER_NAMES], body.blobs[HEADER_VALUES] = name_blobs, value_blobs

@@ -1,0 +1,275 @@
+"""The head of a batch: 112 bytes, little-endian, everything that a log has to know and a broker may stamp.
+
+     0  u32  magic            "PNSB"
+     4  u32  length           whole batch, head and padding included; a multiple of 8
+     8  u8   version          1
+     9  u8   encoding         0 columnar; 1 is kept for a Kafka record batch stored verbatim
+    10  u16  attributes       bits 0-2 compression, 3 control, 4-5 origin kind,
+                              6-10 priorities present, 11-13 padding bytes at the end, 14-15 zero
+    12  u32  message count    0 only where compaction left an empty range
+    16  i64  base offset      first offset of the range that this batch stands for
+    24  u32  last delta       last offset of the range minus base offset
+    28  u32  unsynced         base offset minus the log's durable end when this batch was written
+    32  u32  epoch
+    36  u32  body size        bytes of the body once decompressed
+    40  i64  append time      broker's wall clock in ns; never decreases inside a log
+    48  i64  base timestamp   smallest message timestamp
+    56  i64  max timestamp    largest message timestamp
+    64  i64  producer id      -1 none
+    72  i32  producer epoch   -1 none
+    76  i32  first sequence   -1 none
+    80  u64  transaction id   0 none
+    88  u64  origin source    \\ delay: 0 and delay id; outbox: source partition and sequence;
+    96  u64  origin sequence  /  decided at: epoch and offset of the message log's end
+   104  u32  body checksum    CRC32C of the stored body, padding not included
+   108  u32  head checksum    CRC32C of bytes 0..107, seeded with the log's id
+
+`unsynced` settles what a broken batch means after a crash. If a later batch is whole and was written when the
+broken one was durable already, the disk damaged it; otherwise it was torn, and nobody was promised anything.
+"""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ..errors import ChecksumMismatch, MalformedBatch, Refused, UnsupportedFormat
+from ..model import PRODUCER_NONE, Buffer
+from .checksum import SEED_IN_TRANSIT, checksum
+from .compression import Compression
+
+HEAD_BYTES = 112
+ALIGNMENT = 8
+MAGIC = 0x42534E50  # b"PNSB"
+VERSION = 1
+ENCODING_COLUMNAR = 0
+
+# Every message costs at least an entry in some decoded array: this bounds what a forged count can ask for.
+COUNT_MAX = 1 << 18
+# Arrow counts the bytes of a column in i32.
+BODY_BYTES_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1
+UNSYNCED_MAX = (1 << 32) - 1
+
+CONTROL = 1 << 3
+_COMPRESSION_MASK = 0b111
+_ORIGIN_SHIFT = 4
+_PRIORITIES_SHIFT = 6
+_PADDING_SHIFT = 11
+_RESERVED_MASK = 0b11 << 14
+_COMPRESSIONS = tuple(Compression)
+
+_FIELDS = struct.Struct("<IIBBHIqIIIIqqqqiiQQQI")
+_CHECKSUM = struct.Struct("<I")
+_HEAD = struct.Struct("<IIBBHIqIIIIqqqqiiQQQII")
+assert _HEAD.size == HEAD_BYTES
+assert _FIELDS.size + _CHECKSUM.size == HEAD_BYTES
+
+
+class Origin(IntEnum):
+    """Where a batch came from, if not straight from a producer."""
+
+    NONE = 0
+    DELAY = 1
+    OUTBOX = 2
+    DECIDED_AT = 3
+
+
+class Marks(NamedTuple):
+    """Facts about a batch as a whole that are not in its columns."""
+
+    control: bool = False
+    producer_id: int = PRODUCER_NONE
+    producer_epoch: int = -1
+    first_sequence: int = -1
+    transaction_id: int = 0
+    origin: Origin = Origin.NONE
+    origin_source: int = 0
+    origin_sequence: int = 0
+
+
+NO_MARKS = Marks()
+
+
+class Head(NamedTuple):
+    """The fields in the order of the bytes. `stamp` makes a changed copy."""
+
+    magic: int
+    length: int
+    version: int
+    encoding: int
+    attributes: int
+    message_count: int
+    base_offset: int
+    last_delta: int
+    unsynced: int
+    epoch: int
+    body_size: int
+    append_time: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    transaction_id: int
+    origin_source: int
+    origin_sequence: int
+    body_checksum: int
+    head_checksum: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_delta + 1
+
+    @property
+    def is_dense(self) -> bool:
+        """Every offset of the range has its message. So it leaves a producer; compaction makes gaps."""
+        return self.last_delta + 1 == self.message_count
+
+    @property
+    def durable_end(self) -> int:
+        """Where the log was known to be durable to when this batch was written."""
+        return self.base_offset - self.unsynced
+
+    @property
+    def compression(self) -> Compression:
+        return _COMPRESSIONS[self.attributes & _COMPRESSION_MASK]
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.attributes >> _ORIGIN_SHIFT & 0b11)
+
+    @property
+    def priorities(self) -> int:
+        """One bit for each priority that occurs: bit 0 is CRITICAL."""
+        return self.attributes >> _PRIORITIES_SHIFT & 0b11111
+
+    @property
+    def marks(self) -> Marks:
+        return Marks(
+            self.is_control,
+            self.producer_id,
+            self.producer_epoch,
+            self.first_sequence,
+            self.transaction_id,
+            self.origin,
+            self.origin_source,
+            self.origin_sequence,
+        )
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of the body as stored, without padding."""
+        return self.length - HEAD_BYTES - (self.attributes >> _PADDING_SHIFT & 0b111)
+
+
+def pack_attributes(
+    compression: Compression, marks: Marks, *, priorities: int, padding: int
+) -> int:
+    return (
+        compression
+        | (CONTROL if marks.control else 0)
+        | marks.origin << _ORIGIN_SHIFT
+        | priorities << _PRIORITIES_SHIFT
+        | padding << _PADDING_SHIFT
+    )
+
+
+def pack_head(head: Head, *, seed: int = SEED_IN_TRANSIT) -> bytes:
+    """The bytes of a head, with a fresh head checksum."""
+    return _sealed(head[:-1], seed)
+
+
+def _sealed(values: Sequence[int], seed: int) -> bytes:
+    try:
+        fields = _FIELDS.pack(*values)
+    except struct.error as error:
+        raise Refused(f"a number does not fit into the head of a batch: {error}") from None
+    return fields + _CHECKSUM.pack(checksum(fields, seed))
+
+
+def read_head(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
+    """Read and check the head at `position`. Says nothing about the body, which may be cut short."""
+    raw = memoryview(buffer)[position : position + HEAD_BYTES]
+    if len(raw) < HEAD_BYTES:
+        raise MalformedBatch(f"a head has {HEAD_BYTES} bytes, found {len(raw)}")
+    head = Head._make(_HEAD.unpack(raw))
+    if head.magic != MAGIC:
+        raise MalformedBatch(f"magic is {head.magic:#010x}, not {MAGIC:#010x}")
+    expected = checksum(raw[: _FIELDS.size], seed)
+    if head.head_checksum != expected:
+        raise ChecksumMismatch("head", found=head.head_checksum, expected=expected)
+    _check_fields(head)
+    return head
+
+
+def _check_fields(head: Head) -> None:
+    """Fields that a checksum cannot vouch for, because whoever forged them computed it too."""
+    if head.version != VERSION:
+        raise UnsupportedFormat(f"version {head.version}, this reader knows {VERSION}")
+    if head.encoding != ENCODING_COLUMNAR:
+        raise UnsupportedFormat(f"encoding {head.encoding}, this reader knows {ENCODING_COLUMNAR}")
+    if head.attributes & _RESERVED_MASK:
+        raise UnsupportedFormat(f"reserved attribute bits are set: {head.attributes:#06x}")
+    if head.attributes & _COMPRESSION_MASK > Compression.ZSTD:
+        raise UnsupportedFormat(f"compression {head.attributes & _COMPRESSION_MASK}")
+    if head.length % ALIGNMENT or head.stored_size < 0:
+        raise MalformedBatch(f"length {head.length} with attributes {head.attributes:#06x}")
+    if head.message_count > COUNT_MAX:
+        raise MalformedBatch(f"{head.message_count} messages, the most is {COUNT_MAX}")
+    if head.last_delta + 1 < head.message_count:
+        raise MalformedBatch(
+            f"{head.message_count} messages in a range of {head.last_delta + 1} offsets"
+        )
+    if head.body_size > BODY_BYTES_MAX:
+        raise MalformedBatch(f"a body of {head.body_size} bytes, the most is {BODY_BYTES_MAX}")
+    if head.base_timestamp > head.max_timestamp:
+        raise MalformedBatch(f"timestamps {head.base_timestamp} to {head.max_timestamp}")
+    if head.base_offset < 0 or head.last_offset >= OFFSET_MAX:
+        raise MalformedBatch(f"offsets {head.base_offset} to {head.last_offset}")
+
+
+def verify(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
+    """Check both checksums of the batch at `position` and that all of it is there."""
+    head = read_head(buffer, position, seed=seed)
+    view = memoryview(buffer)[position : position + head.length]
+    if len(view) < head.length:
+        raise MalformedBatch(f"length {head.length}, found {len(view)} bytes")
+    body_end = HEAD_BYTES + head.stored_size
+    expected = checksum(view[HEAD_BYTES:body_end])
+    if head.body_checksum != expected:
+        raise ChecksumMismatch("body", found=head.body_checksum, expected=expected)
+    if any(view[body_end:]):
+        raise MalformedBatch("padding is not zero")
+    return head
+
+
+def stamp(
+    head: Head,
+    *,
+    base_offset: int,
+    epoch: int,
+    append_time: int,
+    unsynced: int = UNSYNCED_MAX,
+    seed: int = SEED_IN_TRANSIT,
+) -> bytes:
+    """The head bytes of the same batch at its place in a log. The body is not touched."""
+    values = (
+        *head[:6],
+        base_offset,
+        head.last_delta,
+        min(unsynced, UNSYNCED_MAX),
+        epoch,
+        head.body_size,
+        append_time,
+        *head[12:21],
+    )
+    return _sealed(values, seed)

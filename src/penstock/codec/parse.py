@@ -1,0 +1,231 @@
+"""From the bytes of a body to its columns, trusting nothing.
+
+A checksum says that the bytes are those that were sent, not that the sender was honest. After `parse_body` no
+later access can fail, reach outside or need more memory than the limits say.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import MalformedBatch, UnsupportedFormat
+from ..model import Buffer
+from .blobs import Blobs, Bools
+from .body import (
+    BLOB_COLUMNS,
+    COLUMNS,
+    FORMS_BYTES,
+    HAS_NULLS,
+    HEADER_COLUMNS,
+    HEADER_COUNTS,
+    HEADER_NAMES,
+    HEADER_VALUES,
+    OFFSET_DELTAS,
+    RULES,
+    TIMESTAMPS,
+    Body,
+    padding_of,
+)
+from .head import Head
+from .numbers import (
+    ABSENT,
+    CONSTANT_NUMBER,
+    WIDTHS,
+    Array,
+    Numbers,
+    largest_of,
+    smallest_of,
+    total,
+)
+
+_NO_FORMS = bytes(FORMS_BYTES)
+_WIDTH_MASK = HAS_NULLS - 1
+
+
+def parse_body(raw: Buffer, head: Head) -> Body:
+    """Every column of a body, checked."""
+    reader = _Reader(raw)
+    forms = reader.take(FORMS_BYTES).tobytes()
+    body = Body(head.message_count)
+    if body.count == 0:
+        _check_empty(forms, head)
+    else:
+        _parse_columns(reader, body, _layout(forms))
+        _check_headers(body)
+        _check_against_head(body, head)
+    if reader.position != len(reader.view):
+        raise MalformedBatch(f"{len(reader.view) - reader.position} bytes after the last blob")
+    return body
+
+
+class _Column(NamedTuple):
+    """A column that is there, as its form describes it."""
+
+    number: int
+    dtype: np.dtype[np.unsignedinteger] | None  # None: a constant.
+    has_nulls: bool
+    limit: int
+    is_blob: bool
+    is_header: bool
+
+
+# Producers repeat themselves, so the forms of a batch have mostly been seen before.
+@lru_cache(maxsize=256)
+def _layout(forms: bytes) -> tuple[_Column, ...]:
+    """The columns that are there."""
+    if forms[len(COLUMNS) :] != _NO_FORMS[len(COLUMNS) :]:
+        raise UnsupportedFormat("a column that this reader does not know")
+    return tuple(_column(column, forms[column]) for column in COLUMNS if forms[column] != ABSENT)
+
+
+def _column(column: int, form: int) -> _Column:
+    rule = RULES[column]
+    if form not in rule.forms:
+        raise UnsupportedFormat(f"form {form:#04x} of column {column}")
+    return _Column(
+        column,
+        WIDTHS.get(form & _WIDTH_MASK),
+        bool(form & HAS_NULLS),
+        rule.limit,
+        column in BLOB_COLUMNS,
+        column in HEADER_COLUMNS,
+    )
+
+
+class _Reader:
+    """Walks through the bytes; asking for more than there are means that the batch lies."""
+
+    __slots__ = ("position", "view")
+
+    def __init__(self, raw: Buffer) -> None:
+        self.view, self.position = memoryview(raw), 0
+
+    def skip(self, size: int) -> int:
+        """Go on by `size` bytes; returns where they start."""
+        start = self.position
+        self.position = end = start + size
+        if end > len(self.view):
+            raise MalformedBatch(f"the body ends {end - len(self.view)} bytes early")
+        return start
+
+    def take(self, size: int) -> memoryview:
+        start = self.skip(size)
+        return self.view[start : self.position]
+
+    def skip_padding(self, size: int) -> None:
+        """Go on to the next multiple of 8 after a piece of `size` bytes."""
+        if (padding := padding_of(size)) and any(self.take(padding)):
+            raise MalformedBatch("padding between columns is not zero")
+
+    def constant(self, limit: int) -> int:
+        start = self.skip(CONSTANT_NUMBER.size)
+        (number,) = CONSTANT_NUMBER.unpack_from(self.view, start)
+        if number > limit:
+            raise MalformedBatch(f"a number is {number}, the most here is {limit}")
+        return int(number)
+
+    def array(self, dtype: np.dtype[np.unsignedinteger], items: int, limit: int) -> Array:
+        size = dtype.itemsize * items
+        array = np.frombuffer(self.view, dtype, items, self.skip(size))
+        self.skip_padding(size)
+        is_wider = 1 << 8 * dtype.itemsize > limit + 1
+        if is_wider and items and int(array.max()) > limit:
+            raise MalformedBatch(f"a number is {int(array.max())}, the most here is {limit}")
+        return array
+
+    def bools(self, items: int) -> Bools:
+        size = (items + 7) // 8
+        bits = np.unpackbits(np.frombuffer(self.take(size), np.uint8), bitorder="little")
+        if bits[items:].any():
+            raise MalformedBatch("validity bits beyond the last message")
+        self.skip_padding(size)
+        return bits[:items].view(np.bool_)
+
+
+def _check_empty(forms: bytes, head: Head) -> None:
+    if forms != _NO_FORMS:
+        raise MalformedBatch("columns in an empty batch")
+    if head.priorities != 0 or head.base_timestamp != head.max_timestamp:
+        raise MalformedBatch("priorities or a span of time in an empty batch")
+
+
+def _parse_columns(reader: _Reader, body: Body, layout: Sequence[_Column]) -> None:
+    """Lengths and numbers first, then the blobs: their sizes are sums, so a forged length ends here."""
+    blobs = []
+    for number, dtype, has_nulls, limit, is_blob, is_header in layout:
+        items = body.header_count if is_header else body.count
+        numbers = reader.constant(limit) if dtype is None else reader.array(dtype, items, limit)
+        if is_blob:
+            valid = reader.bools(items) if has_nulls else None
+            blobs.append((number, numbers, valid, total(numbers, items)))
+        elif number == HEADER_COUNTS:
+            body.put_header_counts(numbers)
+        else:
+            body.numbers[number] = numbers
+    for number, lengths, valid, size in blobs:
+        if valid is not None:
+            _check_nulls(lengths, valid)
+        body.blobs[number] = Blobs(lengths, valid, reader.take(size))
+
+
+def _check_nulls(lengths: Numbers, valid: Bools) -> None:
+    null_lengths = lengths if isinstance(lengths, int) else lengths[~valid]
+    if np.any(null_lengths) and not valid.all():
+        raise MalformedBatch("a null item has bytes")
+
+
+def _check_headers(body: Body) -> None:
+    """Names are at least one byte, so there are never more headers than bytes; and they are UTF-8."""
+    if body.header_count == 0:
+        if HEADER_NAMES in body.blobs or HEADER_VALUES in body.blobs:
+            raise MalformedBatch("header columns without headers")
+        return
+    names = body.blob(HEADER_NAMES)
+    if names.lengths is None or HEADER_VALUES not in body.blobs:
+        raise MalformedBatch("headers without names or values")
+    if smallest_of(names.lengths) < 1:
+        raise MalformedBatch("an empty header name")
+    try:
+        str(names.blob, "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedBatch(f"header names are not UTF-8: {error.reason}") from None
+    # The blob as a whole may be valid while a name starts inside a character.
+    starts = names.starts(body.header_count)[:-1]
+    first_bytes = np.frombuffer(names.blob, dtype=np.uint8)[starts]
+    if bool(((first_bytes & 0xC0) == 0x80).any()):
+        raise MalformedBatch("a header name starts inside a UTF-8 character")
+
+
+def _check_against_head(body: Body, head: Head) -> None:
+    """What the head says of the body is used without opening it, so it has to be true."""
+    since = body.number(TIMESTAMPS)
+    if _starts_late(since):
+        raise MalformedBatch("the smallest timestamp is not the head's")
+    if head.base_timestamp + largest_of(since) != head.max_timestamp:
+        raise MalformedBatch("the largest timestamp is not the head's")
+    if body.priorities_present() != head.priorities:
+        raise MalformedBatch("the priorities are not the head's")
+    if OFFSET_DELTAS in body.numbers:
+        _check_deltas(body.numbers[OFFSET_DELTAS], head)
+    elif not head.is_dense:
+        raise MalformedBatch(
+            f"{head.message_count} messages in {head.last_delta + 1} dense offsets"
+        )
+
+
+def _starts_late(since: Numbers) -> bool:
+    """Whether no message has the base timestamp. The first one mostly does."""
+    if isinstance(since, int):
+        return since != 0
+    return bool(since[0]) and bool(since.all())
+
+
+def _check_deltas(deltas: Numbers, head: Head) -> None:
+    if isinstance(deltas, int):
+        grows, last = head.message_count == 1, deltas
+    else:
+        grows, last = bool((deltas[1:] > deltas[:-1]).all()), int(deltas[-1])
+    if not grows or last > head.last_delta:
+        raise MalformedBatch("offset deltas do not grow inside the range")

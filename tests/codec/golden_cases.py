@@ -1,0 +1,138 @@
+"""What the golden files hold, and how they were made.
+
+python -m tests.codec.golden_cases      writes the files that are missing, and only those
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.codec import (
+    HEAD_BYTES,
+    Compression,
+    Marks,
+    Origin,
+    encode_messages,
+    read_head,
+    seed_of,
+    select,
+    stamp,
+    verify,
+)
+from penstock.model import LogId, Message
+
+from .strategies import at
+
+GOLDEN = Path(__file__).parent / "golden"
+NOON = 1_767_268_800_000_000_000  # 2026-01-01 12:00:00 UTC
+LOG_ID = LogId(0x0123_4567_89AB_CDEF)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch, the messages in it, and the seed of its head."""
+
+    write: Callable[[], bytes]
+    messages: list[Message]
+    seed: int = 0
+    is_rewritable: bool = (
+        True  # Compressors may pack better one day; what they packed must still be read.
+    )
+
+    @property
+    def expected(self) -> list[Message]:
+        """As they are read: with offsets, from 0 where nobody said otherwise."""
+        return [
+            at(message, index) if message.offset < 0 else message
+            for index, message in enumerate(self.messages)
+        ]
+
+
+def encoded(messages: list[Message]) -> Case:
+    return Case(lambda: encode_messages(messages), messages)
+
+
+def compacted() -> bytes:
+    batch = encode_messages(PLAIN, marks=Marks(producer_id=9, producer_epoch=1, first_sequence=40))
+    return select(batch, verify(batch), np.array([False, True, False, True]), last_offset=11)
+
+
+def emptied() -> bytes:
+    batch = encode_messages(PLAIN)
+    return select(batch, verify(batch), np.zeros(4, dtype=bool), last_offset=11)
+
+
+def stamped() -> bytes:
+    marks = Marks(True, 7, 2, 100, 55, Origin.OUTBOX, 3, 12)
+    batch = encode_messages(PLAIN, marks=marks)
+    place = {"base_offset": 1_000_000, "epoch": 3, "append_time": NOON + 500, "unsynced": 20}
+    return stamp(read_head(batch), **place, seed=seed_of(LOG_ID)) + batch[HEAD_BYTES:]
+
+
+PLAIN = [
+    Message(b"first", b"k1", timestamp=NOON),
+    Message(b"", b"k2", timestamp=NOON + 1_000_000),
+    Message(b"third and longest", b"k3", timestamp=NOON + 2_000_000),
+    Message(bytes(range(256)), b"k4", timestamp=NOON - 1),
+]
+NULLS = [Message(value, key) for key in (None, b"", b"key") for value in (None, b"", b"value")]
+HEADERS = [
+    Message(b"a", headers=(("trace", b"\x00\xff"), ("trace", b"again"), ("empty", b""))),
+    Message(b"b"),
+    Message(b"c", headers=(("naïve", b"1"), ("漢字", b"2"), ("🜁", b"3"))),
+]
+PRIORITIES = [Message(b"p", priority=priority) for priority in (4, 0, 2, 2, 1)]
+EXTRAS = [
+    Message(b"x", expires_at=NOON + 60_000_000_000, idempotency_key=b"once", schema_id=1),
+    Message(b"y"),
+    Message(b"z", expires_at=1, idempotency_key=b"", schema_id=2**32 - 1),
+]
+CONSTANT = [Message(b"same", b"key", (("n", b"v"),), 1, NOON, NOON + 1, b"id", 7)] * 3
+BORDERS = [Message(None, timestamp=time) for time in (-(2**63), 0, 2**63 - 1)]
+JSON = [
+    Message(
+        b'{"order": %d, "status": "created", "currency": "EUR"}' % order, timestamp=NOON + order
+    )
+    for order in range(20)
+]
+
+CASES = {
+    "plain": encoded(PLAIN),
+    "nulls": encoded(NULLS),
+    "headers": encoded(HEADERS),
+    "priorities": encoded(PRIORITIES),
+    "expiry-schema-idempotency": encoded(EXTRAS),
+    "constant-columns": encoded(CONSTANT),
+    "timestamp-borders": encoded(BORDERS),
+    "compacted": Case(compacted, [at(PLAIN[1], 1), at(PLAIN[3], 3)]),
+    "empty-range": Case(emptied, []),
+    "stamped": Case(
+        stamped,
+        [at(message, 1_000_000 + index) for index, message in enumerate(PLAIN)],
+        seed=seed_of(LOG_ID),
+    ),
+    "lz4": Case(
+        lambda: encode_messages(JSON, compression=Compression.LZ4), JSON, is_rewritable=False
+    ),
+    "zstd": Case(
+        lambda: encode_messages(JSON, compression=Compression.ZSTD), JSON, is_rewritable=False
+    ),
+}
+
+
+def path_of(name: str) -> Path:
+    return GOLDEN / f"{name}.bin"
+
+
+def main() -> None:
+    for name, case in CASES.items():
+        if not path_of(name).exists():
+            path_of(name).write_bytes(case.write())
+            sys.stdout.write(f"wrote {path_of(name)}\n")
+
+
+if __name__ == "__main__":
+    main()
