@@ -10,7 +10,11 @@ from .model import Buffer
 
 
 class File(Protocol):
-    """A file that grows at its end. Reads see an append at once; only `sync` makes it durable."""
+    """A file that grows at its end. Reads see an append at once; only `sync` makes it durable.
+
+    A handle follows its file through a rename. Once the file is removed or replaced, every use of the handle
+    raises FileMissing, whatever the operating system would allow.
+    """
 
     @property
     def path(self) -> str: ...
@@ -25,7 +29,9 @@ class File(Protocol):
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Make the file shorter; it never grows this way."""
+        ...
 
     def sync(self) -> None:
         """Return once every byte appended so far is durable, or raise SyncFailed, which is fatal.
@@ -40,7 +46,7 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """A tree of files below one root. Paths are relative and use '/'.
+    """A tree of files below one root. Paths are relative and use '/'; the root itself is "".
 
     Creating, renaming and removing become durable with `sync_directory` of the directory they happen in.
     """

@@ -1,0 +1,8 @@
+"""Runtime: the real world behind the ports. Disk, clock, free space, and who owns a data directory.
+
+Knows the operating system and nothing of what is stored. `penstock.sim` is its twin that misbehaves on purpose.
+"""
+
+from .clock import SystemClock as SystemClock
+from .disk import RealDisk as RealDisk
+from .guard import FreeSpaceGuard as FreeSpaceGuard

@@ -1,0 +1,68 @@
+"""What an error of the operating system means to us, and when the disk stops answering."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..errors import (
+    DamagedFile,
+    DiskFailed,
+    FileMissing,
+    NoSpace,
+    PenstockError,
+    Refused,
+    Unavailable,
+)
+
+OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def reason_of(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def translate(error: OSError, path: str) -> PenstockError:
+    """The error of ours that says the same; what nobody expects is a failed disk."""
+    code = error.errno
+    if code in _MISSING:
+        return FileMissing(path)
+    if code in OUT_OF_SPACE:
+        return NoSpace(path)
+    if code == errno.EISDIR:
+        return Refused(f"{path} is a directory", path=path)
+    if code == errno.ELOOP:
+        return DamagedFile(path, "a symbolic link where a file should be")
+    if code in _REFUSED:
+        return Refused(f"{path}: {reason_of(error)}", path=path)
+    if code in _OUT_OF_DESCRIPTORS:
+        return Unavailable(f"too many open files to open {path}", path=path)
+    return DiskFailed(path, reason_of(error))
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """For calls that change nothing: they raise our errors, and the disk goes on."""
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, path) from error
+
+
+class Gate:
+    """Whether the disk still answers. It shuts once and for good; the first reason stays."""
+
+    def __init__(self) -> None:
+        self._refusal: Callable[[], PenstockError] | None = None
+
+    def shut(self, refusal: Callable[[], PenstockError]) -> None:
+        # A failure makes others follow; only the first one explains anything.
+        self._refusal = self._refusal or refusal
+
+    def check(self) -> None:
+        # Made anew each time: a shared instance would collect the tracebacks of all who met it.
+        if self._refusal is not None:
+            raise self._refusal()

@@ -1,0 +1,267 @@
+"""A disk in memory that remembers every operation, so that a power cut can be tried at any of them."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..errors import DiskFailed, FileMissing, NoSpace, PenstockError, Refused, SyncFailed
+from ..model import Buffer
+from ..ports import Entropy
+from .faults import Call, Fault, Faults
+from .operations import (
+    EMPTY,
+    Create,
+    MakeDirectory,
+    Mark,
+    Operation,
+    Remove,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Tree,
+    Truncate,
+    Write,
+    parent_of,
+)
+
+UNLIMITED = 1 << 62
+
+
+class SimDisk:
+    """Implements `ports.Disk`. What it holds at the start is durable; what happens later is in `operations`.
+
+    A failed sync, or an injected failure of any other change, stops it as it stops the real disk. Not for threads.
+    """
+
+    def __init__(
+        self,
+        start: Tree = EMPTY,
+        *,
+        entropy: Entropy | None = None,
+        capacity_bytes: int = UNLIMITED,
+    ) -> None:
+        self.start = start
+        self.operations: list[Operation | Mark] = []
+        # May be changed at any time: somebody else fills the disk, or makes room.
+        self.capacity_bytes = capacity_bytes
+        self.faults = Faults(entropy)
+        self._directories = set(start.directories)
+        self._inodes = {
+            path: _Inode(number, path, start.files[path]) for path, number in start.inodes().items()
+        }
+        self._inodes_made = len(self._inodes)
+        self._refusal: Callable[[], PenstockError] | None = None
+
+    def mark(self, what: object) -> None:
+        """Note something about this moment, for the checks of crash states from here on."""
+        self.operations.append(Mark(what))
+
+    def inject(self, fault: Fault) -> None:
+        self.faults.add(fault)
+
+    def power_off(self) -> None:
+        """From now on every call fails. What is left is for `power_cut` and `CrashStates` to say."""
+        self._refusal = partial(DiskFailed, ".", "the power is off")
+
+    def tree(self) -> Tree:
+        """Everything that is on the disk now, durable or not."""
+        files = {path: bytes(inode.data) for path, inode in self._inodes.items()}
+        return Tree(files, frozenset(self._directories))
+
+    def open(self, path: str) -> "SimFile":
+        self.begin(Call.OPEN, _checked(path))
+        return SimFile(self, self._inode(path))
+
+    def create(self, path: str) -> "SimFile":
+        self.begin(Call.CREATE, _checked(path))
+        if path in self._directories:
+            raise Refused(f"{path} is a directory", path=path)
+        self._require_parent(path)
+        if path in self._inodes:
+            file = SimFile(self, self._inodes[path])
+            if file.size():
+                file.truncate(0)
+            return file
+        inode = _Inode(self._inodes_made, path, b"")
+        self._inodes_made += 1
+        self._inodes[path] = inode
+        self.operations.append(Create(path, inode.number))
+        return SimFile(self, inode)
+
+    def exists(self, path: str) -> bool:
+        self.check()
+        return _checked(path) in self._inodes or path in self._directories
+
+    def size(self, path: str) -> int:
+        self.check()
+        return len(self._inode(_checked(path)).data)
+
+    def list(self, directory: str) -> list[str]:
+        self.check()
+        if directory:
+            _checked(directory)
+        names = (*self._inodes, *self._directories)
+        return sorted(path.rpartition("/")[2] for path in names if parent_of(path) == directory)
+
+    def make_directories(self, directory: str) -> None:
+        self.begin(Call.MAKE_DIRECTORIES, directory)
+        if not directory:
+            return
+        parts = _checked(directory).split("/")
+        for depth in range(len(parts)):
+            level, parent = "/".join(parts[: depth + 1]), "/".join(parts[:depth])
+            if level in self._inodes:
+                raise Refused(f"{level} is a file", path=level)
+            if level not in self._directories:
+                self._directories.add(level)
+                self.operations.append(MakeDirectory(level))
+                self.sync_directory(parent)
+
+    def rename(self, old: str, new: str) -> None:
+        self.begin(Call.RENAME, _checked(old))
+        inode = self._inode(old)
+        if _checked(new) in self._directories:
+            raise Refused(f"{new} is a directory", path=new)
+        self._require_parent(new)
+        if old == new:
+            return
+        self.operations.append(Rename(old, new, inode.number, new in self._inodes))
+        self._forget(new)
+        self._inodes[new] = self._inodes.pop(old)
+        inode.path = new
+
+    def remove(self, path: str) -> None:
+        self.begin(Call.REMOVE, _checked(path))
+        self._inode(path)
+        self.operations.append(Remove(path))
+        self._forget(path)
+
+    def sync_directory(self, directory: str) -> None:
+        is_lie = self.begin(Call.SYNC_DIRECTORY, directory)
+        if directory and _checked(directory) not in self._directories:
+            raise FileMissing(directory)
+        if not is_lie:
+            self.operations.append(SyncDirectory(directory))
+
+    def free_bytes(self) -> int:
+        self.check()
+        return max(0, self.capacity_bytes - self._used_bytes())
+
+    def check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
+
+    def begin(self, call: Call, path: str) -> bool:
+        """Raise what this call has coming; True if it is to do nothing and say it did."""
+        self.check()
+        try:
+            return self.faults.is_lying(call, path)
+        except (DiskFailed, SyncFailed) as error:
+            if call is not Call.READ:
+                self._refusal = partial(type(error), path, "injected")
+            raise
+
+    def take_space(self, path: str, size: int) -> None:
+        if self.capacity_bytes != UNLIMITED and self._used_bytes() + size > self.capacity_bytes:
+            raise NoSpace(path)
+
+    def _used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self._inodes.values())
+
+    def _inode(self, path: str) -> "_Inode":
+        if path in self._directories:
+            raise Refused(f"{path} is a directory", path=path)
+        if path not in self._inodes:
+            raise FileMissing(path)
+        return self._inodes[path]
+
+    def _require_parent(self, path: str) -> None:
+        parent = parent_of(path)
+        if parent and parent not in self._directories:
+            raise FileMissing(parent)
+
+    def _forget(self, path: str) -> None:
+        """As on the real disk, handles of a file that is gone are of no use."""
+        inode = self._inodes.pop(path, None)
+        if inode is not None:
+            inode.refusal = partial(FileMissing, path)
+
+
+class SimFile:
+    """One handle of a file of a `SimDisk`."""
+
+    __slots__ = ("_disk", "_inode")
+
+    def __init__(self, disk: SimDisk, inode: "_Inode") -> None:
+        self._disk, self._inode = disk, inode
+
+    @property
+    def path(self) -> str:
+        return self._inode.path
+
+    def size(self) -> int:
+        self._disk.check()
+        return len(self._inode.present().data)
+
+    def append(self, *parts: Buffer) -> None:
+        inode = self._begin(Call.APPEND)
+        data = b"".join(parts)
+        self._disk.take_space(inode.path, len(data))
+        if data:
+            content = inode.writable()
+            self._disk.operations.append(Write(inode.path, inode.number, len(content), data))
+            content += data
+
+    def read(self, position: int, size: int) -> bytes:
+        inode = self._begin(Call.READ)
+        assert position >= 0
+        if size <= 0:
+            return b""
+        return bytes(memoryview(inode.data)[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        inode = self._begin(Call.TRUNCATE)
+        assert 0 <= size <= len(inode.data), f"{inode.path} has {len(inode.data)} bytes, not {size}"
+        self._disk.operations.append(Truncate(inode.path, inode.number, size))
+        del inode.writable()[size:]
+
+    def sync(self) -> None:
+        inode = self._inode
+        is_lie = self._disk.begin(Call.SYNC, inode.path)
+        inode.present()
+        if not is_lie:
+            self._disk.operations.append(Sync(inode.path, inode.number))
+
+    def close(self) -> None:
+        inode = _Inode(-1, self.path, b"")
+        inode.refusal = partial(Refused, f"the handle of {self.path} is closed", path=self.path)
+        self._inode = inode
+
+    def _begin(self, call: Call) -> "_Inode":
+        self._disk.begin(call, self._inode.path)
+        return self._inode.present()
+
+
+class _Inode:
+    __slots__ = ("data", "number", "path", "refusal")
+
+    def __init__(self, number: int, path: str, data: bytes) -> None:
+        self.number, self.path = number, path
+        self.data: bytes | bytearray = data  # Shared with other disks until the first change.
+        self.refusal: Callable[[], PenstockError] | None = None
+
+    def present(self) -> "_Inode":
+        if self.refusal is not None:
+            raise self.refusal()
+        return self
+
+    def writable(self) -> bytearray:
+        if not isinstance(self.data, bytearray):
+            self.data = bytearray(self.data)
+        return self.data
+
+
+def _checked(path: str) -> str:
+    """`path`, if it stays below the root."""
+    if not path or "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
+        raise Refused(f"{path!r} is not a path below the data directory", path=path)
+    return path

@@ -1,0 +1,143 @@
+"""Which operations a power cut may still undo, and what else goes with them.
+
+    STRICT  What POSIX promises and no more. Every change that was not synced may be missing on its own: bytes until
+            the file is synced, names until their directories are. Syncing a file does nothing for its name.
+
+    EXT4    What ext4 with its defaults does. Changes of names and sizes go through one journal: what is lost is a
+            suffix of it, and any sync writes out all of it. Unsynced bytes are lost from some place to the end of
+            their file, or read as zeros. A rename over an existing file waits for the bytes of the new one
+            (auto_da_alloc), one to a new name does not.
+
+STRICT finds what is wrong on some file system; EXT4 holds states that STRICT has too, but also shows which of
+the findings people would meet.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from .operations import (
+    Change,
+    Operation,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Write,
+    directories_of,
+)
+
+Damage = Mapping[int, bytes | None]
+"""By operation number: what reached the disk instead of a write's bytes, or None for an operation that is lost."""
+
+_NEVER = 1 << 62
+
+
+class Model(Enum):
+    STRICT = "strict"
+    EXT4 = "ext4"
+
+
+class Strict:
+    """See `Model.STRICT`."""
+
+    def __init__(self) -> None:
+        self.loose: dict[int, Change] = {}
+        self._unsynced_directories: dict[int, set[str]] = {}
+
+    def advance(self, number: int, operation: Operation) -> None:
+        match operation:
+            case Sync(_, inode):
+                self._settle_bytes(inode)
+            case SyncDirectory(path):
+                self._settle_names(path)
+            case Write() | Truncate():
+                self.loose[number] = operation
+            case _:
+                self.loose[number] = operation
+                self._unsynced_directories[number] = directories_of(operation)
+
+    def with_consequences(self, damage: Damage) -> Damage:
+        return damage
+
+    def _settle_bytes(self, inode: int) -> None:
+        for number, change in list(self.loose.items()):
+            if isinstance(change, Write | Truncate) and change.inode == inode:
+                del self.loose[number]
+
+    def _settle_names(self, directory: str) -> None:
+        for number, unsynced in list(self._unsynced_directories.items()):
+            unsynced.discard(directory)
+            if not unsynced:
+                del self.loose[number], self._unsynced_directories[number]
+
+
+class Ext4:
+    """See `Model.EXT4`."""
+
+    def __init__(self) -> None:
+        self.loose: dict[int, Change] = {}
+
+    def advance(self, number: int, operation: Operation) -> None:
+        match operation:
+            case Sync(_, inode):
+                self._write_journal()
+                self._settle_bytes(inode, before=number)
+            case SyncDirectory():
+                self._write_journal()
+            case _:
+                self.loose[number] = operation
+
+    def with_consequences(self, damage: Damage) -> Damage:
+        """Add what cannot have survived when these operations did not."""
+        if not damage:
+            return damage
+        whole = dict(damage)
+        journal_end = self._journal_end(damage)
+        cut_inodes = set()
+        for number, change in self.loose.items():
+            if isinstance(change, Write):
+                if change.inode in cut_inodes:
+                    whole[number] = None
+                elif len(whole.get(number, change.data) or b"") < len(change.data):
+                    cut_inodes.add(change.inode)
+            elif number >= journal_end:
+                whole[number] = None
+                if isinstance(change, Truncate):
+                    # What was appended afterwards went to blocks that belong to the file only after it.
+                    cut_inodes.add(change.inode)
+        return whole
+
+    def _journal_end(self, damage: Damage) -> int:
+        """The first operation that the journal cannot hold."""
+        ends = [_NEVER]
+        for number in damage:
+            change = self.loose[number]
+            if isinstance(change, Write):
+                ends.append(self._rename_waiting_for(change.inode, number))
+            else:
+                ends.append(number)
+        return min(ends)
+
+    def _rename_waiting_for(self, inode: int, number: int) -> int:
+        for later, change in self.loose.items():
+            match change:
+                case Rename(inode=moved, is_replacing=True) if moved == inode and later > number:
+                    return later
+        return _NEVER
+
+    def _write_journal(self) -> None:
+        for number, change in list(self.loose.items()):
+            if isinstance(change, Write):
+                continue
+            del self.loose[number]
+            if isinstance(change, Rename) and change.is_replacing:
+                self._settle_bytes(change.inode, before=number)
+
+    def _settle_bytes(self, inode: int, *, before: int) -> None:
+        for number, change in list(self.loose.items()):
+            if isinstance(change, Write) and change.inode == inode and number < before:
+                del self.loose[number]
+
+
+def durability(model: Model) -> Strict | Ext4:
+    return Strict() if model is Model.STRICT else Ext4()
