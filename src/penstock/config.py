@@ -106,3 +106,112 @@ class StorageConfig:
         _require("fsync_interval_ms", self.fsync_interval_ms, self.fsync_interval_ms >= 1, ">= 1")
         _require("min_free_bytes", self.min_free_bytes, self.min_free_bytes >= 0, ">= 0")
         _require("open_files_max", self.open_files_max, self.open_files_max >= 8, ">= 8")
+
+
+class TtlAction(Enum):
+    """What becomes of a message whose time to live is over."""
+
+    DROP = "drop"
+    DEAD_LETTER = "dlq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryConfig:
+    """How a topic's messages are handed out, retried and given up."""
+
+    visibility_timeout_ms: int = 30_000
+    visibility_timeout_ms_max: int = 12 * HOUR_MS
+    max_retries: int = 3
+    backoff_base_ms: int = 1000
+    backoff_multiplier: float = 2
+    backoff_max_ms: int = 60_000
+    backoff_jitter: bool = False
+    # Per group and partition: bounds memory, and what a restart has to take over.
+    max_in_flight: int = 10_000
+    max_in_flight_per_consumer: int = 1000
+    ttl_action: TtlAction = TtlAction.DROP
+    dlq_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        timeout, longest = self.visibility_timeout_ms, self.visibility_timeout_ms_max
+        _require("visibility_timeout_ms", timeout, 0 < timeout <= longest, f"in 1..{longest}")
+        _require("max_retries", self.max_retries, self.max_retries >= OFF, ">= -1")
+        _require("backoff_base_ms", self.backoff_base_ms, self.backoff_base_ms >= 0, ">= 0")
+        _require(
+            "backoff_multiplier", self.backoff_multiplier, self.backoff_multiplier >= 1, ">= 1"
+        )
+        _require("backoff_max_ms", self.backoff_max_ms, self.backoff_max_ms >= 0, ">= 0")
+        _require("max_in_flight", self.max_in_flight, self.max_in_flight >= 1, ">= 1")
+        each = self.max_in_flight_per_consumer
+        _require("max_in_flight_per_consumer", each, each >= 1, ">= 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Everything that can be said of one topic, under the names that users write."""
+
+    retention_hours: float = 168
+    retention_bytes: int = OFF
+    segment_size_bytes: int = 64 * MIB
+    cleanup: Cleanup = Cleanup.DELETE
+    keep_unread: bool = False
+    # A mistyped group must not fill the disk: above this much, unread messages go as well.
+    keep_unread_bytes_max: int = 10 * 1024 * MIB
+    # A group that nobody asks for this long is forgotten, and no longer keeps anything.
+    group_retention_hours: float = 168
+    compression: str = "none"
+    visibility_timeout_ms: int = 30_000
+    max_retries: int = 3
+    backoff_base_ms: int = 1000
+    backoff_multiplier: float = 2
+    backoff_max_ms: int = 60_000
+    backoff_jitter: bool = False
+    max_in_flight: int = 10_000
+    max_in_flight_per_consumer: int = 1000
+    ttl_ms: int = OFF
+    ttl_action: TtlAction = TtlAction.DROP
+    dlq_enabled: bool = True
+    dedup_window_ms: int = 10 * 60 * 1000
+    dedup_keys_max: int = 100_000
+    max_backlog_messages: int = OFF
+    max_backlog_bytes: int = OFF
+
+    def __post_init__(self) -> None:
+        self.log_config()
+        self.delivery_config()
+        _require("dedup_window_ms", self.dedup_window_ms, self.dedup_window_ms >= 0, ">= 0")
+        _require("dedup_keys_max", self.dedup_keys_max, self.dedup_keys_max >= 1, ">= 1")
+        cap = self.keep_unread_bytes_max
+        _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
+        kinds = ("none", "lz4", "zstd")
+        _require("compression", self.compression, self.compression in kinds, "none, lz4 or zstd")
+        for name in (
+            "ttl_ms",
+            "max_backlog_messages",
+            "max_backlog_bytes",
+            "group_retention_hours",
+        ):
+            found = getattr(self, name)
+            _require(name, found, found == OFF or found > 0, "above 0, or -1 for off")
+
+    def log_config(self) -> LogConfig:
+        return LogConfig(
+            segment_size_bytes=self.segment_size_bytes,
+            index_interval_bytes=min(4 * KIB, self.segment_size_bytes),
+            retention_hours=self.retention_hours,
+            retention_bytes=self.retention_bytes,
+        )
+
+    def delivery_config(self) -> DeliveryConfig:
+        return DeliveryConfig(
+            visibility_timeout_ms=self.visibility_timeout_ms,
+            max_retries=self.max_retries,
+            backoff_base_ms=self.backoff_base_ms,
+            backoff_multiplier=self.backoff_multiplier,
+            backoff_max_ms=self.backoff_max_ms,
+            backoff_jitter=self.backoff_jitter,
+            max_in_flight=self.max_in_flight,
+            max_in_flight_per_consumer=self.max_in_flight_per_consumer,
+            ttl_action=self.ttl_action,
+            dlq_enabled=self.dlq_enabled,
+        )

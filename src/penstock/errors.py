@@ -12,8 +12,15 @@
         AlreadyOpen          another process owns the directory
         WrongLog             the directory belongs to another log
         FileMissing
+        NotFound             no such topic, partition, group or message
+        AlreadyExists
+        StaleReceipt         the lease is over, or belongs to somebody else
+        GroupBusy            members hold messages, so the group cannot be reset
+        OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
       Unavailable            the request is fine; try again
         NoSpace
+        BacklogFull          consumers are too far behind
+        PartlyPublished      the disk was full for some of the messages
       Damaged                stored bytes are not what was written; never repaired silently
         DamagedBatch
         DamagedFile
@@ -25,6 +32,7 @@ Every class has a stable `code`, says whether a retry can help, and carries its 
 door can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -139,6 +147,48 @@ class FileMissing(Refused):
         super().__init__(f"{path} does not exist", path=path)
 
 
+class NotFound(Refused):
+    code = "NOT_FOUND"
+
+    def __init__(self, kind: str, name: object) -> None:
+        super().__init__(f"there is no {kind} {name}", kind=kind, name=name)
+
+
+class AlreadyExists(Refused):
+    code = "ALREADY_EXISTS"
+
+    def __init__(self, kind: str, name: object) -> None:
+        super().__init__(f"{kind} {name} exists already", kind=kind, name=name)
+
+
+class StaleReceipt(Refused):
+    code = "STALE_RECEIPT"
+
+    def __init__(self, receipt: str) -> None:
+        super().__init__(
+            f"receipt {receipt} is not the current lease: it expired, was answered, or was given back",
+            receipt=receipt,
+        )
+
+
+class GroupBusy(Refused):
+    code = "GROUP_BUSY"
+
+    def __init__(self, group: str, *, in_flight: int) -> None:
+        super().__init__(
+            f"group {group} has {in_flight} messages in the hands of its members",
+            group=group,
+            in_flight=in_flight,
+        )
+
+
+class OutOfSequence(Refused):
+    code = "OUT_OF_SEQUENCE"
+
+    def __init__(self, producer: int, reason: str) -> None:
+        super().__init__(f"producer {producer}: {reason}", producer=producer, reason=reason)
+
+
 class Unavailable(PenstockError):
     """The world is not ready; the same request may succeed later."""
 
@@ -151,6 +201,34 @@ class NoSpace(Unavailable):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"no space left to write {path}", path=path)
+
+
+class BacklogFull(Unavailable):
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, reason: str, *, found: int, limit: int, retry_after_ms: int) -> None:
+        super().__init__(
+            f"{reason}: {found} waiting, the limit is {limit}",
+            reason=reason,
+            found=found,
+            limit=limit,
+            retry_after_ms=retry_after_ms,
+        )
+
+
+class PartlyPublished(Unavailable):
+    """Some messages of a call were stored and others not. `results` has an answer or an error for each."""
+
+    code = "PARTLY_PUBLISHED"
+
+    def __init__(self, results: Sequence[object]) -> None:
+        failed = sum(1 for one in results if isinstance(one, PenstockError))
+        super().__init__(
+            f"{failed} of {len(results)} messages were not stored",
+            failed=failed,
+            stored=len(results) - failed,
+        )
+        self.results = results
 
 
 class Damaged(PenstockError):

@@ -104,7 +104,7 @@ def test_what_compaction_keeps_stays_compressed(compression):
     assert decode_columns(kept, head).values == [b"repeat" * 50] * 10
 
 
-@given(placed_batches())
+@given(placed_batches(max_size=2))
 def test_a_slice_outside_the_range_is_refused(placed):
     messages, place, marks = placed
     batch = twin.encode(messages, marks=marks, place=replace(place, log_id=None))

@@ -302,5 +302,6 @@ def test_the_most_headers_are_accepted_and_one_more_is_not():
     pairs = [("n", b"")] * (HEADERS_MAX // 16)
     batch = encode(Columns(values=[None] * 16, headers=[pairs] * 16))
     assert len(decode_columns(batch, verify(batch)).headers[15]) == HEADERS_MAX // 16
-    with pytest.raises(TooLarge):
-        encode(Columns(values=[None] * 16, headers=[pairs] * 15 + [[*pairs, ("n", b"")]]))
+    with pytest.raises(TooLarge) as refusal:
+        encode(Columns(values=[None] * 17, headers=[pairs] * 16 + [[("n", b"")]]))
+    assert refusal.value.fields["limit"] == HEADERS_MAX

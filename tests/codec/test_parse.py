@@ -106,6 +106,7 @@ def test_a_body_that_another_writer_may_have_made_is_read(body):
         body_of({TIME: 1}, [u64(2**64 - 1)]),
         body_of({LANE: 1}, [u64(5)]),
         body_of({LANE: 1}, [u64(1)]),
+        body_of({LANE: 1}, [u64(2**64 - 1)]),
         body_of({LANE: U8}, [b"\2\5"]),
         body_of({LANE: U8}, [b"\2\1"]),
         body_of({LANE: U64}, [u64(2) + u64(2**64 - 1)]),

@@ -201,8 +201,8 @@ def _starts(lengths: Numbers, items: int) -> npt.NDArray[np.int32]:
     if isinstance(lengths, int):
         return np.arange(items + 1, dtype=np.int32) * np.int32(lengths)
     starts = np.empty(items + 1, dtype=np.int32)
-    starts[0] = 0
-    np.add.accumulate(lengths, out=starts[1:], dtype=np.int32)
+    starts[0], starts[1:] = 0, lengths
+    np.add.accumulate(starts, out=starts)
     return starts
 
 

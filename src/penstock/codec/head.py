@@ -29,7 +29,6 @@ broken one was durable already, the disk damaged it; otherwise it was torn, and 
 """
 
 import struct
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -185,12 +184,8 @@ def pack_attributes(
 
 def pack_head(head: Head, *, seed: int = SEED_IN_TRANSIT) -> bytes:
     """The bytes of a head, with a fresh head checksum."""
-    return _sealed(head[:-1], seed)
-
-
-def _sealed(values: Sequence[int], seed: int) -> bytes:
     try:
-        fields = _FIELDS.pack(*values)
+        fields = _FIELDS.pack(*head[:-1])
     except struct.error as error:
         raise Refused(f"a number does not fit into the head of a batch: {error}") from None
     return fields + _CHECKSUM.pack(checksum(fields, seed))
@@ -252,6 +247,25 @@ def verify(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) ->
     return head
 
 
+def place(
+    head: Head, *, base_offset: int, epoch: int, append_time: int, unsynced: int = UNSYNCED_MAX
+) -> Head:
+    """The head of the same batch at its place in a log; its checksum is that of the old place."""
+    # Four times as fast as _replace, and on the way of every append.
+    return Head._make(
+        (
+            *head[:6],
+            base_offset,
+            head.last_delta,
+            min(unsynced, UNSYNCED_MAX),
+            epoch,
+            head.body_size,
+            append_time,
+            *head[12:],
+        )
+    )
+
+
 def stamp(
     head: Head,
     *,
@@ -262,14 +276,7 @@ def stamp(
     seed: int = SEED_IN_TRANSIT,
 ) -> bytes:
     """The head bytes of the same batch at its place in a log. The body is not touched."""
-    values = (
-        *head[:6],
-        base_offset,
-        head.last_delta,
-        min(unsynced, UNSYNCED_MAX),
-        epoch,
-        head.body_size,
-        append_time,
-        *head[12:21],
+    placed = place(
+        head, base_offset=base_offset, epoch=epoch, append_time=append_time, unsynced=unsynced
     )
-    return _sealed(values, seed)
+    return pack_head(placed, seed=seed)

@@ -1,0 +1,95 @@
+"""How far a log is known to be durable and whole, so that a restart reads only what follows.
+
+     0  u32  magic          "PNCP"
+     4  u32  version        1
+     8  i64  start offset   first offset kept; segments that end below it are leftovers of a retention
+    16  i64  segment        base offset of the segment that the position is in
+    24  u64  position       every byte of the log up to here is synced and checked
+    32  i64  offset         next offset at that position
+    40  i64  append time    of the last batch below it
+    48  i64  compacted to   below it no key has an older message than its last one
+    56  u32  epochs         number of pairs that follow
+    60  u32  is closed      1 if the log was closed after it, 0 if it went on
+    64  ...  pairs          i64 epoch, i64 first offset of that epoch
+     .  u32  checksum       CRC32C of everything before, seeded with the log's id
+
+Losing it costs a full scan and nothing else. One that was not written by closing says that offsets may have been given
+away since, in an epoch that must not be used again.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..codec.checksum import checksum
+from ..errors import DamagedFile
+from ..model import Epoch, Offset
+from ..ports import Disk
+from .layout import CHECKPOINT, read_file
+
+_MAGIC = 0x50434E50  # b"PNCP"
+_VERSION = 1
+_FIELDS = struct.Struct("<IIqqQqqqII")
+_PAIR = struct.Struct("<qq")
+_CHECKSUM = struct.Struct("<I")
+
+
+class EpochStart(NamedTuple):
+    """An epoch and the first offset written in it."""
+
+    epoch: Epoch
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """See the head of this file."""
+
+    start_offset: Offset
+    segment: Offset
+    position: int
+    offset: Offset
+    append_time: int
+    compacted_to: Offset
+    epochs: tuple[EpochStart, ...]
+    is_closed: bool = False
+
+    def to_bytes(self, seed: int) -> bytes:
+        fields = _FIELDS.pack(
+            _MAGIC,
+            _VERSION,
+            self.start_offset,
+            self.segment,
+            self.position,
+            self.offset,
+            self.append_time,
+            self.compacted_to,
+            len(self.epochs),
+            self.is_closed,
+        )
+        raw = fields + b"".join(_PAIR.pack(*pair) for pair in self.epochs)
+        return raw + _CHECKSUM.pack(checksum(raw, seed))
+
+
+def read_checkpoint(disk: Disk, directory: str, seed: int) -> Checkpoint | None:
+    """The checkpoint, None if there is none, or DamagedFile."""
+    path = f"{directory}/{CHECKPOINT}"
+    if not disk.exists(path):
+        return None
+    raw = read_file(disk, path)
+    if len(raw) < _FIELDS.size + _CHECKSUM.size:
+        raise DamagedFile(path, f"only {len(raw)} bytes")
+    if _CHECKSUM.unpack(raw[-4:])[0] != checksum(raw[:-4], seed):
+        raise DamagedFile(path, "wrong checksum")
+    magic, version, start, segment, position, offset, time, compacted, count, is_closed = (
+        _FIELDS.unpack_from(raw)
+    )
+    if magic != _MAGIC or version != _VERSION:
+        raise DamagedFile(path, f"magic {magic:#010x}, version {version}")
+    if len(raw) != _FIELDS.size + count * _PAIR.size + _CHECKSUM.size:
+        raise DamagedFile(path, f"{count} epochs in {len(raw)} bytes")
+    pairs = _PAIR.iter_unpack(raw[_FIELDS.size : -_CHECKSUM.size])
+    epochs = tuple(EpochStart(Epoch(epoch), Offset(offset)) for epoch, offset in pairs)
+    return Checkpoint(
+        start, segment, position, offset, time, compacted, epochs, is_closed=bool(is_closed)
+    )

@@ -1,0 +1,58 @@
+"""Whose log a directory holds: 24 bytes, written before anything else and never again.
+
+ 0  u32  magic      "PNID"
+ 4  u32  version    1
+ 8  u64  log id
+16  u32  (zero)
+20  u32  checksum   CRC32C of bytes 0..19
+"""
+
+import struct
+
+from ..codec.checksum import checksum
+from ..errors import DamagedFile, WrongLog
+from ..model import LogId
+from ..ports import Disk
+from .layout import CHECKPOINT, IDENTITY, REPAIRING, base_offset_of, read_file, replace_file
+
+_MAGIC = 0x44494E50  # b"PNID"
+_VERSION = 1
+_FIELDS = struct.Struct("<IIQI")
+_FILE = struct.Struct("<IIQII")
+
+
+def write_identity(disk: Disk, directory: str, log_id: LogId, name: str = IDENTITY) -> None:
+    fields = _FIELDS.pack(_MAGIC, _VERSION, log_id, 0)
+    replace_file(disk, directory, name, fields, struct.pack("<I", checksum(fields)))
+
+
+def read_identity(disk: Disk, directory: str, name: str = IDENTITY) -> LogId:
+    """The id of the log in `directory`, or DamagedFile: without it no checksum in there means anything."""
+    path = f"{directory}/{name}"
+    if not disk.exists(path):
+        raise DamagedFile(path, "the file is missing, so no batch can be checked")
+    raw = read_file(disk, path)
+    if len(raw) != _FILE.size:
+        raise DamagedFile(path, f"{len(raw)} bytes instead of {_FILE.size}")
+    magic, version, log_id, _, found = _FILE.unpack(raw)
+    if magic != _MAGIC or found != checksum(raw[: _FIELDS.size]):
+        raise DamagedFile(path, "wrong magic or checksum")
+    if version != _VERSION:
+        raise DamagedFile(path, f"version {version}, this reader knows {_VERSION}")
+    return LogId(log_id)
+
+
+def claim(disk: Disk, directory: str, log_id: LogId) -> None:
+    """Check that the directory belongs to `log_id`; an empty one is taken for it."""
+    path = f"{directory}/{IDENTITY}"
+    if not disk.exists(path):
+        if disk.exists(f"{directory}/{REPAIRING}"):
+            raise DamagedFile(path, "a repair was interrupted; it has to be run again")
+        names = disk.list(directory)
+        if CHECKPOINT in names or any(base_offset_of(name) is not None for name in names):
+            raise DamagedFile(path, "the file is missing, but there is a log")
+        disk.make_directories(directory)
+        write_identity(disk, directory, log_id)
+    found = read_identity(disk, directory)
+    if found != log_id:
+        raise WrongLog(directory, found=found, expected=log_id)

@@ -1,0 +1,167 @@
+"""Sparse index of one segment: some offsets and append times, and where their batches start.
+
+Both files begin with
+
+     0  u32  magic            "PNSI"
+     4  u16  version          1
+     6  u16  entry bytes      8 or 16
+     8  u32  entries
+    12  u32  checksum         CRC32C of everything else, seeded with the log's id
+    16  i64  base offset
+    24  i64  next offset      of the part of the segment that is indexed
+    32  u64  segment bytes    size of that part
+    40  i64  first append time
+    48  i64  last append time
+
+and go on with entries, one for the same batches in both: u32 offset minus base and u32 position in `.index`;
+i64 append time and i64 offset in `.timeindex`. An index finds the last entry at or before what is asked for, and
+the reader walks on from there. It is never believed: who loads one compares its last entry with the log and walks
+the rest, and who uses an entry compares that one. A wrong checksum, or a position where the right batch does not
+start, means that it is built anew. So it may be lost, be older than the log, or speak of batches that a crash took.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..codec import Head
+from ..codec.checksum import checksum
+
+_HEADER = struct.Struct("<IHHIIqqQqq")
+_MAGIC = 0x49534E50  # b"PNSI"
+_VERSION = 1
+_CHECKSUM_AT = 12
+_OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 16
+
+
+class Entry(NamedTuple):
+    """What an index knows of a batch."""
+
+    offset: int
+    append_time: int
+    position: int
+
+
+@dataclass(slots=True)
+class Index:
+    """Entries of both files, and what they cover."""
+
+    base_offset: int
+    interval_bytes: int
+    next_offset: int = -1
+    size: int = 0
+    first_time: int = 0
+    last_time: int = 0
+    offsets: "array[int]" = field(default_factory=lambda: array("I"))
+    positions: "array[int]" = field(default_factory=lambda: array("I"))
+    times: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, head: Head, position: int) -> None:
+        """Take note of a batch at the end; it gets an entry if the last one is far enough behind."""
+        if not self.positions:
+            self.first_time = head.append_time
+        if not self.positions or position - self.positions[-1] >= self.interval_bytes:
+            self.offsets.append(head.base_offset - self.base_offset)
+            self.positions.append(position)
+            self.times.append(head.append_time)
+        self.next_offset = head.next_offset
+        self.size = position + head.length
+        self.last_time = head.append_time
+
+    def pop_entry(self, *, below: int) -> "Entry | None":
+        """Go back to the last entry at a position under `below`, and take it out: it is to be added again."""
+        for column in (self.offsets, self.times, self.positions):
+            del column[bisect_left(self.positions, below) :]
+        if not self.positions:
+            return None
+        entry = Entry(self.base_offset + self.offsets.pop(), self.times.pop(), self.positions.pop())
+        self.next_offset, self.last_time, self.size = entry
+        return entry
+
+    def position_before(self, offset: int) -> int:
+        """Where to start walking to find the batch that holds `offset`."""
+        entry = bisect_right(self.offsets, offset - self.base_offset) - 1
+        return self.positions[entry] if entry >= 0 else 0
+
+    def position_before_time(self, time_ns: int) -> int:
+        """Where to start walking to find the first batch appended at `time_ns` or later."""
+        entry = bisect_left(self.times, time_ns) - 1
+        return self.positions[entry] if entry >= 0 else 0
+
+    def to_files(self, seed: int) -> tuple[bytes, bytes]:
+        """Content of `.index` and `.timeindex`."""
+        pairs = array("I", bytes(_OFFSET_ENTRY_BYTES * len(self.offsets)))
+        pairs[0::2], pairs[1::2] = self.offsets, self.positions
+        stamps = array("q", bytes(_TIME_ENTRY_BYTES * len(self.offsets)))
+        stamps[0::2] = self.times
+        stamps[1::2] = array("q", (self.base_offset + offset for offset in self.offsets))
+        return (
+            self._file(pairs.tobytes(), _OFFSET_ENTRY_BYTES, seed),
+            self._file(stamps.tobytes(), _TIME_ENTRY_BYTES, seed),
+        )
+
+    def _file(self, entries: bytes, entry_bytes: int, seed: int) -> bytes:
+        def header(found: int) -> bytes:
+            return _HEADER.pack(
+                _MAGIC,
+                _VERSION,
+                entry_bytes,
+                len(self.offsets),
+                found,
+                self.base_offset,
+                self.next_offset,
+                self.size,
+                self.first_time,
+                self.last_time,
+            )
+
+        return header(checksum(entries, checksum(header(0), seed))) + entries
+
+
+class IndexHeader(NamedTuple):
+    """The first bytes of either file."""
+
+    magic: int
+    version: int
+    entry_bytes: int
+    entries: int
+    checksum: int
+    base_offset: int
+    next_offset: int
+    size: int
+    first_time: int
+    last_time: int
+
+
+def read_index(by_offset: bytes, by_time: bytes, *, interval_bytes: int, seed: int) -> Index | None:
+    """An index from the content of its two files; None if they cannot be believed."""
+    header = _checked_header(by_offset, _OFFSET_ENTRY_BYTES, seed)
+    twin = _checked_header(by_time, _TIME_ENTRY_BYTES, seed)
+    if header is None or twin is None or header[5:] != twin[5:] or header.entries != twin.entries:
+        return None
+    pairs = array("I", by_offset[_HEADER.size :])
+    stamps = array("q", by_time[_HEADER.size :])
+    return Index(
+        base_offset=header.base_offset,
+        interval_bytes=interval_bytes,
+        next_offset=header.next_offset,
+        size=header.size,
+        first_time=header.first_time,
+        last_time=header.last_time,
+        offsets=pairs[0::2],
+        positions=pairs[1::2],
+        times=stamps[0::2],
+    )
+
+
+def _checked_header(raw: bytes, entry_bytes: int, seed: int) -> IndexHeader | None:
+    if len(raw) < _HEADER.size:
+        return None
+    header = IndexHeader._make(_HEADER.unpack_from(raw))
+    is_ours = (header.magic, header.version, header.entry_bytes) == (_MAGIC, _VERSION, entry_bytes)
+    if not is_ours or len(raw) != _HEADER.size + header.entries * entry_bytes:
+        return None
+    blank = raw[:_CHECKSUM_AT] + bytes(4) + raw[_CHECKSUM_AT + 4 :]
+    return header if header.checksum == checksum(blank, seed) else None

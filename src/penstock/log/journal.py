@@ -1,0 +1,182 @@
+"""The records of a machine in a log of their own, with snapshots: decide, record, apply, and start again.
+
+The order rule. A journal batch carries the end of the message log at which it was decided. Syncing goes messages
+first, then state, then snapshot. A crash may still leave state without the messages that it speaks of, because a disk
+writes what it likes before it is asked to; so recovery drops state that was decided beyond the recovered end of the
+messages, before an offset that comes again could be born finished.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..codec import Head, Marks, Origin, read_head
+from ..errors import DamagedFile
+from ..kernel import Machine
+from ..model import Epoch, LogEnd, Offset
+from .log import Log, SyncPlan
+from .records import RecordFormat, batches_in
+from .snapshot import (
+    Snapshot,
+    SnapshotPlan,
+    read_snapshot,
+    remove_snapshot,
+    snapshot_content,
+    snapshot_offsets,
+)
+from .trim import release, truncate
+
+Record = TypeVar("Record")
+_READ_BYTES = 1 << 20
+# The newest, and one to fall back on if the disk damages it.
+_SNAPSHOTS_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a start found in a journal."""
+
+    snapshot: Offset | None
+    snapshots_damaged: int
+    records: int
+    dropped_from: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPlan:
+    """Plans that have to become durable one after the other."""
+
+    messages: SyncPlan
+    state: SyncPlan
+    snapshot: SnapshotPlan | None = None
+
+    def run(self) -> None:
+        self.messages.run()
+        self.state.run()
+        if self.snapshot is not None:
+            self.snapshot.run()
+
+
+class Journal(Generic[Record]):
+    """Records of one machine. `log` is an open log that nobody else writes to."""
+
+    def __init__(self, log: Log, form: RecordFormat[Record]) -> None:
+        self.log, self.form = log, form
+
+    def append(self, records: Sequence[Record], *, decided_at: LogEnd, now_ns: int) -> Offset:
+        """Write the records of one decision as one batch: after a crash all of them are there or none."""
+        marks = Marks(
+            control=True,
+            origin=Origin.DECIDED_AT,
+            origin_source=decided_at.epoch,
+            origin_sequence=decided_at.offset,
+        )
+        batch = self.form.to_batch(records, marks=marks, now_ns=now_ns)
+        return self.log.append(batch, read_head(batch), now_ns=now_ns).base_offset
+
+    def recover(self, machine: Machine[Record], *, message_end: LogEnd) -> Replayed:
+        """Bring an empty machine to the state that the journal and the recovered messages agree on."""
+        damaged, snapshot = self._newest_snapshot(message_end)
+        start = self.log.start_offset if snapshot is None else snapshot.offset
+        dropped_from = self._drop_beyond(start, message_end)
+        if snapshot is not None:
+            for record in self._records_in(snapshot.body, snapshot.path):
+                machine.apply(record)
+        replayed = 0
+        for record in self._records_from(start):
+            machine.apply(record)
+            replayed += 1
+        return Replayed(
+            None if snapshot is None else snapshot.offset, damaged, replayed, dropped_from
+        )
+
+    def _newest_snapshot(self, message_end: LogEnd) -> tuple[int, Snapshot[Record] | None]:
+        damaged, directory = 0, self.log.directory
+        for offset in reversed(snapshot_offsets(self.log.disk, directory)):
+            try:
+                snapshot: Snapshot[Record] = read_snapshot(
+                    self.log.disk, directory, offset, seed=self.log.seed
+                )
+            except DamagedFile:
+                damaged += 1
+                continue
+            self._require_behind(snapshot, message_end)
+            return damaged, snapshot
+        if self.log.start_offset > 0:
+            raise DamagedFile(
+                directory, "no readable snapshot for a journal that has lost its start"
+            )
+        return damaged, None
+
+    def _require_behind(self, snapshot: Snapshot[Record], message_end: LogEnd) -> None:
+        if snapshot.offset > self.log.end_offset:
+            reason = f"it is ahead of the state log, which ends at {self.log.end_offset}"
+            raise DamagedFile(snapshot.path, reason)
+        if snapshot.offset < self.log.start_offset:
+            reason = f"the state log after it is gone up to {self.log.start_offset}"
+            raise DamagedFile(snapshot.path, reason)
+        if snapshot.message_end > message_end or snapshot.message_end.offset > message_end.offset:
+            raise DamagedFile(
+                snapshot.path, f"it is ahead of the messages, which end at {message_end}"
+            )
+
+    def _drop_beyond(self, start: Offset, message_end: LogEnd) -> Offset | None:
+        """Cut the journal where it speaks of messages that are not there any more."""
+        for head, _ in self._batches_from(start):
+            decided_at = LogEnd(Epoch(head.origin_source), Offset(head.origin_sequence))
+            if decided_at.offset > message_end.offset or decided_at.epoch > message_end.epoch:
+                epoch = self.log.epoch
+                dropped_from = truncate(self.log, head.base_offset)
+                self.log.begin_epoch(Epoch(epoch + 1))
+                return dropped_from
+        return None
+
+    def _batches_from(self, offset: Offset) -> Iterator[tuple[Head, memoryview]]:
+        while offset < self.log.end_offset:
+            run = self.log.read(offset, bytes_max=_READ_BYTES)
+            yield from batches_in(run.data, seed=self.log.seed)
+            offset = run.next_offset
+
+    def _records_from(self, offset: Offset) -> Iterator[Record]:
+        for head, batch in self._batches_from(offset):
+            yield from self.form.from_batch(batch, head, self.log.directory)
+
+    def _records_in(self, body: memoryview, path: str) -> Iterator[Record]:
+        for head, batch in batches_in(body, seed=self.log.seed):
+            yield from self.form.from_batch(batch, head, path)
+
+    def plan_sync(self, messages: Log) -> OrderedPlan:
+        """Make both logs durable, messages first."""
+        return OrderedPlan(messages.plan_sync(), self.log.plan_sync())
+
+    def plan_snapshot(self, messages: Log, machine: Machine[Record]) -> OrderedPlan:
+        """The same, and then a snapshot of what the machine is now."""
+        content = snapshot_content(
+            machine.snapshot(),
+            self.form,
+            offset=self.log.end_offset,
+            message_end=messages.end,
+            seed=self.log.seed,
+        )
+        snapshot = SnapshotPlan(self.log.disk, self.log.directory, self.log.end_offset, content)
+        return OrderedPlan(messages.plan_sync(), self.log.plan_sync(), snapshot)
+
+    def synced(self, messages: Log, plan: OrderedPlan) -> None:
+        """Take note that a plan was run; after a snapshot, forget what it made unnecessary."""
+        messages.synced(plan.messages)
+        self.log.synced(plan.state)
+        if plan.snapshot is None:
+            return
+        offsets = snapshot_offsets(self.log.disk, self.log.directory)
+        for offset in offsets[:-_SNAPSHOTS_KEPT]:
+            remove_snapshot(self.log.disk, self.log.directory, offset)
+        # Letting old segments go syncs what the state log has got since the plan was made. The messages that it
+        # speaks of have to be durable first, or whoever asks for the durable end hears too much.
+        messages.sync()
+        release(self.log, below=offsets[-_SNAPSHOTS_KEPT:][0])
+
+    def sync(self, messages: Log) -> None:
+        """Make both logs durable, here and now."""
+        plan = self.plan_sync(messages)
+        plan.run()
+        self.synced(messages, plan)

@@ -1,0 +1,82 @@
+"""Names of the files of a log, and the one way a small file is replaced.
+
+<directory>/identity                      whose log this is; written once
+<directory>/checkpoint                    how far everything is durable and checked; replaced
+<directory>/00000000000000000042.log      batches from offset 42 on
+<directory>/00000000000000000042.index, .timeindex
+<directory>/00000000000000000042.cut-512  bytes that a recovery or a repair took out at byte 512
+
+Only while a repair is under way or was interrupted:
+<directory>/identity.repairing            the identity: without its own name nobody can open the log
+<directory>/00000000000000000042.log.parked
+"""
+
+import re
+from contextlib import closing
+
+from ..codec.head import OFFSET_MAX
+from ..errors import NoSpace
+from ..model import Buffer, Offset
+from ..ports import Disk
+
+LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+IDENTITY, CHECKPOINT = "identity", "checkpoint"
+REPAIRING, PARKED = "identity.repairing", ".parked"
+TEMPORARY = ".tmp"
+_SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
+_INDEX = re.compile(r"(\d{20})\.(?:time)?index", re.ASCII)
+
+
+def segment_path(directory: str, base_offset: int, suffix: str = LOG) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def cut_path(directory: str, base_offset: int, position: int) -> str:
+    return segment_path(directory, base_offset, f".cut-{position}")
+
+
+def base_offset_of(name: str) -> Offset | None:
+    """The first offset in a segment with this file name; None if it is not a segment's name."""
+    found = _SEGMENT.fullmatch(name)
+    base = int(found[1]) if found else OFFSET_MAX
+    return Offset(base) if base < OFFSET_MAX else None
+
+
+def indexed_offset_of(name: str) -> Offset | None:
+    """The same for the name of an index."""
+    found = _INDEX.fullmatch(name)
+    return Offset(int(found[1])) if found else None
+
+
+def replace_file(disk: Disk, directory: str, name: str, *parts: Buffer) -> None:
+    """Put `parts` into a file so that a crash leaves the old file or the new one, whole.
+
+    The content is synced before the rename, or the new name could stand for an empty file; the directory is
+    synced after it, or the caller could go on to remove what only the old file still knew about. NoSpace: the
+    old file is as it was.
+    """
+    path, temporary = f"{directory}/{name}", f"{directory}/{name}{TEMPORARY}"
+    try:
+        with closing(disk.create(temporary)) as file:
+            file.append(*parts)
+            file.sync()
+        disk.rename(temporary, path)
+    except NoSpace:
+        remove_if_there(disk, temporary)
+        raise
+    disk.sync_directory(directory)
+
+
+def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
+    for suffix in (INDEX, TIME_INDEX, LOG):
+        remove_if_there(disk, segment_path(directory, base_offset, suffix))
+
+
+def remove_if_there(disk: Disk, path: str) -> None:
+    if disk.exists(path):
+        disk.remove(path)
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    with closing(disk.open(path)) as file:
+        return file.read(0, file.size())

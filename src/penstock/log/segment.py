@@ -1,0 +1,205 @@
+"""One file of batches and its index."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+from ..codec import HEAD_BYTES, Head, read_head
+from ..errors import Damaged, DamagedBatch, MalformedBatch, NoSpace, Refused
+from ..model import Buffer
+from ..ports import Disk, File
+from .index import Entry, Index, read_index
+from .layout import INDEX, LOG, TIME_INDEX, read_file, segment_path
+from .scan import Broken, Found, next_head, walk_around
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Batches from `base_offset` on.
+
+    `size` is where the log ends in this file; `synced_size` is how much of that is durable.
+    """
+
+    disk: Disk
+    directory: str
+    base_offset: int
+    seed: int
+    interval_bytes: int
+    size: int = 0
+    synced_size: int = 0
+    opened: File | None = None
+    loaded: Index | None = None
+    last_time_known: int | None = None
+    is_index_saved: bool = True
+
+    @property
+    def path(self) -> str:
+        return self.path_of(LOG)
+
+    def path_of(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        if self.opened is None:
+            self.opened = self.disk.open(self.path)
+        return self.opened
+
+    def create(self) -> None:
+        self.opened = self.disk.create(self.path)
+        self.loaded = self._blank()
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+        self.opened = self.loaded = None
+
+    def append(self, head: Head, *parts: Buffer) -> None:
+        """Write a stamped batch at the end."""
+        (self.opened or self.file).append(*parts)
+        if self.loaded is not None:
+            self.loaded.add(head, self.size)
+        self.size += head.length
+
+    def index(self) -> Index:
+        """The index of all of the segment, loaded or built when first needed."""
+        if self.loaded is None:
+            self.loaded = self._restored() or self._built()
+        return self.loaded
+
+    def last_time(self) -> int:
+        """Append time of the last batch of a sealed segment; the index is not kept for it."""
+        if self.last_time_known is None:
+            was_loaded = self.loaded is not None
+            self.last_time_known = self.index().last_time
+            self.loaded = self.loaded if was_loaded else None
+        return self.last_time_known
+
+    def unload_index(self) -> None:
+        """Free the memory. An index that had to be built is saved before, so that it is built once."""
+        if self.loaded is not None and not self.is_index_saved:
+            with suppress(NoSpace):
+                self.write_index()
+        self.loaded = None
+
+    def write_index(self) -> None:
+        """Save the index. Neither synced nor renamed into place: a torn one is recognised and rebuilt."""
+        contents = self.index().to_files(self.seed)
+        for suffix, content in zip((INDEX, TIME_INDEX), contents, strict=True):
+            with closing(self.disk.create(self.path_of(suffix))) as file:
+                file.append(content)
+        self.is_index_saved = True
+
+    def _blank(self) -> Index:
+        return Index(self.base_offset, self.interval_bytes)
+
+    def _built(self) -> Index:
+        self.is_index_saved = False
+        return self._extended(self._blank())
+
+    def _restored(self) -> Index | None:
+        """The saved index, up to date; None if the segment does not have the batch of its last entry."""
+        index = self._saved_index()
+        entry = None if index is None else index.pop_entry(below=self.size)
+        if index is None or entry is None:
+            return None
+        first, last = self._head_at(0), self._head_at(entry.position)
+        if first is not None and first.append_time != index.first_time:
+            return None
+        if last is None or entry != Entry(last.base_offset, last.append_time, entry.position):
+            return None
+        return self._extended(index)
+
+    def _saved_index(self) -> Index | None:
+        paths = [self.path_of(suffix) for suffix in (INDEX, TIME_INDEX)]
+        if not all(map(self.disk.exists, paths)):
+            return None
+        try:
+            by_offset, by_time = (read_file(self.disk, path) for path in paths)
+        except (Damaged, Refused):  # A link or a directory: as good as none.
+            return None
+        index = read_index(by_offset, by_time, interval_bytes=self.interval_bytes, seed=self.seed)
+        return index if index is not None and index.base_offset == self.base_offset else None
+
+    def _extended(self, index: Index) -> Index:
+        """Add what the segment holds beyond the index, by heads alone. What is broken has no entry."""
+        for found in self._walk(index.size):
+            # An offset below the first is that of another segment: somebody copied or renamed a file.
+            if isinstance(found, Found) and found.head.base_offset >= self.base_offset:
+                index.add(found.head, found.position)
+        return index
+
+    def _head_at(self, position: int) -> Head | None:
+        try:
+            return read_head(self.file.read(position, HEAD_BYTES), seed=self.seed)
+        except MalformedBatch:
+            return None
+
+    def find_offset(self, offset: int, *, end_offset: int) -> Found | None:
+        """The batch whose range holds `offset`; None past the end.
+
+        DamagedBatch if it is there no more. The segment reaches to `end_offset`.
+        """
+        start = self._start(
+            lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
+        )
+        broken: Broken | None = None
+        for found in self._walk(start):
+            if isinstance(found, Broken):
+                broken = broken or found
+            elif found.head.base_offset > offset:
+                break
+            elif found.head.last_offset >= offset:
+                return found
+            else:
+                broken = None
+        if broken is not None:
+            raise self.damaged(broken, offset=offset, end_offset=end_offset)
+        return None
+
+    def offset_at(self, time_ns: int) -> int | None:
+        """Where the first batch starts that was appended at `time_ns` or later; None if there is none.
+
+        A broken one before it may have been the first. Nobody knows, so a reader is sent there, to hear about it.
+        """
+        start = self._start(
+            lambda index: index.position_before_time(time_ns),
+            lambda head: head.append_time < time_ns,
+        )
+        offset, is_broken = self.base_offset, False
+        for found in self._walk(start):
+            if isinstance(found, Broken):
+                is_broken = True
+            elif found.head.append_time >= time_ns:
+                return offset if is_broken else found.head.base_offset
+            else:
+                offset, is_broken = found.head.next_offset, False
+        return offset if is_broken else None
+
+    def _start(self, look_up: Callable[[Index], int], is_before: Callable[[Head], bool]) -> int:
+        """Where to start walking. An index that points at something else is built anew from the log."""
+        start = look_up(self.index())
+        if start == 0:
+            return 0
+        head = self._head_at(start)
+        if head is None or not is_before(head):
+            self.loaded = self._built()
+            start = look_up(self.loaded)
+        return start
+
+    def _walk(self, position: int) -> Iterator[Found | Broken]:
+        return walk_around(
+            self.file, position, self.size, seed=self.seed, next_offset=self.base_offset
+        )
+
+    def damaged(self, broken: Broken, *, offset: int, end_offset: int) -> DamagedBatch:
+        """The error for the broken batch that should hold `offset`, with the place where reading can go on."""
+        following = next_head(
+            self.file, broken.position + 1, self.size, seed=self.seed, offset_min=offset + 1
+        )
+        return DamagedBatch(
+            self.path,
+            broken.position,
+            broken.reason,
+            next_offset=end_offset if following is None else following.head.base_offset,
+        )

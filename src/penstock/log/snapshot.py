@@ -1,0 +1,122 @@
+"""A machine's state in a file, so that a restart need not replay its whole life.
+
+     0  u32  magic            "PNSS"
+     4  u32  version          1
+     8  i64  state offset     everything the state log holds below it is in here
+    16  u64  message epoch    \\  end of the message log when this was the state
+    24  i64  message offset   /
+    32  u64  body bytes
+    40  u32  (zero)
+    44  u32  checksum         CRC32C of bytes 0..43, seeded with the state log's id
+    48  ...  batches of records, each with its own checksums
+
+A snapshot comes into being after everything that it rests on is durable, so one that is ahead of its log is damage.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
+
+from ..codec import HEAD_BYTES, Marks, read_head
+from ..codec.checksum import checksum
+from ..codec.head import pack_head
+from ..errors import DamagedFile, MalformedBatch
+from ..model import Epoch, LogEnd, Offset
+from ..ports import Disk
+from .layout import read_file, replace_file
+from .records import RecordFormat, batches_in
+
+Record = TypeVar("Record")
+SUFFIX = ".snapshot"
+_MAGIC = 0x53534E50  # b"PNSS"
+_VERSION = 1
+_FIELDS = struct.Struct("<IIqQqQI")
+_HEADER = struct.Struct("<IIqQqQII")
+_NAME = re.compile(r"(\d{20})\.snapshot", re.ASCII)
+# Keeps a batch of records far below the size limit of a batch, whatever the records hold.
+_RECORDS_A_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """A snapshot ready to be written. Run it after the plans that make its two logs durable."""
+
+    disk: Disk
+    directory: str
+    offset: Offset
+    content: tuple[bytes, ...]
+
+    def run(self) -> None:
+        replace_file(self.disk, self.directory, _name(self.offset), *self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[Record]):
+    """A snapshot that was read and checked."""
+
+    path: str
+    offset: Offset
+    message_end: LogEnd
+    body: memoryview
+
+
+def _name(offset: int) -> str:
+    return f"{offset:020d}{SUFFIX}"
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
+    """Offsets of the snapshots there are, oldest first."""
+    found = (_NAME.fullmatch(name) for name in disk.list(directory))
+    return [Offset(int(name[1])) for name in found if name]
+
+
+def remove_snapshot(disk: Disk, directory: str, offset: Offset) -> None:
+    disk.remove(f"{directory}/{_name(offset)}")
+
+
+def snapshot_content(
+    records: Iterable[Record],
+    form: RecordFormat[Record],
+    *,
+    offset: Offset,
+    message_end: LogEnd,
+    seed: int,
+) -> tuple[bytes, ...]:
+    """Header and batches of a snapshot, made now, so that it shows one moment."""
+    batches = [_seal(batch, seed) for batch in _batches(iter(records), form)]
+    fields = _FIELDS.pack(
+        _MAGIC, _VERSION, offset, message_end.epoch, message_end.offset, sum(map(len, batches)), 0
+    )
+    return fields + struct.pack("<I", checksum(fields, seed)), *batches
+
+
+def _batches(records: Iterator[Record], form: RecordFormat[Record]) -> Iterator[bytes]:
+    while piece := list(islice(records, _RECORDS_A_BATCH)):
+        yield form.to_batch(piece, marks=Marks(control=True), now_ns=0)
+
+
+def _seal(batch: bytes, seed: int) -> bytes:
+    return pack_head(read_head(batch), seed=seed) + batch[HEAD_BYTES:]
+
+
+def read_snapshot(disk: Disk, directory: str, offset: Offset, *, seed: int) -> Snapshot[Record]:
+    """A snapshot with every checksum checked, or DamagedFile."""
+    path = f"{directory}/{_name(offset)}"
+    raw = read_file(disk, path)
+    if len(raw) < _HEADER.size:
+        raise DamagedFile(path, f"only {len(raw)} bytes")
+    magic, version, found, epoch, message_offset, body_bytes, _, crc = _HEADER.unpack_from(raw)
+    if magic != _MAGIC or version != _VERSION or crc != checksum(raw[: _FIELDS.size], seed):
+        raise DamagedFile(path, "wrong magic, version or checksum")
+    body = memoryview(raw)[_HEADER.size :]
+    if found != offset or len(body) != body_bytes:
+        raise DamagedFile(path, f"for offset {found} with {body_bytes} bytes, has {len(body)}")
+    try:
+        for _ in batches_in(body, seed=seed):
+            pass
+    except MalformedBatch as error:
+        raise DamagedFile(path, error.reason) from None
+    return Snapshot(path, offset, LogEnd(Epoch(epoch), Offset(message_offset)), body)

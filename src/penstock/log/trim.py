@@ -1,0 +1,158 @@
+"""Making a log shorter: from the end, because another writer won, or from the front, because it is old.
+
+Neither may run while a `SyncPlan` of the same log does.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..config import OFF, LogConfig
+from ..errors import NoSpace, OffsetOutOfRange
+from ..model import Epoch, Offset
+from .checkpoint import EpochStart
+from .layout import remove_segment
+from .log import Log
+
+_HOUR_NS = 3600 * 1_000_000_000
+
+
+def truncate(log: Log, offset: int) -> Offset:
+    """Forget everything from `offset` on, and the whole batch if it lies inside one; return the new end.
+
+    The caller opens a new epoch before it appends again. A crash on the way may leave more than was asked
+    for, never less, and never a hole: files go from the end backwards, each durably.
+    """
+    if not log.start_offset <= offset <= log.end_offset:
+        raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
+    if offset == log.end_offset:
+        return log.end_offset
+    log.sync()
+    number, position, end_offset = log.place_of_batch(offset)
+    segment, later = log.segments[number], log.segments[number + 1 :]
+    epochs = [log.epochs[0], *(one for one in log.epochs[1:] if one.offset < end_offset)]
+    # What comes at these offsets next was never compacted.
+    compacted_to = min(log.compacted_to, end_offset)
+    # First the promise goes, then the bytes: a checkpoint beyond the end would look like damage.
+    log.replace_checkpoint(
+        replace(
+            log.checkpoint(),
+            segment=Offset(segment.base_offset),
+            position=position,
+            offset=end_offset,
+            compacted_to=compacted_to,
+            epochs=tuple(epochs),
+        )
+    )
+    log.end_offset = log.durable_end = end_offset
+    log.epochs, log.compacted_to = epochs, compacted_to
+    del log.segments[number + 1 :]
+    log.forget_hint()
+    for gone in reversed(later):
+        gone.close()
+        remove_segment(log.disk, log.directory, gone.base_offset)
+        log.disk.sync_directory(log.directory)
+    segment.size = segment.synced_size = position
+    segment.loaded = segment.last_time_known = None
+    segment.file.truncate(position)
+    segment.file.sync()
+    return end_offset
+
+
+def truncate_after_epoch(log: Log, epoch: Epoch) -> Offset:
+    """Forget everything that was written in epochs later than `epoch`."""
+    return truncate(log, log.end_of_epoch(epoch))
+
+
+class Retained(NamedTuple):
+    """What a sweep removed."""
+
+    segments_removed: int
+    bytes_freed: int
+    start_offset: Offset
+
+
+class Aged(NamedTuple):
+    """What retention needs to know of a segment."""
+
+    next_offset: int
+    size: int
+    last_time: int
+
+
+def retain(log: Log, *, now_ns: int, keep_from: Offset) -> Retained:
+    """Remove old segments as the configuration says, but nothing at or above `keep_from`: somebody needs it."""
+    if _is_all_expired(log, now_ns, keep_from):
+        # On a full disk what can go without a new file still has to go.
+        with suppress(NoSpace):
+            log.roll()
+    facts = [
+        Aged(following.base_offset, one.size, one.last_time())
+        for one, following in pairwise(log.segments)
+    ]
+    # The active segment counts for sizes too, or a log would keep a segment more than it was told to.
+    active_size = log.segments[-1].size
+    count = expired(facts, log.config, active_size, now_ns=now_ns, keep_from=keep_from)
+    gone = log.segments[:count]
+    if gone:
+        _drop_front(log, len(gone))
+    return Retained(len(gone), sum(one.size for one in gone), log.start_offset)
+
+
+def _is_all_expired(log: Log, now_ns: int, keep_from: Offset) -> bool:
+    """Nobody appends to an idle log, so nobody rolls it: its last segment would stay for ever."""
+    active, hours = log.segments[-1], log.config.retention_hours
+    if active.size == 0 or hours == OFF or keep_from < log.end_offset:
+        return False
+    return active.index().last_time < now_ns - int(hours * _HOUR_NS)
+
+
+def expired(
+    facts: Sequence[Aged], config: LogConfig, active_size: int, *, now_ns: int, keep_from: int
+) -> int:
+    """How many of the sealed segments, oldest first, may go."""
+    oldest_kept_ns = now_ns - int(config.retention_hours * _HOUR_NS)
+    total = active_size + sum(fact.size for fact in facts)
+    for number, fact in enumerate(facts):
+        kept = len(facts) + 1 - number  # The active segment counts as well.
+        by_age = config.retention_hours != OFF and fact.last_time < oldest_kept_ns
+        by_size = config.retention_bytes != OFF and total - fact.size >= config.retention_bytes
+        by_count = config.retention_segments != OFF and kept > config.retention_segments
+        is_held = fact.next_offset > keep_from or kept <= config.retention_segments_min
+        if is_held or not (by_age or by_size or by_count):
+            return number
+        total -= fact.size
+    return len(facts)
+
+
+def _drop_front(log: Log, count: int) -> None:
+    """Move the start durably, then remove the files; a restart finishes what a crash leaves undone."""
+    gone, start_offset = log.segments[:count], Offset(log.segments[count].base_offset)
+    older = [one for one in log.epochs if one.offset <= start_offset]
+    newer = [one for one in log.epochs if one.offset > start_offset]
+    epochs = [EpochStart(older[-1].epoch, start_offset), *newer]
+    compacted_to = max(log.compacted_to, start_offset)
+    log.sync()
+    log.replace_checkpoint(
+        replace(
+            log.checkpoint(),
+            start_offset=start_offset,
+            epochs=tuple(epochs),
+            compacted_to=compacted_to,
+        )
+    )
+    log.start_offset, log.epochs, log.compacted_to = start_offset, epochs, compacted_to
+    del log.segments[:count]
+    log.forget_hint()
+    for segment in gone:
+        segment.close()
+        remove_segment(log.disk, log.directory, segment.base_offset)
+
+
+def release(log: Log, *, below: Offset) -> None:
+    """Remove sealed segments that hold nothing at or above `below`: a snapshot stands for them."""
+    count = sum(1 for following in log.segments[1:] if following.base_offset <= below)
+    if count:
+        _drop_front(log, count)
