@@ -25,6 +25,7 @@ class FreeSpaceGuard:
         self._min_free_bytes = min_free_bytes
         self._resume_free_bytes = min_free_bytes + min_free_bytes // _HYSTERESIS
         self._is_refusing = False
+        self._plenty_bytes = 0
         self._recheck()
 
     @property
@@ -39,10 +40,17 @@ class FreeSpaceGuard:
 
     def admit(self, path: str, size: int) -> None:
         """Count `size` bytes that are about to be written to `path`, or raise NoSpace."""
+        # On the way of every append: nearly always there is plenty, and somebody looked not long ago.
+        if (
+            self._admitted_bytes + size <= self._plenty_bytes
+            and self._clock.monotonic_ns() - self._checked_ns < RECHECK_NS
+        ):
+            self._admitted_bytes += size
+            return
         if self._is_due(size):
             self._recheck()
         if self._is_refusing or self.free_bytes - size < self._min_free_bytes:
-            self._is_refusing = True
+            self._is_refusing, self._plenty_bytes = True, 0
             raise NoSpace(path)
         self._admitted_bytes += size
 
@@ -61,3 +69,5 @@ class FreeSpaceGuard:
         self._checked_ns = self._clock.monotonic_ns()
         wanted = self._resume_free_bytes if self._is_refusing else self._min_free_bytes
         self._is_refusing = self._free_bytes < wanted
+        spare_bytes = 0 if self._is_refusing else self._free_bytes - self._min_free_bytes
+        self._plenty_bytes = min(spare_bytes, RECHECK_BYTES)

@@ -1,0 +1,349 @@
+"""Group commit: one thread that turns many writers into few fsyncs.
+
+Writers of one log meet at its `SyncPoint`. Each changes the log under the point's lock, gets a ticket and waits for
+it outside. The committer's thread makes a plan under the lock, which covers everybody who is waiting then, runs it
+without the lock, so that writers go on meanwhile, reports it under the lock, and settles the tickets of those it
+covered. Who came later is covered by the next plan.
+
+A ticket is a lock of its own and no shared condition: a wake-up cannot be missed, nobody has to take the log's
+lock again to go home, and a Ctrl-C while waiting leaves nothing half done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Lock, RLock, Thread
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from ..config import FsyncPolicy, StorageConfig
+from ..errors import Fatal, PenstockError, Refused
+from ..ports import Clock
+from .fatal import exit_process
+
+_MS_NS = 1_000_000
+# Looking a member up in its class costs more than the comparison, and every append asks.
+_ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
+# The writers whom a sync has just let go are about to come back. Waiting for them, for a quarter of what a sync
+# takes, makes one sync out of two; if they stay away, the others lose no more than that quarter.
+_GATHER_SHARE = 4
+
+
+class Plan(Protocol):
+    """Work that makes something durable. Run without its owner's lock, one at a time."""
+
+    def run(self) -> None: ...
+
+
+P = TypeVar("P", bound=Plan)
+
+
+class Syncable(Protocol[P]):
+    """A log, or several that are synced in an order of their own."""
+
+    def plan_sync(self) -> P:
+        """What makes everything written so far durable."""
+        ...
+
+    def synced(self, plan: P) -> None:
+        """Take note that a plan was run."""
+        ...
+
+
+class Ticket:
+    """One writer's wait for the next sync. Settled once, by whoever takes it out of its queue."""
+
+    __slots__ = ("_error", "_is_pending")
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._is_pending = Lock()
+        self._is_pending.acquire()
+
+    def settle(self, error: BaseException | None) -> None:
+        self._error = error
+        self._is_pending.release()
+
+    def wait(self) -> None:
+        """Return once everything is durable that was written before the ticket was drawn, or raise."""
+        self._is_pending.acquire()
+        if self._error is not None:
+            # All who waited share the error; without this it would collect the tracebacks of all of them.
+            raise self._error.with_traceback(None)
+
+
+class SyncPoint(Generic[P]):
+    """Where the writers of one `target` meet. `lock` guards the target and is never held during a sync."""
+
+    def __init__(
+        self, target: Syncable[P], committer: "Committer", *, unsynced_bytes_max: int
+    ) -> None:
+        """So many bytes ask for a sync even under `never`: it bounds what a restart has to read."""
+        self.lock = Lock()
+        self.is_closed = False
+        self._target, self._committer = target, committer
+        self._policy = committer.config.fsync
+        self._interval_ns = committer.config.fsync_interval_ms * _MS_NS
+        self._unsynced_bytes_max = unsynced_bytes_max
+        self._waiting: deque[Ticket] = deque()
+        self._covered: deque[Ticket] = deque()
+        self._is_dirty = self._is_asked = False
+        self._unsynced_bytes = 0
+        self._due_ns = 0
+        self._gather_until_ns = 0
+        self._gathered_last = 0
+        self._planning = Lock()
+        self._maintainers: set[object] = set()
+        committer.add(self)
+
+    def check(self) -> None:
+        """Raise if nothing may be written any more."""
+        self._committer.check()
+        if self.is_closed:
+            raise Refused("the log is closed")
+
+    def changed(self, size: int) -> Ticket | None:
+        """Take note of `size` bytes written, with the lock held. The policy decides if there is to be a wait."""
+        self._unsynced_bytes += size
+        self._is_dirty = True
+        if self._policy is _ALWAYS:
+            return self.draw()
+        if not self._is_asked:
+            if self._policy is _INTERVAL:
+                self._due_ns = self._next_interval_ns()
+                self._ask()
+            elif self._unsynced_bytes >= self._unsynced_bytes_max:
+                self._ask()
+        return None
+
+    def draw(self) -> Ticket:
+        """A ticket for everything written so far, with the lock held."""
+        ticket = Ticket()
+        self._waiting.append(ticket)
+        if not self._is_asked or len(self._waiting) in {1, self._gathered_last}:
+            self._ask()
+        # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
+        self._committer.check()
+        return ticket
+
+    def _ask(self) -> None:
+        self._committer.ask(self)
+        # Last: if a Ctrl-C comes in between, the next writer asks again, which does no harm.
+        self._is_asked = True
+
+    def _next_interval_ns(self) -> int:
+        return self._committer.clock.monotonic_ns() + self._interval_ns
+
+    def due_ns(self) -> int:
+        """When the next sync should start."""
+        if not self._waiting:
+            return self._due_ns
+        return 0 if len(self._waiting) >= self._gathered_last else self._gather_until_ns
+
+    def commit(self) -> None:
+        """Sync, if there is anything to sync. For the committer's thread."""
+        if self._maintainers:
+            return  # Who maintains asks again when he is done.
+        with self._planning:
+            try:
+                self._sync()
+            except Fatal:
+                raise
+            except PenstockError as error:
+                # Nothing was promised and nothing is lost: a later plan covers it all.
+                _settle_all(self._covered, error)
+                with self.lock:
+                    self._is_dirty = True
+                    self._due_ns = self._next_interval_ns()
+                    self._ask()
+
+    def _sync(self) -> None:
+        with self.lock:
+            if not self._is_dirty and not self._waiting:
+                return
+            plan = self._plan()
+        started_ns = self._committer.clock.monotonic_ns()
+        plan.run()
+        ended_ns = self._committer.clock.monotonic_ns()
+        with self.lock:
+            self._target.synced(plan)
+        self._gathered_last = len(self._covered)
+        self._gather_until_ns = ended_ns + (ended_ns - started_ns) // _GATHER_SHARE
+        _settle_all(self._covered, self._committer.failure)
+
+    def _plan(self) -> P:
+        """A plan that covers all who wait now; who comes later waits for the next one."""
+        # In this order: a failure, which takes no lock, finds every ticket in one queue or the other.
+        self._covered = self._waiting
+        self._waiting = deque()
+        self._is_dirty = self._is_asked = False
+        self._unsynced_bytes = 0
+        return self._target.plan_sync()
+
+    def fail(self, error: BaseException) -> None:
+        """Let everybody go with the error. Takes no lock: a holder may hang on the failed disk."""
+        _settle_all(self._covered, error)
+        _settle_all(self._waiting, error)
+
+    @contextmanager
+    def maintenance(self) -> Iterator[None]:
+        """No sync runs, nobody waits and nobody else writes until the end of the block."""
+        maintainer = object()
+        try:
+            self._maintainers.add(maintainer)
+            with self._planning, self.lock:
+                self._let_go()
+                yield
+        finally:
+            self._maintainers.discard(maintainer)
+            self._committer.ask(self)
+
+    def _let_go(self) -> None:
+        """Sync for those who wait: after a truncation nobody could tell what they had been waiting for."""
+        if not self._waiting or self._committer.failure is not None:
+            return
+        try:
+            plan = self._plan()
+            plan.run()
+            self._target.synced(plan)
+        except BaseException:
+            # A Ctrl-C, perhaps: the committer will see to those who wait.
+            while self._covered:
+                self._waiting.appendleft(self._covered.pop())
+            raise
+        _settle_all(self._covered, self._committer.failure)
+
+    def close(self) -> None:
+        """Refuse from now on. Inside `maintenance`, where nobody waits."""
+        self.is_closed = True
+        self._is_dirty = False
+        self._committer.remove(self)
+
+
+def _settle_all(tickets: deque[Ticket], error: BaseException | None) -> None:
+    # Popping is atomic, so that two threads never settle the same ticket.
+    while True:
+        try:
+            ticket = tickets.popleft()
+        except IndexError:
+            return
+        ticket.settle(error)
+
+
+class Committer:
+    """Syncs any number of logs, one after the other, in a thread of its own.
+
+    A failed sync ends everything: all who wait get the error, nothing is acknowledged from then on, and `on_fatal`
+    ends the process. It is never tried again, because the kernel may have dropped the bytes.
+    """
+
+    def __init__(
+        self,
+        config: StorageConfig,
+        clock: Clock,
+        *,
+        on_fatal: Callable[[BaseException], None] = exit_process,
+    ) -> None:
+        self.config, self.clock = config, clock
+        self.failure: BaseException | None = None
+        self._on_fatal = on_fatal
+        self._ending = RLock()
+        self._points: set[SyncPoint[Any]] = set()
+        self._asked: SimpleQueue[SyncPoint[Any] | None] = SimpleQueue()
+        # A daemon: a caller that forgets to close must not keep the process from ending.
+        self._thread = Thread(target=self._run, name="penstock-committer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Sync what is left and end the thread; whoever still writes is refused."""
+        self._asked.put(None)
+        self._thread.join()
+        self.failure = self.failure or Refused("the committer is closed")
+        self._let_go(self.failure)
+
+    def add(self, point: SyncPoint[Any]) -> None:
+        self._points.add(point)
+
+    def remove(self, point: SyncPoint[Any]) -> None:
+        self._points.discard(point)
+
+    def ask(self, point: SyncPoint[Any]) -> None:
+        """Look at this point soon. Asking more often than needed does no harm."""
+        self._asked.put(point)
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop answering, for good, and end the process. The first reason is the one that counts.
+
+        Whoever fails next, or finds out, waits here for the end: nobody gets to run on, and the process ends as
+        `on_fatal` wants it. Those who wait for a sync learn of it only if `on_fatal` comes back.
+        """
+        with self._ending:
+            if self.failure is None:
+                self.failure = error
+                self._on_fatal(error)
+                self._let_go(error)
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """A fatal error inside of the block ends the process."""
+        try:
+            yield
+        except Fatal as error:
+            self.fail(error)
+            raise
+
+    def _let_go(self, error: BaseException) -> None:
+        for point in list(self._points):
+            point.fail(error)
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Fatal as error:
+            self.fail(error)
+        except BaseException as error:
+            # A bug of ours. Without this thread every writer would wait for ever.
+            self.fail(error)
+            raise
+
+    def _serve(self) -> None:
+        """Commit each point when it is due, until told to stop; then commit all of them once more."""
+        later: list[tuple[int, int, SyncPoint[Any]]] = []
+        number = count()
+        while (point := self._next(later)) is not None and self.failure is None:
+            due_ns = point.due_ns()
+            if due_ns > self.clock.monotonic_ns():
+                heappush(later, (due_ns, next(number), point))
+            else:
+                point.commit()
+        for point in list(self._points) if self.failure is None else ():
+            point.commit()
+
+    def _next(self, later: list[tuple[int, int, SyncPoint[Any]]]) -> SyncPoint[Any] | None:
+        """The next point to look at: the first whose time has come, or one that was asked for. None: stop."""
+        if not later:
+            return self._asked.get()
+        wait_ns = later[0][0] - self.clock.monotonic_ns()
+        if wait_ns > 0:
+            with suppress(Empty):
+                return self._asked.get(timeout=wait_ns / 1_000_000_000)
+        return heappop(later)[2]

@@ -1,0 +1,32 @@
+"""The end of a process that cannot be trusted any more."""
+
+import os
+import traceback
+from threading import Thread
+
+from ..errors import PenstockError
+
+EXIT_CODE = (
+    70  # EX_SOFTWARE of sysexits.h: a supervisor can tell it from a crash and from a refusal.
+)
+# A full pipe blocks whoever writes to it, and dying may not wait for a reader.
+_LAST_WORDS_S = 0.5
+
+
+def exit_process(error: BaseException) -> None:
+    """Say why on stderr and end the process, whatever its threads are doing. Never returns."""
+    try:
+        speaker = Thread(target=_say, args=(error,), daemon=True)
+        speaker.start()
+        speaker.join(_LAST_WORDS_S)
+    finally:
+        # Not sys.exit: that runs handlers and waits for threads, and one of them may hang on the failed disk.
+        os._exit(EXIT_CODE)
+
+
+def _say(error: BaseException) -> None:
+    if isinstance(error, PenstockError):
+        text = f"penstock: {' '.join(str(error).split())}; the process stops\n"
+    else:
+        text = "".join(traceback.format_exception(error))
+    os.write(2, text.encode(errors="backslashreplace"))
