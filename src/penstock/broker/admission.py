@@ -1,0 +1,61 @@
+"""Refuses new messages while there is still room for the state of those already there."""
+
+from collections.abc import Sequence
+
+from ..errors import NoSpace
+from ..model import Message
+from ..ports import Disk
+from .partition import Now
+
+# Asking the file system costs as much as a small append, so the answer is kept for a while: until it could be
+# wrong by 16 MiB of our own doing, or by 100 ms of somebody else's (a disk writing 1 GB/s: 100 MB).
+_RECHECK_BYTES = 16 << 20
+_RECHECK_NS = 100 * 1_000_000
+# Room that has to be there, above the minimum, before refusing ends: a sixteenth keeps one small deletion from
+# opening the door for a handful of messages and closing it again.
+_HYSTERESIS = 16
+
+
+class DiskGuard:
+    """Says no with NoSpace below `min_free_bytes` and resumes by itself when space is back.
+
+    Reads, acks and everything else that lets messages go must not ask: they are what frees space.
+    """
+
+    def __init__(self, disk: Disk, *, min_free_bytes: int) -> None:
+        self._disk, self._min_free_bytes = disk, min_free_bytes
+        self._free_bytes = self._admitted_bytes = 0
+        self._recheck_at_ns = 0
+        self.is_refusing = False
+
+    def admit(self, messages: Sequence[Message], now: Now) -> None:
+        """Count messages that are to be written, or raise NoSpace."""
+        if self._min_free_bytes:
+            self.admit_bytes(sum(len(one.value or b"") for one in messages), now)
+
+    def admit_bytes(self, size: int, now: Now) -> None:
+        """The same for a size."""
+        if not self._min_free_bytes:
+            return
+        if now.monotonic_ns >= self._recheck_at_ns or self._is_close(size):
+            self._recheck(now)
+        if self.is_refusing or self._left() - size < self._min_free_bytes:
+            self.is_refusing = True
+            raise NoSpace("a new message: the disk is nearly full")
+        self._admitted_bytes += size
+
+    def _left(self) -> int:
+        return self._free_bytes - self._admitted_bytes
+
+    def _is_close(self, size: int) -> bool:
+        # While refusing only time counts: a crowd that is turned away must not ask the disk each time.
+        if self.is_refusing:
+            return False
+        is_short = self._left() - size < self._min_free_bytes
+        return is_short or self._admitted_bytes >= _RECHECK_BYTES
+
+    def _recheck(self, now: Now) -> None:
+        self._free_bytes, self._admitted_bytes = self._disk.free_bytes(), 0
+        self._recheck_at_ns = now.monotonic_ns + _RECHECK_NS
+        reserve = self._min_free_bytes // _HYSTERESIS if self.is_refusing else 0
+        self.is_refusing = self._free_bytes < self._min_free_bytes + reserve

@@ -1,0 +1,214 @@
+"""The state of a partition beside its messages: groups, repeats, letters. Sum of the journal and of the batches."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..codec import Head, Origin
+from ..codec.body import FORMS_BYTES, IDEMPOTENCY_KEYS
+from ..codec.compression import Compression
+from ..codec.decode import offsets_of, open_body
+from ..codec.head import BODY_BYTES_MAX, HEAD_BYTES
+from ..config import TopicConfig
+from ..delivery import Delivery
+from ..delivery.commands import history
+from ..delivery.image import in_pieces
+from ..delivery.records import Buried, Moved, Reopened
+from ..model import Buffer
+from ..ports import Entropy
+from .dedup import Dedup
+from .outbox import Burial, Channel, Letter, Outbox
+from .producers import Producer, Producers, Sent
+from .records import (
+    Arrived,
+    Covered,
+    DedupImage,
+    Forwarded,
+    GroupClosed,
+    GroupOpened,
+    LettersImage,
+    OutboxImage,
+    PartitionRecord,
+    ProducerImage,
+    Redriven,
+    Returned,
+)
+
+_MS = 1_000_000
+# A holder of a lease that a power cut made us forget must not be taken for the holder of a later one. Records that
+# were not durable may be some thousands; among this many numbers they are not met again.
+_LEASE_NUMBER_BITS = 40
+_LETTER_BYTES = 128
+_KEY_BYTES = 24
+
+
+class PartitionMachine:
+    """`apply` takes journal records, `apply_batch` takes what the messages themselves show."""
+
+    def __init__(self, config: TopicConfig, *, now_ns: int) -> None:
+        self.now_ns = now_ns
+        self.groups: dict[int, Delivery] = {}
+        self.names: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
+        self.next_group = 1
+        self.lease_base = 1
+        self.outbox = Outbox()
+        self.arrived: dict[Channel, dict[int, int]] = {channel: {} for channel in Channel}
+        self.producers = Producers()
+        self.dedup = Dedup(window_ns=0, keys_max=1)
+        self.covered = 0
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self.dedup.window_ns = config.dedup_window_ms * _MS
+        self.dedup.keys_max = config.dedup_keys_max
+
+    def begin_leases(self, entropy: Entropy) -> None:
+        """After a start: number leases where nobody can have numbered one before."""
+        known = max((delivery.next_lease for delivery in self.groups.values()), default=1)
+        self.lease_base = known + entropy.getrandbits(_LEASE_NUMBER_BITS)
+        for delivery in self.groups.values():
+            delivery.lease_base = self.lease_base
+
+    def tick(self, now_ns: int, group: int) -> None:
+        """Let time pass for one group."""
+        self.now_ns = max(self.now_ns, now_ns)
+        delivery = self.groups.get(group)
+        if delivery is not None:
+            delivery.tick(self.now_ns)
+
+    def apply_batch(self, batch: Buffer, head: Head) -> None:
+        """Take note of a batch that was appended, or is read again after a restart."""
+        self.producers.add(head)
+        if head.origin is Origin.OUTBOX:
+            self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
+        if _may_have_keys(batch, head):
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            if IDEMPOTENCY_KEYS in body.blobs:
+                keys = body.blob(IDEMPOTENCY_KEYS).items(body.count)
+                self.dedup.add(keys, offsets_of(body, head), head.append_time)
+        self.covered = head.next_offset
+
+    def apply(self, record: PartitionRecord) -> None:
+        special = _APPLY.get(type(record))
+        if special is not None:
+            special(self, record)
+        else:
+            self.groups[record.group].apply(record)  # type: ignore[arg-type]  # All others are deliveries'.
+
+    def _opened(self, record: GroupOpened) -> None:
+        delivery = Delivery(record.group, record.start, now_ns=self.now_ns)
+        delivery.lease_base, delivery.active_at_ns = self.lease_base, record.at_ns
+        self.groups[record.group] = delivery
+        self.names[record.group] = record.name
+        self.numbers[record.name] = record.group
+        self.next_group = max(self.next_group, record.group + 1)
+
+    def _closed(self, record: GroupClosed) -> None:
+        del self.groups[record.group]
+        del self.numbers[self.names.pop(record.group)]
+
+    def _buried(self, record: Buried) -> None:
+        delivery = self.groups[record.group]
+        if record.sequence >= 0:
+            life = history(delivery, record.offset, record.lease)
+            self.outbox.add(
+                Burial(
+                    record.sequence,
+                    record.offset,
+                    self.names[record.group],
+                    record.reason,
+                    record.error,
+                    life.attempts,
+                    life.first_delivery_ns,
+                    life.last_delivery_ns,
+                    life.member,
+                    record.at_ns,
+                )
+            )
+        delivery.apply(record)
+
+    def _redriven(self, record: Redriven) -> None:
+        self.groups[record.group].apply(Moved(record.group, (record.letter.offset, 1)))
+        self.outbox.add(record.letter)
+
+    def _returned(self, record: Returned) -> None:
+        letter = self.outbox.pending[record.sequence]
+        self.groups[record.group].apply(Reopened(record.group, (letter.offset, 1)))
+        self.outbox.done(record.sequence)
+
+    def _forwarded(self, record: Forwarded) -> None:
+        self.outbox.done(record.sequence)
+
+    def _arrived(self, record: Arrived) -> None:
+        self._note_arrival(Channel.STATE, record.source, record.sequence)
+
+    def _note_arrival(self, channel: Channel, source: int, sequence: int) -> None:
+        arrived = self.arrived[channel]
+        arrived[source] = max(arrived.get(source, 0), sequence)
+
+    def _outbox_image(self, record: OutboxImage) -> None:
+        self.outbox.next_sequence = record.next_sequence
+        self.arrived[Channel.MESSAGES].update(record.arrived_messages)
+        self.arrived[Channel.STATE].update(record.arrived_records)
+
+    def _letters_image(self, record: LettersImage) -> None:
+        self.outbox.pending.update((letter.sequence, letter) for letter in record.letters)
+
+    def _dedup_image(self, record: DedupImage) -> None:
+        self.dedup.restore(record.keys)
+
+    def _producer_image(self, record: ProducerImage) -> None:
+        producer = Producer(record.epoch, record.next_sequence)
+        producer.recent.extend(Sent(*sent) for sent in record.recent)
+        self.producers.by_id[record.producer_id] = producer
+
+    def _covered(self, record: Covered) -> None:
+        self.covered, self.next_group = record.offset, record.next_group
+
+    def snapshot(self) -> Iterable[PartitionRecord]:
+        yield Covered(0, self.covered, self.next_group)
+        arrived = (tuple(self.arrived[channel].items()) for channel in Channel)
+        yield OutboxImage(0, self.outbox.next_sequence, *arrived)
+        for letters in in_pieces(self.outbox.pending.values(), _letter_bytes):
+            yield LettersImage(0, letters)
+        for keys in in_pieces(self.dedup.items(), lambda item: len(item[0]) + _KEY_BYTES):
+            yield DedupImage(0, keys)
+        for producer_id, producer in self.producers.by_id.items():
+            recent = tuple((*sent,) for sent in producer.recent)
+            yield ProducerImage(0, producer_id, producer.epoch, producer.next_sequence, recent)
+        for number, delivery in self.groups.items():
+            floor, at_ns = delivery.progress.floor, delivery.active_at_ns
+            yield GroupOpened(number, self.names[number], floor, at_ns)
+            yield from delivery.snapshot()
+
+
+def _letter_bytes(letter: Letter) -> int:
+    if isinstance(letter, Burial):
+        return _LETTER_BYTES + len(letter.error)
+    return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
+
+
+def _may_have_keys(batch: Buffer, head: Head) -> bool:
+    """Whether the batch has idempotency keys, by one byte; a compressed one has to be opened to know."""
+    if head.message_count == 0:
+        return False
+    if head.compression is not Compression.NONE:
+        return True
+    forms = memoryview(batch)[HEAD_BYTES : HEAD_BYTES + FORMS_BYTES]
+    return bool(forms[IDEMPOTENCY_KEYS])
+
+
+_APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
+    GroupOpened: PartitionMachine._opened,
+    GroupClosed: PartitionMachine._closed,
+    Buried: PartitionMachine._buried,
+    Redriven: PartitionMachine._redriven,
+    Returned: PartitionMachine._returned,
+    Forwarded: PartitionMachine._forwarded,
+    Arrived: PartitionMachine._arrived,
+    OutboxImage: PartitionMachine._outbox_image,
+    LettersImage: PartitionMachine._letters_image,
+    DedupImage: PartitionMachine._dedup_image,
+    ProducerImage: PartitionMachine._producer_image,
+    Covered: PartitionMachine._covered,
+}

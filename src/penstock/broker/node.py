@@ -1,0 +1,298 @@
+"""A broker without a clock or a network: topics, their partitions, and what passes between them.
+
+The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from ..codec.head import NO_MARKS
+from ..config import Cleanup, LimitsConfig, TopicConfig
+from ..errors import NoSpace, NotFound
+from ..model import Buffer, Message, check_name
+from ..ports import Disk, Entropy
+from . import answers, consumption, forwarding, groups, redrive
+from .admission import DiskGuard
+from .batches import checked_batch
+from .catalogue import Catalogue, Topic
+from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .letters import dead_letter_topic
+from .outbox import Burial, Letter
+from .partition import Now, Partition, Published
+from .publishing import Answer, publish, publish_each
+from .received import Received
+from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
+from .start import EARLIEST, Start
+
+__all__ = ["Node", "Now", "Topic"]
+
+_DEAD_LETTER_HOURS = 336
+_LIMITS = LimitsConfig()
+
+
+class PartitionFacts(NamedTuple):
+    """Size of a partition: first offset kept, next offset to be written, messages between them, bytes on disk."""
+
+    number: int
+    earliest: int
+    latest: int
+    messages: int
+    size_bytes: int
+
+
+class Swept(NamedTuple):
+    """What a sweep did to a topic."""
+
+    segments_removed: int
+    bytes_freed: int
+    groups_forgotten: tuple[str, ...]
+
+
+class Node(Catalogue):
+    """All topics of one data directory, and every command on them."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now: Now,
+        entropy: Entropy,
+        limits: LimitsConfig = _LIMITS,
+        min_free_bytes: int = 0,
+    ) -> None:
+        super().__init__(disk, now=now, entropy=entropy, limits=limits)
+        self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.open)
+
+    def describe(self, topic: str) -> list[PartitionFacts]:
+        """Every partition of a topic."""
+        logs = [(one.number, one.messages) for one in self.topic(topic).partitions]
+        return [
+            PartitionFacts(
+                number,
+                log.start_offset,
+                log.end_offset,
+                log.end_offset - log.start_offset,
+                log.size,
+            )
+            for number, log in logs
+        ]
+
+    def publish(
+        self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
+    ) -> list[Published]:
+        """Store all messages, or say why none was. PartlyPublished: the disk filled up in the middle."""
+        target = self.topic(topic)
+        self.guard.admit(messages, now)
+        return publish(target.partitions, target.router, messages, now, to_partition=partition)
+
+    def publish_each(
+        self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
+    ) -> list[Answer]:
+        """Store what can be stored; an answer or an error for each message."""
+        target = self.topic(topic)
+        try:
+            self.guard.admit(messages, now)
+        except NoSpace as error:
+            return [error] * len(messages)
+        return publish_each(target.partitions, target.router, messages, now, to_partition=partition)
+
+    def append_batch(self, topic: str, partition: int, batch: Buffer, now: Now) -> list[Published]:
+        """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
+        target = self.partition(topic, partition)
+        head, messages = checked_batch(batch, self.limits)
+        self.guard.admit_bytes(head.length, now)
+        if messages is not None and head.marks == NO_MARKS:
+            return self.publish(topic, messages, now, partition=partition)
+        target.require_room(head.message_count)
+        first = target.append_batch(batch, head, now)
+        return [first._replace(offset=first.offset + one) for one in range(head.message_count)]
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        start: Start,
+        *,
+        bytes_max: int = FETCH_BYTES_DEFAULT,
+        limit: int | None = None,
+    ) -> Fetched:
+        """Whole batches from an offset or a time on."""
+        return fetch(self.partition(topic, partition), start, bytes_max=bytes_max, limit=limit)
+
+    def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
+        """Make sure that a group exists on every partition of a topic; a new one begins at `start`."""
+        groups.open_everywhere(self.topic(topic).partitions, groups.check_group(group), start, now)
+
+    def close_group(self, topic: str, group: str, now: Now) -> None:
+        """Forget a group of a topic: its progress, leases and attempts."""
+        for partition, _ in groups.existing(
+            self.topic(topic).partitions, groups.check_group(group)
+        ):
+            partition.close_group(group, now)
+
+    def group_names(self) -> dict[str, list[str]]:
+        """Every group with the topics that it reads."""
+        found: dict[str, set[str]] = {}
+        for partition in self.partitions():
+            for name, _ in partition.user_groups():
+                found.setdefault(name, set()).add(partition.topic)
+        return {name: sorted(topics) for name, topics in sorted(found.items())}
+
+    def lag(self, group: str, now: Now) -> list[groups.PartitionLag]:
+        """How far a group is behind, on every partition of every topic that it reads."""
+        found = groups.existing(self.partitions(), group)
+        return [groups.lag_of(partition, delivery, now) for partition, delivery in found]
+
+    def in_flight(self, group: str) -> list[groups.InFlight]:
+        """What the members of a group hold."""
+        found = groups.existing(self.partitions(), group)
+        return [one for place in found for one in groups.in_flight(*place)]
+
+    def plan_reset(self, topic: str, group: str, to: Start) -> list[groups.Move]:
+        """What `reset_group` would do."""
+        return groups.plan_reset(self.topic(topic).partitions, group, to)
+
+    def reset_group(
+        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
+    ) -> list[groups.Move]:
+        """Start a group again from another place. GroupBusy while members hold messages, unless forced."""
+        partitions = self.topic(topic).partitions
+        return groups.reset(partitions, group, to, now, is_forced=is_forced)
+
+    def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
+        """Finish everything below an offset for a group. False: it was finished already."""
+        target = self.partition(topic, partition)
+        return groups.commit(target, target.group(group), offset, now)
+
+    def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> list[Received]:
+        """Lease messages of any partition to a member, each time beginning with another one."""
+        check_name(wanted.member, "member")
+        target = self.topic(topic)
+        places = groups.on_all(target.partitions, group, now)
+        target.turn = (target.turn + 1) % len(places)
+        found: list[Received] = []
+        for partition, delivery in (*places[target.turn :], *places[: target.turn]):
+            if len(found) < wanted.limit:
+                rest = wanted._replace(limit=wanted.limit - len(found))
+                found += consumption.poll(partition, delivery, rest, now)
+        return found
+
+    def ack(self, receipts: Sequence[str], now: Now) -> list[answers.Result]:
+        return answers.answer(self.partition, receipts, partial(consumption.ack, now=now))
+
+    def nack(
+        self, receipts: Sequence[str], now: Now, *, error: str = "", delay_ms: int | None = None
+    ) -> list[answers.Result]:
+        command = partial(consumption.nack, now=now, error=error, delay_ms=delay_ms)
+        return answers.answer(self.partition, receipts, command)
+
+    def reject(self, receipts: Sequence[str], now: Now, *, error: str = "") -> list[answers.Result]:
+        command = partial(consumption.reject, now=now, error=error)
+        return answers.answer(self.partition, receipts, command)
+
+    def extend(
+        self, receipts: Sequence[str], now: Now, *, duration_ms: int
+    ) -> list[answers.Result]:
+        command = partial(consumption.extend, now=now, duration_ms=duration_ms)
+        return answers.answer(self.partition, receipts, command)
+
+    def release(self, topic: str, group: str, member: str, now: Now) -> None:
+        """A member went away: everything it holds is ready again at once."""
+        for partition, delivery in groups.existing(self.topic(topic).partitions, group):
+            consumption.release(partition, delivery, member, now)
+
+    def dead_letters(
+        self,
+        topic: str,
+        *,
+        selection: Selection = ALL,
+        limit: int = 100,
+        cursor: tuple[int, int] = (0, 0),
+    ) -> Page:
+        """Dead letters of a topic that nobody has redriven, oldest first in each partition."""
+        return redrive.browse(self._letter_boxes(topic), selection, limit=limit, cursor=cursor)
+
+    def count_dead_letters(
+        self, topic: str, by: GroupBy, *, selection: Selection = ALL
+    ) -> list[LetterCount]:
+        return redrive.count_by(self._letter_boxes(topic), selection, by)
+
+    def redrive(self, topic: str, order: Order, now: Now) -> RedriveAnswer:
+        """Send dead letters back. They arrive with the next `pump` after a sync, once each."""
+        boxes = self._letter_boxes(topic)
+        if not boxes:
+            return RedriveAnswer()
+        return redrive.redrive(boxes, lambda name: self.topic(name).partitions, order, now)
+
+    def _letter_boxes(self, topic: str) -> list[Partition]:
+        self.topic(topic)
+        letters = self.open.get(dead_letter_topic(topic))
+        return [] if letters is None else letters.partitions
+
+    def tick(self, now: Now) -> None:
+        """Let time pass everywhere: retries become ready, unanswered leases come back."""
+        for partition in self.partitions():
+            for delivery in [*partition.machine.groups.values()]:
+                if delivery.next_due_ns() <= now.monotonic_ns:
+                    consumption.expire(partition, delivery, now)
+
+    def next_due_ns(self) -> float:
+        """When `tick` should be called next, or infinity."""
+        return min(
+            (
+                delivery.next_due_ns()
+                for partition in self.partitions()
+                for delivery in partition.machine.groups.values()
+            ),
+            default=float("inf"),
+        )
+
+    def pump(self, now: Now) -> bool:
+        """Move letters one step on their way. True if there is something to sync now."""
+        has_moved = False
+        for source in [*self.partitions()]:
+            if source.machine.outbox.pending:
+                # Without room they stay where they are, and go when there is some again.
+                with suppress(NoSpace):
+                    resolve = partial(self._destination, source, now)
+                    has_moved = forwarding.step(source, resolve, now) or has_moved
+        return has_moved
+
+    def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
+        if isinstance(letter, Burial):
+            return self._letter_box(source, now)
+        with suppress(NotFound):
+            return self.partition(letter.topic, letter.partition)
+        return None
+
+    def _letter_box(self, source: Partition, now: Now) -> Partition:
+        name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
+        if name not in self.open:
+            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS)
+            self.create_topic(name, partitions=count, config=config, now=now)
+        if len(self.topic(name).partitions) <= source.number:
+            self.add_partitions(name, count, now)
+        return self.partition(name, source.number)
+
+    def retain(self, now: Now) -> dict[str, Swept]:
+        """Remove what is old, compact what is to be compacted, forget idle groups."""
+        return {name: self._sweep(topic, now) for name, topic in self.open.items()}
+
+    def _sweep(self, topic: Topic, now: Now) -> Swept:
+        forgotten = groups.expire_idle(topic.partitions, now)
+        segments = freed = 0
+        for partition in topic.partitions:
+            if topic.facts.config.cleanup is Cleanup.COMPACT:
+                compacted = partition.compact(now)
+                segments += compacted.segments_rewritten
+                freed += compacted.bytes_freed
+            else:
+                kept = partition.retain(now)
+                segments += kept.segments_removed
+                freed += kept.bytes_freed
+        return Swept(segments, freed, tuple(forgotten))

@@ -1,0 +1,382 @@
+"""One partition: its message log, its state log, and the machine that both make up.
+
+Everything that changes goes through `append_batch` (messages) or `record` (state), and is in the page cache and applied
+when they return. Durability comes with the plans of `plan_sync`; replies that promise it wait for
+`messages.durable_end`, or for the journal's.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ..codec import Columns, Compression, Head, encode, read_head
+from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
+from ..delivery import Delivery
+from ..delivery.commands import overtake
+from ..delivery.records import Buried
+from ..errors import BacklogFull, NoSpace, NotFound
+from ..log import Log, Recovery, open_log
+from ..log.compaction import Compacted, compact
+from ..log.journal import Journal, OrderedPlan, Replayed
+from ..log.log import SyncPlan
+from ..log.records import RecordFormat, batches_in
+from ..log.snapshot import SnapshotPlan
+from ..log.trim import Retained, retain
+from ..model import Buffer, LogId, Offset
+from ..ports import Disk, Entropy
+from .machine import PartitionMachine
+from .records import GroupClosed, GroupOpened, PartitionRecord, Redriven
+from .shelf import Shelf
+from .topics import INTERNAL_PREFIX
+
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
+DEAD_LETTER_SUFFIX = ".dlq"
+_READ_BYTES = 1 << 20
+# State logs are small and are cut by snapshots, never by age.
+_STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+# These two bound what a restart replays to well below a second.
+_DECISIONS_A_SNAPSHOT = 20_000
+_BYTES_A_SNAPSHOT = 64 << 20
+_RETRY_AFTER_MS = 1000
+_HOUR_NS = 3600 * 1_000_000_000
+_GRACE_NS = _HOUR_NS
+
+
+class Now(NamedTuple):
+    """Two times that never mix: what is stored, and what measures waiting."""
+
+    wall_ns: int
+    monotonic_ns: int
+
+
+class PartitionId(NamedTuple):
+    """Names a partition for as long as its topic exists; a recreated topic has another id."""
+
+    topic_id: int
+    number: int
+
+    @property
+    def as_source(self) -> int:
+        """The same as one number, for outboxes and log ids."""
+        return self.topic_id << 20 | self.number
+
+
+class Published(NamedTuple):
+    """Where a message is, or where its first copy was."""
+
+    partition: int
+    offset: int
+    is_duplicate: bool
+    # The reply may leave once the log is durable to here, also for a duplicate that was answered from memory.
+    durable_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opening a partition found."""
+
+    messages: Recovery
+    state: Recovery
+    replayed: Replayed
+
+
+@dataclass(slots=True, eq=False)
+class PartitionPlan:
+    """What makes a partition durable: messages, then state, then perhaps a snapshot of both."""
+
+    messages: SyncPlan
+    state: SyncPlan
+    snapshot: SnapshotPlan | None
+    is_snapshot_written: bool = False
+
+    def run(self) -> None:
+        self.messages.run()
+        self.state.run()
+        if self.snapshot is not None:
+            # On a full disk the old one stays: a restart replays more, and nothing is lost.
+            with suppress(NoSpace):
+                self.snapshot.run()
+                self.is_snapshot_written = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a partition is told besides its own name."""
+
+    topic: str
+    config: TopicConfig
+    limits: LimitsConfig
+    entropy: Entropy
+
+
+class Partition:
+    """Made by `open_partition`."""
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        setting: Setting,
+        logs: tuple[Log, Log],
+        machine: PartitionMachine,
+    ) -> None:
+        self.identity, self.machine = identity, machine
+        self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
+        self.messages, state_log = logs
+        self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
+        self.shelf = Shelf(self.messages)
+        # Messages below it survive in a snapshot, as far as state needs them.
+        self.snapshot_covers = 0
+        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+        self.configure(setting.config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take new settings; they hold from the next command on."""
+        rules = config.delivery_config()
+        if self.topic.endswith(DEAD_LETTER_SUFFIX):
+            # A dead letter of a dead letter stays where it is.
+            rules = replace(rules, dlq_enabled=False)
+        self.config, self.rules = config, rules
+        self.compression = Compression[config.compression.upper()]
+        self.messages.config = config.log_config()
+        self.machine.configure(config)
+
+    @property
+    def number(self) -> int:
+        return self.identity.number
+
+    def append_batch(self, batch: Buffer, head: Head, now: Now) -> Published:
+        """Append an encoded batch whose body is known to be good, or find that it is there already."""
+        repeat = self.machine.producers.repeat_of(head)
+        if repeat is not None:
+            end = repeat.base_offset + repeat.message_count
+            return Published(self.number, repeat.base_offset, True, end)
+        appended = self.messages.append(batch, head, now_ns=now.wall_ns)
+        placed = head._replace(base_offset=appended.base_offset, append_time=appended.append_time)
+        self.machine.apply_batch(batch, placed)
+        self._bytes_since_snapshot += head.length
+        return Published(self.number, appended.base_offset, False, appended.next_offset)
+
+    def append_columns(self, columns: Columns, now: Now) -> Published:
+        """Append messages that have no idempotency keys as one batch."""
+        self.require_room(len(columns.values))
+        batch = encode(columns, compression=self.compression, limits=self.limits)
+        return self.append_batch(batch, read_head(batch), now)
+
+    def require_room(self, count: int) -> None:
+        """Refuse while consumers are too far behind. Without a group everything retained counts.
+
+        One batch that is larger than the limit is let through when nobody is behind, or it could never be sent.
+        """
+        config = self.config
+        if config.max_backlog_messages >= 0:
+            found, limit = (
+                self.messages.end_offset - self.backlog_start(),
+                config.max_backlog_messages,
+            )
+            if found and found + count > limit:
+                raise BacklogFull(
+                    "backlog_messages", found=found, limit=limit, retry_after_ms=_RETRY_AFTER_MS
+                )
+        if config.max_backlog_bytes >= 0:
+            found = self.messages.bytes_from(self.backlog_start())
+            if found >= config.max_backlog_bytes:
+                raise BacklogFull(
+                    "backlog_bytes",
+                    found=found,
+                    limit=config.max_backlog_bytes,
+                    retry_after_ms=_RETRY_AFTER_MS,
+                )
+
+    def backlog_start(self) -> int:
+        """The first offset that the slowest group has not finished; without a group, the first there is."""
+        lowest = [one.progress.lowest_unfinished() for _, one in self.user_groups()]
+        return max(min(lowest, default=0), self.messages.start_offset)
+
+    def user_groups(self) -> list[tuple[str, Delivery]]:
+        """Groups by name, without our own."""
+        return [
+            (name, self.machine.groups[number])
+            for name, number in self.machine.numbers.items()
+            if not name.startswith(INTERNAL_PREFIX)
+        ]
+
+    def record(self, records: Sequence[PartitionRecord], now: Now) -> None:
+        """Journal the records of one decision and apply them. NoSpace: nothing happened."""
+        if not records:
+            return
+        self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        self._decisions_since_snapshot += 1
+        for one in records:
+            self.machine.tick(now.monotonic_ns, one.group)
+            self.machine.apply(one)
+            if isinstance(one, Buried | Redriven):
+                self._note_intent(one)
+
+    def _note_intent(self, record: Buried | Redriven) -> None:
+        sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
+        if sequence >= 0:
+            self.machine.outbox.recorded_at[sequence] = self.journal.log.end_offset
+
+    def open_group(self, name: str, start: int, now: Now) -> Delivery:
+        """The group's delivery; a new group starts at `start`."""
+        number = self.machine.numbers.get(name)
+        if number is None:
+            number = self.machine.next_group
+            self.record((GroupOpened(number, name, start, now.wall_ns),), now)
+        return self.machine.groups[number]
+
+    def close_group(self, name: str, now: Now) -> None:
+        self.record((GroupClosed(self.group(name).group),), now)
+
+    def group(self, name: str) -> Delivery:
+        number = self.machine.numbers.get(name)
+        if number is None:
+            raise NotFound("group", name)
+        return self.machine.groups[number]
+
+    def plan_sync(self) -> PartitionPlan:
+        """Make everything durable, messages before state; now and then with a snapshot behind it."""
+        if (
+            self._decisions_since_snapshot >= _DECISIONS_A_SNAPSHOT
+            or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
+        ):
+            return self.plan_snapshot()
+        plan = self.journal.plan_sync(self.messages)
+        return PartitionPlan(plan.messages, plan.state, None)
+
+    def plan_snapshot(self) -> PartitionPlan:
+        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+        plan = self.journal.plan_snapshot(self.messages, self.machine)
+        return PartitionPlan(plan.messages, plan.state, plan.snapshot)
+
+    def synced(self, plan: PartitionPlan) -> None:
+        snapshot = plan.snapshot if plan.is_snapshot_written else None
+        self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, snapshot))
+        if snapshot is not None:
+            self.snapshot_covers = plan.messages.up_to
+
+    def sync(self) -> None:
+        self._perform(self.plan_sync())
+
+    def take_snapshot(self) -> None:
+        """Make everything durable, with a snapshot, here and now."""
+        self._perform(self.plan_snapshot())
+
+    def _perform(self, plan: PartitionPlan) -> None:
+        plan.run()
+        self.synced(plan)
+
+    def retain(self, now: Now) -> Retained:
+        """Remove what is old, but nothing that somebody still needs; tell groups that were overtaken."""
+        self._cover_what_may_go(now)
+        keep_from = Offset(min(self.keep_from(), self.snapshot_covers))
+        kept = retain(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
+        self.machine.dedup.forget_expired(now.wall_ns)
+        with suppress(NoSpace):
+            self.overtake(now)
+        return kept
+
+    def compact(self, now: Now) -> Compacted:
+        """Of every key keep only the last message."""
+        self._cover_what_may_go(now)
+        keep_from = Offset(min(self.keep_from(), self.snapshot_covers))
+        return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
+
+    def _cover_what_may_go(self, now: Now) -> None:
+        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first."""
+        hours = self.messages.config.retention_hours
+        may_go: int = self.messages.segments[-1].base_offset
+        if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
+            may_go = self.messages.end_offset
+        if self.snapshot_covers < may_go:
+            self.take_snapshot()
+
+    def keep_from(self) -> int:
+        """The first offset that must stay: a letter on its way needs it, or `keep_unread` a group that is behind."""
+        pinned = self.machine.outbox.pinned_from()
+        keep_from = self.messages.end_offset if pinned is None else pinned
+        if self.config.keep_unread and self.user_groups():
+            unread = max(
+                self.backlog_start(), self._start_of_last(self.config.keep_unread_bytes_max)
+            )
+            keep_from = min(keep_from, unread)
+        return keep_from
+
+    def _start_of_last(self, bytes_max: int) -> int:
+        """Where the last segments begin that together hold at most so many bytes."""
+        start, size = int(self.messages.end_offset), 0
+        for segment in reversed(self.messages.segments):
+            size += segment.size
+            if size > bytes_max:
+                break
+            start = segment.base_offset
+        return start
+
+    def overtake(self, now: Now) -> None:
+        """Tell the groups that are behind the start of the log that what lies between is gone."""
+        records: list[PartitionRecord] = []
+        for delivery in self.machine.groups.values():
+            records.extend(overtake(delivery, self.messages.start_offset))
+        self.record(records, now)
+
+    def discard(self) -> None:
+        """Let go of the files without another write."""
+        self.messages.discard()
+        self.journal.log.discard()
+
+    def close(self) -> None:
+        """Snapshot and close, so that the next open replays nothing."""
+        self.take_snapshot()
+        self.messages.close()
+        self.journal.log.close()
+
+
+def open_partition(
+    disk: Disk, directory: str, identity: PartitionId, setting: Setting, *, now: Now
+) -> tuple[Partition, Opening]:
+    """Open or create a partition: messages first, then the state that they still support."""
+    messages, found = open_log(
+        disk,
+        f"{directory}/messages",
+        log_id=_log_id(identity, "messages"),
+        config=setting.config.log_config(),
+    )
+    state, state_found = open_log(
+        disk, f"{directory}/state", log_id=_log_id(identity, "state"), config=_STATE_CONFIG
+    )
+    machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+    partition = Partition(identity, setting, (messages, state), machine)
+    replayed = partition.journal.recover(machine, message_end=messages.end)
+    partition.snapshot_covers = machine.covered
+    _apply_batches(messages, machine)
+    machine.begin_leases(setting.entropy)
+    _grant_grace(machine, setting.config, now)
+    with suppress(NoSpace):
+        # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
+        partition.overtake(now)
+    return partition, Opening(found, state_found, replayed)
+
+
+def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
+    """Members could not ask while we were down: no group is forgotten before they have had the time to come back."""
+    retention_ns = int(config.group_retention_hours * _HOUR_NS)
+    for delivery in machine.groups.values():
+        at_least_ns = now.wall_ns - max(0, retention_ns - _GRACE_NS)
+        delivery.active_at_ns = max(delivery.active_at_ns, at_least_ns)
+
+
+def _log_id(identity: PartitionId, kind: str) -> LogId:
+    name = f"{identity.topic_id}/{identity.number}/{kind}"
+    return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
+    """Take in what the messages show and no snapshot knew."""
+    offset = max(machine.covered, messages.start_offset)
+    while offset < messages.end_offset:
+        run = messages.read(offset, bytes_max=_READ_BYTES)
+        for head, batch in batches_in(run.data, seed=messages.seed):
+            machine.apply_batch(batch, head)
+        offset = run.next_offset

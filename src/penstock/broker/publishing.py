@@ -1,0 +1,285 @@
+"""Publishing: which partition, is it a repeat, and one batch for all that go to the same place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..codec import Head, Marks, encode_messages, read_head
+from ..codec.head import NO_MARKS
+from ..config import OFF, LimitsConfig
+from ..errors import (
+    NoSpace,
+    NotFound,
+    PartlyPublished,
+    PenstockError,
+    Refused,
+    Unavailable,
+)
+from ..model import Message
+from .partition import Now, Partition, Published
+from .partitioner import partition_of
+
+_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class Router:
+    """Chooses partitions; without any key it stays with one partition for a whole call.
+
+    `former` remembers how many partitions there were until when: idempotency keys of that time have another home.
+    """
+
+    turn: int = 0
+    former: list[tuple[int, int]] = field(default_factory=list)
+    _this_call: int = field(default=0)
+
+    def next_call(self, partitions: int) -> None:
+        self.turn = (self.turn + 1) % partitions
+        self._this_call = self.turn
+
+    def choose(self, message: Message, partitions: int) -> int:
+        key = message.key if message.key is not None else message.idempotency_key
+        return self._this_call if key is None else partition_of(key, partitions)
+
+    def former_homes(self, message: Message, *, since_ns: int) -> Iterator[int]:
+        """Where the message would have gone before partitions were added."""
+        for partitions, until_ns in self.former:
+            if until_ns >= since_ns:
+                yield self.choose(message, partitions)
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What one call sends to one partition: what is known already, and what is to be stored as one batch."""
+
+    partition: Partition
+    results: list[Published | None]
+    # Indexes of the messages to store, and for each repeat within the call the index of its first.
+    fresh: Sequence[int]
+    repeats: dict[int, int]
+    batch: bytes = b""
+    head: Head | None = None
+
+    def deliver(self, now: Now) -> list[Published]:
+        """Append the batch, and answer for every message."""
+        if self.head is not None:
+            stored = self.partition.append_batch(self.batch, self.head, now)
+            number, _, is_repeat, end = stored
+            answers = [
+                Published(number, offset, is_repeat, end)
+                for offset in range(stored.offset, stored.offset + len(self.fresh))
+            ]
+            if len(answers) == len(self.results):
+                return answers
+            for index, answer in zip(self.fresh, answers, strict=True):
+                self.results[index] = answer
+        for index, first in self.repeats.items():
+            known = self.results[first]
+            assert known is not None, "the first with a key is stored or known"
+            self.results[index] = known._replace(is_duplicate=True)
+        return [one for one in self.results if one is not None]
+
+
+Answer = Published | PenstockError
+
+
+def publish(
+    partitions: Sequence[Partition],
+    router: Router,
+    messages: Sequence[Message],
+    now: Now,
+    *,
+    to_partition: int | None = None,
+) -> list[Published]:
+    """Append messages; results in the order of the messages. All of one partition go as one batch.
+
+    What is refused is found before anything is stored. After that only the disk can say no, and if it does so for some
+    partitions of several: PartlyPublished.
+    """
+    routed = _routed(partitions, router, messages, to_partition)
+    homes = (partitions, router)
+    parcels = [
+        pack(partitions[number], [messages[one] for one in indexes], now, homes)
+        for number, indexes in routed.items()
+    ]
+    for parcel in parcels:
+        if parcel.fresh:
+            parcel.partition.require_room(len(parcel.fresh))
+    if len(parcels) == 1:
+        return parcels[0].deliver(now)
+    answers: dict[int, Answer] = {}
+    for parcel, indexes in zip(parcels, routed.values(), strict=True):
+        answers.update(zip(indexes, _delivered(parcel, now), strict=True))
+    return _all_or_error([answers[index] for index in range(len(messages))])
+
+
+def _delivered(parcel: Parcel, now: Now) -> Sequence[Answer]:
+    try:
+        return parcel.deliver(now)
+    except Unavailable as error:
+        return [error] * len(parcel.results)
+
+
+def _all_or_error(answers: list[Answer]) -> list[Published]:
+    errors = [one for one in answers if isinstance(one, PenstockError)]
+    stored = [one for one in answers if isinstance(one, Published)]
+    if not errors:
+        return stored
+    if not stored:
+        raise errors[0]
+    raise PartlyPublished(answers)
+
+
+def publish_each(
+    partitions: Sequence[Partition],
+    router: Router,
+    messages: Sequence[Message],
+    now: Now,
+    *,
+    to_partition: int | None = None,
+) -> list[Answer]:
+    """Append what can be; an answer or an error for each message. What is refused does not hold up the others."""
+    try:
+        return [*publish(partitions, router, messages, now, to_partition=to_partition)]
+    except PartlyPublished as error:
+        return [one for one in error.results if isinstance(one, Published | PenstockError)]
+    except NoSpace as error:
+        return [error] * len(messages)
+    except (Refused, Unavailable) as error:
+        if len(messages) == 1:
+            return [error]
+    middle = len(messages) // 2
+    return [
+        answer
+        for half in (messages[:middle], messages[middle:])
+        for answer in publish_each(partitions, router, half, now, to_partition=to_partition)
+    ]
+
+
+def _routed(
+    partitions: Sequence[Partition],
+    router: Router,
+    messages: Sequence[Message],
+    to_partition: int | None,
+) -> dict[int, list[int]]:
+    """Indexes of messages by partition."""
+    if to_partition is not None:
+        if not 0 <= to_partition < len(partitions):
+            raise NotFound("partition", to_partition)
+        return {to_partition: list(range(len(messages)))}
+    router.next_call(len(partitions))
+    routed: dict[int, list[int]] = {}
+    for index, message in enumerate(messages):
+        routed.setdefault(router.choose(message, len(partitions)), []).append(index)
+    return routed
+
+
+def publish_here(
+    partition: Partition, messages: Sequence[Message], now: Now, *, marks: Marks = NO_MARKS
+) -> list[Published]:
+    """Append to one partition; messages whose idempotency key is known are answered, not stored again."""
+    return pack(partition, messages, now, ((partition,), Router()), marks=marks).deliver(now)
+
+
+def pack(
+    partition: Partition,
+    messages: Sequence[Message],
+    now: Now,
+    homes: tuple[Sequence[Partition], Router],
+    *,
+    marks: Marks = NO_MARKS,
+) -> Parcel:
+    """Find repeats and encode the rest. Refused, TooLarge: nothing of it can be stored."""
+    keys = [message.idempotency_key for message in messages]
+    if keys.count(None) == len(keys):
+        parcel = Parcel(partition, [None] * len(keys), range(len(keys)), {})
+    else:
+        parcel = _without_repeats(partition, messages, now, homes)
+    if parcel.fresh:
+        stored = [messages[index] for index in parcel.fresh]
+        parcel.batch = encode_for(partition, stored, now, limits=partition.limits, marks=marks)
+        parcel.head = read_head(parcel.batch)
+    return parcel
+
+
+def _without_repeats(
+    partition: Partition,
+    messages: Sequence[Message],
+    now: Now,
+    homes: tuple[Sequence[Partition], Router],
+) -> Parcel:
+    results: list[Published | None] = [
+        None if one.idempotency_key is None else _first_of(partition, one, now, homes)
+        for one in messages
+    ]
+    fresh, repeats = _sorted_out(messages, results)
+    return Parcel(partition, results, fresh, repeats)
+
+
+def _first_of(
+    partition: Partition, message: Message, now: Now, homes: tuple[Sequence[Partition], Router]
+) -> Published | None:
+    """Where the message with this idempotency key was stored before."""
+    partitions, router = homes
+    key = message.idempotency_key or b""
+    since_ns = now.wall_ns - partition.config.dedup_window_ms * _MS
+    former = (partitions[one] for one in router.former_homes(message, since_ns=since_ns))
+    for home in (partition, *former):
+        kept = home.machine.dedup.find(key, now.wall_ns)
+        if kept is not None:
+            return Published(home.number, kept.offset, True, kept.offset + 1)
+    return None
+
+
+def _sorted_out(
+    messages: Sequence[Message], results: Sequence[Published | None]
+) -> tuple[list[int], dict[int, int]]:
+    """What to store; of several messages with one key in the same call only the first."""
+    first_of: dict[bytes, int] = {}
+    fresh: list[int] = []
+    repeats: dict[int, int] = {}
+    for index, message in enumerate(messages):
+        if results[index] is not None:
+            continue
+        key = message.idempotency_key
+        if key is not None and key in first_of:
+            repeats[index] = first_of[key]
+            continue
+        if key is not None:
+            first_of[key] = index
+        fresh.append(index)
+    return fresh, repeats
+
+
+def encode_for(
+    partition: Partition,
+    messages: Sequence[Message],
+    now: Now,
+    *,
+    limits: LimitsConfig,
+    marks: Marks = NO_MARKS,
+) -> bytes:
+    """A batch as the partition stores it, with the times that the senders left to us."""
+    ttl_ms = partition.config.ttl_ms
+    completed = [_completed(message, ttl_ms, now) for message in messages]
+    return encode_messages(completed, compression=partition.compression, marks=marks, limits=limits)
+
+
+def _completed(message: Message, ttl_ms: int, now: Now) -> Message:
+    timestamp = message.timestamp or now.wall_ns
+    expires_at = message.expires_at
+    if expires_at is None and ttl_ms != OFF:
+        expires_at = now.wall_ns + ttl_ms * _MS
+    if expires_at == 0:
+        raise Refused("expires_at is a time in nanoseconds since 1970, and must be above 0")
+    if timestamp == message.timestamp and expires_at == message.expires_at:
+        return message
+    return Message(
+        message.value,
+        message.key,
+        message.headers,
+        message.priority,
+        timestamp,
+        expires_at,
+        message.idempotency_key,
+        message.schema_id,
+    )

@@ -1,0 +1,172 @@
+"""Which topics there are. Names are unique at any time; ids are never used again, and directories carry them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from ..config import TopicConfig
+from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
+from ..kernel import Outcome
+from ..model import check_name
+
+PARTITIONS_DEFAULT = 3
+# A partition costs two open logs; this many keep a start below a few seconds.
+PARTITIONS_MAX = 10_000
+INTERNAL_PREFIX = "__"
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+    topic_id: int
+
+
+class TopicCreated(_Record, frozen=True, tag=1):
+    """A topic came into being."""
+
+    name: str
+    partitions: int
+    config: dict[str, Any]
+    # In a snapshot: how many partitions it had until when.
+    former: tuple[tuple[int, int], ...] = ()
+
+
+class TopicConfigured(_Record, frozen=True, tag=2):
+    """All of its settings, as they are from now on."""
+
+    config: dict[str, Any]
+
+
+class PartitionsAdded(_Record, frozen=True, tag=3):
+    """Its number of partitions from now on."""
+
+    partitions: int
+    at_ns: int
+
+
+class TopicDeleted(_Record, frozen=True, tag=4):
+    """Gone; its files may be removed."""
+
+
+class IdsUsed(_Record, frozen=True, tag=5):
+    """In a snapshot: ids below this one were given, also to topics that are gone."""
+
+
+TopicRecord = TopicCreated | TopicConfigured | PartitionsAdded | TopicDeleted | IdsUsed
+
+
+@dataclass(slots=True)
+class TopicFacts:
+    """What is known of one topic."""
+
+    topic_id: int
+    name: str
+    partitions: int
+    config: TopicConfig
+    former: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def directory(self) -> str:
+        return f"topics/{self.name}.{self.topic_id}"
+
+
+def config_from(settings: dict[str, Any]) -> TopicConfig:
+    """Settings under the names that users write; everything that is wrong with them in one error."""
+    known = {one.name for one in fields(TopicConfig)}
+    if unknown := sorted(set(settings) - known):
+        raise InvalidConfig(
+            ", ".join(unknown), "an unknown setting", f"one of {', '.join(sorted(known))}"
+        )
+    try:
+        return msgspec.convert(settings, TopicConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig("topic config", settings, f"valid: {error}") from None
+
+
+def _stored_config(settings: dict[str, Any]) -> TopicConfig:
+    """Settings from the journal. One that a later version stopped to know is left out, not a reason to stay down."""
+    known = {one.name for one in fields(TopicConfig)}
+    return msgspec.convert(
+        {name: value for name, value in settings.items() if name in known}, TopicConfig
+    )
+
+
+def settings_of(config: TopicConfig) -> dict[str, Any]:
+    """The opposite: plain values for a journal or an answer."""
+    values = {one.name: getattr(config, one.name) for one in fields(config)}
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+class Topics:
+    """The machine. `apply` changes it; the other methods decide."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, TopicFacts] = {}
+        self.by_name: dict[str, TopicFacts] = {}
+        self.next_id = 1
+
+    def apply(self, record: TopicRecord) -> None:
+        match record:
+            case TopicCreated(topic_id, name, partitions, settings, former):
+                config = _stored_config(settings)
+                facts = TopicFacts(topic_id, name, partitions, config, list(former))
+                self.by_id[topic_id] = self.by_name[name] = facts
+                self.next_id = max(self.next_id, topic_id + 1)
+            case TopicConfigured(topic_id, settings):
+                self.by_id[topic_id].config = _stored_config(settings)
+            case PartitionsAdded(topic_id, partitions, at_ns):
+                facts = self.by_id[topic_id]
+                facts.former.append((facts.partitions, at_ns))
+                facts.partitions = partitions
+            case TopicDeleted(topic_id):
+                del self.by_name[self.by_id.pop(topic_id).name]
+            case IdsUsed(topic_id):
+                self.next_id = topic_id
+
+    def snapshot(self) -> Iterable[TopicRecord]:
+        yield IdsUsed(self.next_id)
+        for facts in self.by_id.values():
+            settings = settings_of(facts.config)
+            former = tuple(facts.former)
+            yield TopicCreated(facts.topic_id, facts.name, facts.partitions, settings, former)
+
+    def find(self, name: str) -> TopicFacts:
+        facts = self.by_name.get(name)
+        if facts is None:
+            raise NotFound("topic", name)
+        return facts
+
+    def create(
+        self, name: str, partitions: int, config: TopicConfig
+    ) -> Outcome[TopicRecord, TopicFacts]:
+        """A new topic. Names that start with two underscores are ours."""
+        check_name(name, "topic")
+        if name.startswith(INTERNAL_PREFIX):
+            raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
+        if name in self.by_name:
+            raise AlreadyExists("topic", name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise Refused(f"partitions must be in 1..{PARTITIONS_MAX}, got {partitions}")
+        record = TopicCreated(self.next_id, name, partitions, settings_of(config))
+        return Outcome(TopicFacts(self.next_id, name, partitions, config), (record,))
+
+    def configure(self, name: str, changes: dict[str, Any]) -> tuple[TopicRecord, ...]:
+        facts = self.find(name)
+        config = config_from(settings_of(facts.config) | changes)
+        return (TopicConfigured(facts.topic_id, settings_of(config)),)
+
+    def add_partitions(self, name: str, total: int, *, at_ns: int) -> tuple[TopicRecord, ...]:
+        facts = self.find(name)
+        if not facts.partitions < total <= PARTITIONS_MAX:
+            raise Refused(
+                f"{name} has {facts.partitions} partitions; the new total must be larger, got {total}"
+            )
+        return (PartitionsAdded(facts.topic_id, total, at_ns),)
+
+    def delete(self, name: str) -> tuple[TopicRecord, ...]:
+        return (TopicDeleted(self.find(name).topic_id),)

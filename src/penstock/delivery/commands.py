@@ -1,0 +1,353 @@
+"""What a member may ask for, decided: each function reads a `Delivery` and returns records, or refuses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+from pyroaring import BitMap64
+
+from ..config import DeliveryConfig, TtlAction
+from ..errors import Refused
+from ..kernel import Outcome
+from ..ports import Entropy
+from .machine import Delivery
+from .offsets import runs_of
+from .records import (
+    Absent,
+    Acked,
+    Buried,
+    Committed,
+    DeadReason,
+    DeliveryRecord,
+    Expired,
+    Extended,
+    Leased,
+    Moved,
+    Overtaken,
+    Released,
+    Reopened,
+    Retried,
+    Rewound,
+)
+from .retry import Failure, backoff_ms, is_last
+
+NO_SEQUENCE = -1
+EXPIRED_LEASE = "visibility timeout"
+EXPIRED_MESSAGE = "time to live is over"
+MEMBER_GONE = "consumer went away"
+# The records of one decision share a batch, so neither their number nor their texts may be without end.
+LEASE_OFFSETS_MAX = 10_000
+_ERROR_LENGTH_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a poll might hand out, before anybody has looked at the messages themselves."""
+
+    offsets: BitMap64
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Offsets of a choice that must not be handed out: past their time to live, or without a message."""
+
+    expired: BitMap64
+    absent: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """To whom, how many and for how long."""
+
+    member: str
+    room: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A lease that was decided: its number and offsets. Number 0 with no offsets: there was nothing."""
+
+    lease: int
+    offsets: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Which offsets of an answer were taken, which repeat one that was, and which hold no lease."""
+
+    done: BitMap64
+    repeated: BitMap64
+    stale: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """How failed messages are treated: the topic's rules, chance, and the next place in the outbox."""
+
+    config: DeliveryConfig
+    entropy: Entropy
+    next_sequence: int
+    at_ns: int
+
+
+Answer = Outcome[DeliveryRecord, Answered]
+Records = tuple[DeliveryRecord, ...]
+
+
+def room_for(delivery: Delivery, member: str, config: DeliveryConfig, *, limit: int) -> int:
+    """How many messages a member may get now: what it asks for, within the limits on what is in flight."""
+    leases = delivery.leases
+    each = config.max_in_flight_per_consumer - leases.held_by[member]
+    return min(limit, config.max_in_flight - leases.in_flight, each, LEASE_OFFSETS_MAX)
+
+
+def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
+    """The next messages: what came back first, lowest offset first, then new ones."""
+    offsets = BitMap64(list(islice(delivery.ready, limit))) if delivery.ready else BitMap64()
+    stop = max(delivery.cursor, min(end, delivery.cursor + limit - len(offsets)))
+    offsets |= BitMap64(range(delivery.cursor, stop))
+    return Choice(offsets, stop)
+
+
+def lease(
+    delivery: Delivery, choice: Choice, unfit: Unfit, grant: Grant, failing: Failing
+) -> Outcome[DeliveryRecord, Granted]:
+    """One record for the whole poll. What cannot be handed out is finished on the way.
+
+    A choice may be larger than the room; then the cursor stays before the first message that is left for later.
+    """
+    cursor, offsets = choice.cursor, choice.offsets
+    records: list[DeliveryRecord] = []
+    if unfit.expired or unfit.absent:
+        offsets = offsets - unfit.expired - unfit.absent
+    if len(offsets) > grant.room:
+        taken = BitMap64(list(islice(offsets, grant.room)))
+        cursor = _first_left(offsets - taken, delivery.cursor, cursor)
+        offsets = taken
+    if unfit.expired or unfit.absent:
+        records = _finish_unfit(delivery, unfit, cursor, failing)
+    if not offsets:
+        return Outcome(Granted(0, offsets), tuple(records))
+    number = max(delivery.next_lease, delivery.lease_base)
+    runs = runs_of(offsets)
+    records.append(
+        Leased(delivery.group, number, grant.member, runs, cursor, grant.duration_ms, failing.at_ns)
+    )
+    return Outcome(Granted(number, offsets), tuple(records))
+
+
+def _first_left(left: BitMap64, start: int, end: int) -> int:
+    """The first offset from `start` on that is not taken now; `end` if all of those are."""
+    if left.max() < start:
+        return end
+    first: int = left.next_set_bit(start)
+    return first
+
+
+def _finish_unfit(
+    delivery: Delivery, unfit: Unfit, cursor: int, failing: Failing
+) -> list[DeliveryRecord]:
+    """Finish what is unfit below the cursor. What lies above is looked at again when its turn has come."""
+    expired, absent = (BitMap64(one) for one in (unfit.expired, unfit.absent))
+    for offsets in (expired, absent):
+        if offsets and offsets.max() >= cursor:
+            offsets.remove_range(cursor, offsets.max() + 1)
+    records: list[DeliveryRecord] = []
+    if failing.config.ttl_action is TtlAction.DEAD_LETTER:
+        reason = DeadReason.TTL_EXPIRED
+        records.extend(_bury(delivery, 0, expired, failing, reason=reason, error=EXPIRED_MESSAGE))
+    elif expired:
+        records.append(Expired(delivery.group, runs_of(expired), cursor))
+    # Also with no offsets: it moves the cursor over the dead letters.
+    records.append(Absent(delivery.group, runs_of(absent), cursor))
+    return records
+
+
+def _sorted_out(delivery: Delivery, number: int, offsets: BitMap64) -> Answered:
+    done = offsets & delivery.leases.holding(number)
+    rest = offsets - done
+    acked = delivery.acked_recently.get(number)
+    repeated = rest & acked if acked is not None else BitMap64()
+    return Answered(done, repeated, rest - repeated)
+
+
+def ack(delivery: Delivery, number: int, offsets: BitMap64) -> Answer:
+    """Finish what the lease holds."""
+    answered = _sorted_out(delivery, number, offsets)
+    if not answered.done:
+        return Outcome(answered)
+    return Outcome(answered, (Acked(delivery.group, number, runs_of(answered.done)),))
+
+
+def extend(delivery: Delivery, number: int, offsets: BitMap64, *, duration_ms: int) -> Answer:
+    """A new deadline from now for what the lease holds. What was acked has none any more: that is stale."""
+    answered = _without_repeats(_sorted_out(delivery, number, offsets))
+    if not answered.done:
+        return Outcome(answered)
+    record = Extended(delivery.group, number, runs_of(answered.done), duration_ms)
+    return Outcome(answered, (record,))
+
+
+def nack(
+    delivery: Delivery,
+    number: int,
+    offsets: BitMap64,
+    failing: Failing,
+    *,
+    error: str,
+    delay_ms: int | None = None,
+) -> Answer:
+    """Try again after a backoff, or the delay asked for; out of attempts: a dead letter."""
+    answered = _without_repeats(_sorted_out(delivery, number, offsets))
+    records = _fail(delivery, number, answered.done, failing, error=error, delay_ms=delay_ms)
+    return Outcome(answered, tuple(records))
+
+
+def reject(
+    delivery: Delivery, number: int, offsets: BitMap64, failing: Failing, *, error: str
+) -> Answer:
+    """A dead letter at once."""
+    answered = _without_repeats(_sorted_out(delivery, number, offsets))
+    records = _bury(
+        delivery, number, answered.done, failing, reason=DeadReason.REJECTED, error=error
+    )
+    return Outcome(answered, tuple(records))
+
+
+def _without_repeats(answered: Answered) -> Answered:
+    """Only an ack may be repeated; to nack what was acked comes too late."""
+    if not answered.repeated:
+        return answered
+    return Answered(answered.done, BitMap64(), answered.stale | answered.repeated)
+
+
+def _fail(
+    delivery: Delivery,
+    number: int,
+    offsets: BitMap64,
+    failing: Failing,
+    *,
+    error: str,
+    delay_ms: int | None,
+) -> list[DeliveryRecord]:
+    """Retries grouped by their delay, then the dead letters."""
+    lost = [one for one in offsets if is_last(delivery.attempts_of(one), failing.config)]
+    kept = offsets - BitMap64(lost)
+    records: list[DeliveryRecord] = []
+    by_attempts = sorted(kept, key=delivery.attempts_of)
+    for attempts, group in groupby(by_attempts, key=delivery.attempts_of):
+        wait_ms = delay_ms
+        if wait_ms is None:
+            wait_ms = backoff_ms(attempts, failing.config, failing.entropy)
+        runs = runs_of(BitMap64(list(group)))
+        records.append(Retried(delivery.group, number, runs, wait_ms, error[:_ERROR_LENGTH_MAX]))
+    reason = DeadReason.MAX_RETRIES_EXCEEDED
+    return [*records, *_bury(delivery, number, BitMap64(lost), failing, reason=reason, error=error)]
+
+
+def _bury(
+    delivery: Delivery,
+    number: int,
+    offsets: BitMap64,
+    failing: Failing,
+    *,
+    reason: DeadReason,
+    error: str,
+) -> Iterator[DeliveryRecord]:
+    error = error[:_ERROR_LENGTH_MAX]
+    for sequence, offset in enumerate(offsets, failing.next_sequence):
+        where = sequence if failing.config.dlq_enabled else NO_SEQUENCE
+        yield Buried(delivery.group, number, offset, where, reason, error, failing.at_ns)
+
+
+def expire_due(delivery: Delivery, failing: Failing) -> Records:
+    """What follows from the lease that was due first and that nobody answered in time, as of the last tick.
+
+    One lease at a time, because each dead letter takes a place in the outbox: call again while there are records.
+    """
+    late = delivery.leases.next_late(delivery.now_ns)
+    if late is None:
+        return ()
+    number, error = late.lease.number, EXPIRED_LEASE
+    return tuple(_fail(delivery, number, late.offsets, failing, error=error, delay_ms=None))
+
+
+def release(delivery: Delivery, member: str, failing: Failing) -> Records:
+    """What a member that went away still holds is ready again at once.
+
+    Only its oldest message keeps the attempt: that may be the one which made it go, and out of attempts it is a
+    dead letter. The others were merely waiting in its hands.
+    """
+    held = [one for one in delivery.leases.by_number.values() if one.member == member]
+    if not held:
+        return ()
+    first = min(held, key=lambda one: one.number)
+    oldest: int = first.offsets().min()
+    is_lost = is_last(delivery.attempts_of(oldest), failing.config)
+    records: list[DeliveryRecord] = []
+    for one in held:
+        offsets = BitMap64(one.offsets())
+        counted = -1 if one is not first or is_lost else oldest
+        if one is first and is_lost:
+            offsets.discard(oldest)
+        if offsets:
+            records.append(Released(delivery.group, one.number, runs_of(offsets), counted))
+    lost = BitMap64((oldest,)) if is_lost else BitMap64()
+    reason = DeadReason.MAX_RETRIES_EXCEEDED
+    return (
+        *records,
+        *_bury(delivery, first.number, lost, failing, reason=reason, error=MEMBER_GONE),
+    )
+
+
+def commit(delivery: Delivery, offset: int) -> Records:
+    """Finish everything below `offset`. Below the floor it changes nothing."""
+    if offset <= delivery.progress.floor:
+        return ()
+    return (Committed(delivery.group, offset),)
+
+
+def rewind(delivery: Delivery, offset: int) -> Records:
+    return (Rewound(delivery.group, offset),)
+
+
+def reopen(delivery: Delivery, offsets: BitMap64) -> Records:
+    """Hand finished messages out once more, to this group only."""
+    if open_ones := [one for one in offsets if not delivery.progress.is_finished(one)]:
+        raise Refused(f"offset {open_ones[0]} is not finished, so it cannot be reopened")
+    return (Reopened(delivery.group, runs_of(offsets)),)
+
+
+def move(delivery: Delivery, offsets: BitMap64) -> Records:
+    """Finish what goes on in another place."""
+    return (Moved(delivery.group, runs_of(offsets)),)
+
+
+def skip(delivery: Delivery, start: int, end: int) -> Records:
+    """Give up what waits from `start` to `end`, because nobody can read it. What somebody holds stays theirs."""
+    if start > delivery.cursor:
+        raise Refused(f"offset {start} is beyond {delivery.cursor}, where the group has come to")
+    lost = BitMap64(range(delivery.cursor, max(end, delivery.cursor)))
+    queued = delivery.ready | BitMap64(list(delivery.waiting))
+    lost |= queued & BitMap64(range(start, end))
+    return (Absent(delivery.group, runs_of(lost), end, is_lost=True),)
+
+
+def overtake(delivery: Delivery, start: int) -> Records:
+    """The log starts at `start` now: what the group had not finished below it is lost to it."""
+    if delivery.progress.lowest_unfinished() >= start:
+        return ()
+    return (Overtaken(delivery.group, start),)
+
+
+def history(delivery: Delivery, offset: int, number: int) -> Failure:
+    """What a dead letter tells of its life. No attempts: it was never delivered."""
+    failure = delivery.failures.get(offset)
+    held = delivery.leases.by_number.get(number)
+    if failure is not None:
+        return failure
+    if held is not None:
+        return Failure(1, held.at_ns, held.at_ns, held.member, "")
+    return Failure(0, 0, 0, "", "")

@@ -1,0 +1,138 @@
+"""A delivery as records for a snapshot, and back. Pieces are small, so that a batch can hold many of them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from pyroaring import BitMap64
+
+from .leases import Term
+from .offsets import offsets_of, runs_in_pieces, runs_of
+from .progress import Progress
+from .records import (
+    AckedImage,
+    DeliveryRecord,
+    FailureImage,
+    FailuresImage,
+    Image,
+    Kind,
+    LeaseImage,
+    OffsetsImage,
+)
+from .retry import Failure
+
+if TYPE_CHECKING:
+    from .machine import Delivery
+
+Item = TypeVar("Item")
+_MS = 1_000_000
+# A snapshot puts up to a thousand records into a batch, which may be 16 MiB.
+PIECE_BYTES = 8192
+_FAILURE_BYTES = 64
+
+
+def in_pieces(
+    items: Iterable[Item], size_of: Callable[[Item], int], *, bytes_max: int = PIECE_BYTES
+) -> Iterator[tuple[Item, ...]]:
+    """Items in tuples of about so many bytes; one that is larger stands alone."""
+    piece: list[Item] = []
+    size = 0
+    for item in items:
+        if piece and size + size_of(item) > bytes_max:
+            yield tuple(piece)
+            piece, size = [], 0
+        piece.append(item)
+        size += size_of(item)
+    if piece:
+        yield tuple(piece)
+
+
+def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
+    group, progress = delivery.group, delivery.progress
+    yield Image(
+        group,
+        progress.floor,
+        delivery.cursor,
+        delivery.next_lease,
+        delivery.active_at_ns,
+        delivery.expired_count,
+        delivery.dead_count,
+        delivery.skipped_count,
+    )
+    yield from _offsets(group, Kind.FINISHED, progress.finished)
+    yield from _offsets(group, Kind.READY, delivery.ready)
+    yield from _offsets(group, Kind.REOPENED, progress.reopened)
+    for lease in delivery.leases.by_number.values():
+        for term in lease.terms:
+            runs = runs_of(term.offsets)
+            yield LeaseImage(group, lease.number, lease.member, runs, term.duration_ms, lease.at_ns)
+    for piece in in_pieces(_failures(delivery), _failure_bytes):
+        yield FailuresImage(group, piece)
+    for number, acked in delivery.acked_recently.items():
+        yield AckedImage(group, number, runs_of(acked))
+
+
+def _offsets(group: int, kind: Kind, offsets: BitMap64) -> Iterator[DeliveryRecord]:
+    for runs in runs_in_pieces(offsets):
+        yield OffsetsImage(group, kind, runs)
+
+
+def _failures(delivery: "Delivery") -> Iterator[FailureImage]:
+    for offset, failure in delivery.failures.items():
+        due_ns = delivery.waiting.get(offset)
+        wait_ms = -1 if due_ns is None else max(0, due_ns - delivery.now_ns) // _MS
+        yield FailureImage(
+            offset,
+            failure.attempts,
+            failure.first_delivery_ns,
+            failure.last_delivery_ns,
+            failure.member,
+            failure.error,
+            wait_ms,
+        )
+
+
+def _failure_bytes(failed: FailureImage) -> int:
+    return _FAILURE_BYTES + len(failed.member) + len(failed.error)
+
+
+def restore(delivery: "Delivery", record: Image) -> None:
+    delivery.progress = Progress(record.floor)
+    delivery.cursor, delivery.next_lease = record.cursor, record.next_lease
+    delivery.active_at_ns = record.active_at_ns
+    delivery.expired_count, delivery.dead_count = record.expired_count, record.dead_count
+    delivery.skipped_count = record.skipped_count
+
+
+def restore_offsets(delivery: "Delivery", record: OffsetsImage) -> None:
+    offsets = offsets_of(record.runs)
+    match record.offsets_are:
+        case Kind.FINISHED:
+            delivery.progress.finished |= offsets
+        case Kind.READY:
+            delivery.ready |= offsets
+        case Kind.REOPENED:
+            delivery.progress.reopened |= offsets
+
+
+def restore_lease(delivery: "Delivery", record: LeaseImage) -> None:
+    """Granted afresh: nobody knows how long the restart took."""
+    deadline_ns = delivery.now_ns + record.duration_ms * _MS
+    term = Term(deadline_ns, record.duration_ms, offsets_of(record.runs))
+    delivery.leases.grant(record.lease, record.member, record.at_ns, term)
+
+
+def restore_failures(delivery: "Delivery", record: FailuresImage) -> None:
+    for failed in record.failures:
+        delivery.failures[failed.offset] = Failure(
+            failed.attempts,
+            failed.first_delivery_ns,
+            failed.last_delivery_ns,
+            failed.member,
+            failed.error,
+        )
+        if failed.wait_ms >= 0:
+            delivery.wait(failed.offset, delivery.now_ns + failed.wait_ms * _MS)
+
+
+def restore_acked(delivery: "Delivery", record: AckedImage) -> None:
+    delivery.acked_recently[record.lease] = offsets_of(record.runs)

@@ -1,0 +1,119 @@
+"""Who holds which offsets until when."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+
+@dataclass(slots=True)
+class Term:
+    """Offsets of a lease that share a deadline. Extending some of them makes a second term."""
+
+    deadline_ns: int
+    duration_ms: int
+    offsets: BitMap64
+
+
+@dataclass(slots=True)
+class Lease:
+    """What one poll handed out and has not got back."""
+
+    number: int
+    member: str
+    at_ns: int
+    terms: list[Term]
+
+    def offsets(self) -> BitMap64:
+        """Everything still held. Not to be changed."""
+        if len(self.terms) == 1:
+            return self.terms[0].offsets
+        held = BitMap64()
+        for term in self.terms:
+            held |= term.offsets
+        return held
+
+
+class Late(NamedTuple):
+    """Offsets of a lease whose deadline has come."""
+
+    lease: Lease
+    offsets: BitMap64
+
+
+_NOTHING = BitMap64()
+
+
+@dataclass(slots=True)
+class Leases:
+    """All leases of one group on one partition, and when the next one is due."""
+
+    by_number: dict[int, Lease] = field(default_factory=dict)
+    in_flight: int = 0
+    held_by: Counter[str] = field(default_factory=Counter)
+    _deadlines: list[tuple[int, int]] = field(default_factory=list)
+
+    def grant(self, number: int, member: str, at_ns: int, term: Term) -> None:
+        """A new lease, or another term of one that is there."""
+        lease = self.by_number.get(number)
+        if lease is None:
+            lease = self.by_number[number] = Lease(number, member, at_ns, [])
+        lease.terms.append(term)
+        self.in_flight += len(term.offsets)
+        self.held_by[member] += len(term.offsets)
+        heappush(self._deadlines, (term.deadline_ns, number))
+
+    def take(self, number: int, offsets: BitMap64) -> Lease:
+        """Remove offsets from a lease that holds them."""
+        lease = self.by_number[number]
+        for term in lease.terms:
+            before = len(term.offsets)
+            term.offsets -= offsets
+            self._forget(lease.member, before - len(term.offsets))
+        lease.terms = [term for term in lease.terms if term.offsets]
+        if not lease.terms:
+            del self.by_number[number]
+        return lease
+
+    def _forget(self, member: str, count: int) -> None:
+        self.in_flight -= count
+        self.held_by[member] -= count
+        if not self.held_by[member]:
+            del self.held_by[member]
+
+    def extend(self, number: int, term: Term) -> None:
+        """Give offsets that a lease holds a new deadline."""
+        lease = self.by_number[number]
+        for other in lease.terms:
+            other.offsets -= term.offsets
+        lease.terms = [other for other in lease.terms if other.offsets]
+        lease.terms.append(term)
+        heappush(self._deadlines, (term.deadline_ns, number))
+
+    def holding(self, number: int) -> BitMap64:
+        """What a lease still holds; nothing if it is over. Not to be changed."""
+        lease = self.by_number.get(number)
+        return _NOTHING if lease is None else lease.offsets()
+
+    def next_late(self, now_ns: int) -> Late | None:
+        """The lease with the earliest deadline, if that has come, and all that is late of it."""
+        if self.next_deadline_ns() > now_ns:
+            return None
+        lease = self.by_number[self._deadlines[0][1]]
+        late = BitMap64()
+        for term in lease.terms:
+            if term.deadline_ns <= now_ns:
+                late |= term.offsets
+        return Late(lease, late)
+
+    def next_deadline_ns(self) -> float:
+        """The earliest deadline, or infinity. Entries of leases that are over are dropped on the way."""
+        while self._deadlines:
+            deadline_ns, number = self._deadlines[0]
+            lease = self.by_number.get(number)
+            if lease is not None and any(term.deadline_ns == deadline_ns for term in lease.terms):
+                return deadline_ns
+            heappop(self._deadlines)
+        return float("inf")

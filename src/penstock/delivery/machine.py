@@ -1,0 +1,270 @@
+"""The state of one group on one partition. Only `apply` changes it, except that time passes with `tick`.
+
+Never journaled, because they follow from the records: deadlines, and which retries are due. A restart grants every
+lease its full duration again.
+
+An offset at or above `cursor` was never handed out. One below it that is not finished is in exactly one of `leases`,
+`ready` and `waiting`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+from pyroaring import BitMap64
+
+from . import image
+from .leases import Lease, Leases, Term
+from .offsets import known_among, offsets_of
+from .progress import Progress
+from .records import (
+    Absent,
+    Acked,
+    AckedImage,
+    Buried,
+    Committed,
+    DeliveryRecord,
+    Expired,
+    Extended,
+    FailuresImage,
+    Image,
+    Leased,
+    LeaseImage,
+    Moved,
+    OffsetsImage,
+    Overtaken,
+    Released,
+    Reopened,
+    Retried,
+    Rewound,
+)
+from .retry import Failure
+from .states import State
+
+_MS = 1_000_000
+# A repeated ack is recognised for this many leases after they ended; later it is answered as stale.
+_ACKED_LEASES_KEPT = 1024
+
+
+class Delivery:
+    """Floor, leases, retries and history. Time is monotonic nanoseconds, as last told to `tick`.
+
+    Not part of the records, and set by the owner: `lease_base`, below which no lease is numbered any more, and
+    `active_at_ns`, the wall time at which somebody last asked.
+    """
+
+    def __init__(self, group: int, start: int, *, now_ns: int) -> None:
+        self.group, self.now_ns = group, now_ns
+        self.progress = Progress(start)
+        self.cursor = start
+        self.leases = Leases()
+        self.next_lease = 1
+        self.lease_base = 1
+        self.active_at_ns = 0
+        self.ready = BitMap64()
+        self.waiting: dict[int, int] = {}
+        self._retries: list[tuple[int, int]] = []
+        self.failures: dict[int, Failure] = {}
+        self.acked_recently: OrderedDict[int, BitMap64] = OrderedDict()
+        self.expired_count = self.dead_count = self.skipped_count = 0
+
+    def tick(self, now_ns: int) -> None:
+        """Let time pass: retries that are due become ready. A clock that goes back is ignored."""
+        self.now_ns = max(self.now_ns, now_ns)
+        while self._retries and self._retries[0][0] <= self.now_ns:
+            due_ns, offset = heappop(self._retries)
+            if self.waiting.get(offset) == due_ns:
+                del self.waiting[offset]
+                self.ready.add(offset)
+
+    def next_due_ns(self) -> float:
+        """When something happens by itself, or infinity."""
+        while self._retries and self.waiting.get(self._retries[0][1]) != self._retries[0][0]:
+            heappop(self._retries)
+        retry_ns = self._retries[0][0] if self._retries else float("inf")
+        return min(retry_ns, self.leases.next_deadline_ns())
+
+    def attempts_of(self, offset: int) -> int:
+        """Deliveries so far of a message that is leased or failed before."""
+        failure = self.failures.get(offset)
+        return 1 if failure is None else failure.attempts
+
+    def state_of(self, offset: int) -> State:
+        """Finished messages all count as acked: why they are finished is in the records, not here."""
+        if self.progress.is_finished(offset):
+            return State.ACKED
+        if offset in self.waiting:
+            return State.WAITING
+        if any(offset in lease.offsets() for lease in self.leases.by_number.values()):
+            return State.LEASED
+        return State.READY
+
+    def apply(self, record: DeliveryRecord) -> None:
+        _APPLY[type(record)](self, record)
+
+    def snapshot(self) -> Iterable[DeliveryRecord]:
+        return image.records_of(self)
+
+    def wait(self, offset: int, due_ns: int) -> None:
+        """Ready again at a time."""
+        self.waiting[offset] = due_ns
+        heappush(self._retries, (due_ns, offset))
+
+    def _leased(self, record: Leased) -> None:
+        offsets = offsets_of(record.runs)
+        deadline_ns = self.now_ns + record.duration_ms * _MS
+        term = Term(deadline_ns, record.duration_ms, offsets)
+        self.leases.grant(record.lease, record.member, record.at_ns, term)
+        if self.failures:
+            self._count_attempts(record, offsets)
+        self.ready -= offsets
+        self.cursor = record.cursor
+        self.next_lease = record.lease + 1
+        self.active_at_ns = max(self.active_at_ns, record.at_ns)
+
+    def _count_attempts(self, record: Leased, offsets: BitMap64) -> None:
+        # Not only what is ready: in a replay no time passes, so a retry may still seem to be waiting.
+        for offset in known_among(self.failures, offsets):
+            failure = self.failures[offset]
+            failure.attempts += 1
+            failure.last_delivery_ns, failure.member = record.at_ns, record.member
+            self.waiting.pop(offset, None)
+
+    def _acked(self, record: Acked) -> None:
+        offsets = offsets_of(record.runs)
+        self.leases.take(record.lease, offsets)
+        self._finish(offsets)
+        known = self.acked_recently.setdefault(record.lease, BitMap64())
+        known |= offsets
+        self.acked_recently.move_to_end(record.lease)
+        if len(self.acked_recently) > _ACKED_LEASES_KEPT:
+            self.acked_recently.popitem(last=False)
+
+    def _finish(self, offsets: BitMap64) -> None:
+        self.progress.finish(offsets)
+        self.cursor = max(self.cursor, self.progress.floor)
+        if self.failures:
+            self._forget_failures(offsets)
+
+    def _forget_failures(self, offsets: BitMap64) -> None:
+        for offset in known_among(self.failures, offsets):
+            del self.failures[offset]
+
+    def _retried(self, record: Retried) -> None:
+        offsets = offsets_of(record.runs)
+        lease = self.leases.take(record.lease, offsets)
+        due_ns = self.now_ns + record.delay_ms * _MS
+        for offset in offsets:
+            self._failure(offset, lease).error = record.error
+            self.wait(offset, due_ns)
+
+    def _failure(self, offset: int, lease: Lease) -> Failure:
+        """The history of a message that fails now; its first if there is none."""
+        if offset not in self.failures:
+            self.failures[offset] = Failure(1, lease.at_ns, lease.at_ns, lease.member, "")
+        return self.failures[offset]
+
+    def _released(self, record: Released) -> None:
+        offsets = offsets_of(record.runs)
+        lease = self.leases.take(record.lease, offsets)
+        self.ready |= offsets
+        if record.counted >= 0:
+            self._failure(record.counted, lease)
+        for offset in known_among(self.failures, offsets):
+            if offset != record.counted:
+                self.failures[offset].attempts -= 1
+                assert self.failures[offset].attempts > 0, "it failed before, so it was delivered"
+
+    def _extended(self, record: Extended) -> None:
+        deadline_ns = self.now_ns + record.duration_ms * _MS
+        term = Term(deadline_ns, record.duration_ms, offsets_of(record.runs))
+        self.leases.extend(record.lease, term)
+
+    def _buried(self, record: Buried) -> None:
+        offsets = BitMap64((record.offset,))
+        if record.lease in self.leases.by_number:
+            self.leases.take(record.lease, offsets)
+        self._leave_queue(offsets)
+        self._finish(offsets)
+        self.dead_count += 1
+
+    def _leave_queue(self, offsets: BitMap64) -> None:
+        self.ready -= offsets
+        for offset in known_among(self.waiting, offsets):
+            del self.waiting[offset]
+
+    def _expired(self, record: Expired) -> None:
+        offsets = offsets_of(record.runs)
+        self.expired_count += len(offsets)
+        self._drop(offsets, record.cursor)
+
+    def _absent(self, record: Absent) -> None:
+        offsets = offsets_of(record.runs)
+        self.skipped_count += len(offsets) if record.is_lost else 0
+        self._drop(offsets, record.cursor)
+
+    def _moved(self, record: Moved) -> None:
+        offsets = offsets_of(record.runs)
+        self._drop(offsets, self.cursor)
+
+    def _drop(self, offsets: BitMap64, cursor: int) -> None:
+        self._leave_queue(offsets)
+        self._finish(offsets)
+        self.cursor = max(self.cursor, cursor)
+
+    def _committed(self, record: Committed) -> None:
+        self._finish_below(record.offset)
+
+    def _overtaken(self, record: Overtaken) -> None:
+        self.skipped_count += self.progress.unfinished_below(record.offset)
+        gone = self.progress.close_below(record.offset)
+        self._leave_everything(gone)
+        self._finish_below(record.offset)
+
+    def _finish_below(self, offset: int) -> None:
+        below = BitMap64(range(self.progress.floor, max(offset, self.progress.floor)))
+        self._leave_everything(below)
+        self.progress.finish_below(offset)
+        self.cursor = max(self.cursor, self.progress.floor)
+
+    def _leave_everything(self, offsets: BitMap64) -> None:
+        for lease in [*self.leases.by_number.values()]:
+            if held := lease.offsets() & offsets:
+                self.leases.take(lease.number, held)
+        self._leave_queue(offsets)
+        self._forget_failures(offsets)
+
+    def _rewound(self, record: Rewound) -> None:
+        self.progress = Progress(record.offset)
+        self.cursor = record.offset
+        self.leases, self.ready = Leases(), BitMap64()
+        self.waiting, self._retries, self.failures = {}, [], {}
+        self.acked_recently.clear()
+
+    def _reopened(self, record: Reopened) -> None:
+        offsets = offsets_of(record.runs)
+        self.progress.reopen(offsets)
+        self.ready |= offsets
+
+
+_APPLY: dict[type, Callable[[Delivery, Any], None]] = {
+    Leased: Delivery._leased,
+    Acked: Delivery._acked,
+    Retried: Delivery._retried,
+    Released: Delivery._released,
+    Extended: Delivery._extended,
+    Buried: Delivery._buried,
+    Expired: Delivery._expired,
+    Committed: Delivery._committed,
+    Rewound: Delivery._rewound,
+    Reopened: Delivery._reopened,
+    Overtaken: Delivery._overtaken,
+    Absent: Delivery._absent,
+    Moved: Delivery._moved,
+    Image: image.restore,
+    OffsetsImage: image.restore_offsets,
+    LeaseImage: image.restore_lease,
+    FailuresImage: image.restore_failures,
+    AckedImage: image.restore_acked,
+}

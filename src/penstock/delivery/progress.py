@@ -1,0 +1,66 @@
+"""What a group has finished: a floor, and what lies above it."""
+
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from .offsets import first_missing
+
+
+@dataclass(slots=True)
+class Progress:
+    """Everything below `floor` is finished, except what was `reopened`; so is everything in `finished`."""
+
+    floor: int
+    finished: BitMap64 = field(default_factory=BitMap64)
+    reopened: BitMap64 = field(default_factory=BitMap64)
+
+    def is_finished(self, offset: int) -> bool:
+        if offset < self.floor:
+            return offset not in self.reopened
+        return offset in self.finished
+
+    def lowest_unfinished(self) -> int:
+        """The first offset that the group has still to finish; the log may not reach that far yet."""
+        lowest: int = self.reopened.min() if self.reopened else self.floor
+        return lowest
+
+    def finish(self, offsets: BitMap64) -> None:
+        """Finish offsets at or above the floor, or reopened ones below it."""
+        if self.reopened:
+            below = offsets & self.reopened
+            self.reopened -= below
+            offsets = offsets - below
+        self.finished |= offsets
+        self._raise_floor(first_missing(self.finished, self.floor))
+
+    def finish_below(self, offset: int) -> None:
+        """Finish everything up to an offset; what was reopened below the floor stays open."""
+        if offset > self.floor:
+            self._raise_floor(first_missing(self.finished, offset))
+
+    def _raise_floor(self, floor: int) -> None:
+        assert floor >= self.floor, f"floor {self.floor} may not move back to {floor}"
+        self.floor = floor
+        self.finished.remove_range(0, floor)
+
+    def reopen(self, offsets: BitMap64) -> None:
+        """Make finished offsets unfinished again. The floor stays, those above it only leave the finished set."""
+        above = self.finished & offsets
+        self.finished -= above
+        self.reopened |= offsets - above
+
+    def close_below(self, offset: int) -> BitMap64:
+        """Finish what was reopened below an offset, and say what that was."""
+        gone = BitMap64(self.reopened)
+        if gone:
+            gone.remove_range(offset, max(offset, gone.max() + 1))
+            self.reopened -= gone
+        return gone
+
+    def unfinished_below(self, end: int) -> int:
+        """How many offsets below `end` the group still has to finish."""
+        above = max(0, end - self.floor)
+        if self.finished:
+            above -= self.finished.range_cardinality(0, end)
+        return above + (self.reopened.range_cardinality(0, end) if self.reopened else 0)

@@ -1,0 +1,205 @@
+"""What a group did with messages, as it is journaled. Sets of offsets are `Runs`; `at_ns` is wall time.
+
+Tags and field order are a file format: a field may be added at the end with a default, nothing else may change.
+"""
+
+from enum import IntEnum
+
+import msgspec
+
+from .offsets import Runs
+
+
+class DeadReason(IntEnum):
+    """Why a message became a dead letter."""
+
+    MAX_RETRIES_EXCEEDED = 0
+    REJECTED = 1
+    TTL_EXPIRED = 2
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", gc=False):
+    group: int
+
+
+class Leased(_Record, frozen=True, tag=1):
+    """One poll: these offsets belong to a member for a while. Counts as an attempt for each of them."""
+
+    lease: int
+    member: str
+    runs: Runs
+    cursor: int
+    duration_ms: int
+    at_ns: int
+
+
+class Acked(_Record, frozen=True, tag=2):
+    """Finished by the holder of a lease."""
+
+    lease: int
+    runs: Runs
+
+
+class Retried(_Record, frozen=True, tag=3):
+    """Failed, by nack or by an expired lease; ready again after a delay."""
+
+    lease: int
+    runs: Runs
+    delay_ms: int
+    error: str
+
+
+class Released(_Record, frozen=True, tag=4):
+    """Given back unanswered; only `counted` keeps the attempt that its lease had counted (-1: none does)."""
+
+    lease: int
+    runs: Runs
+    counted: int
+
+
+class Extended(_Record, frozen=True, tag=5):
+    """A new deadline, counted from when this is applied."""
+
+    lease: int
+    runs: Runs
+    duration_ms: int
+
+
+class Buried(_Record, frozen=True, tag=6):
+    """Out of the queue for good. With a sequence (not -1) it is on its way to the dead-letter topic."""
+
+    lease: int
+    offset: int
+    sequence: int
+    reason: DeadReason
+    error: str
+    at_ns: int
+
+
+class Expired(_Record, frozen=True, tag=8):
+    """Finished by its time to live, never to be delivered."""
+
+    runs: Runs
+    cursor: int
+
+
+class Committed(_Record, frozen=True, tag=9):
+    """Everything below is finished, whoever held it."""
+
+    offset: int
+
+
+class Rewound(_Record, frozen=True, tag=10):
+    """The group starts again from an offset; leases, attempts and receipts are void."""
+
+    offset: int
+
+
+class Reopened(_Record, frozen=True, tag=11):
+    """Finished messages that this group, and only it, gets once more."""
+
+    runs: Runs
+
+
+class Overtaken(_Record, frozen=True, tag=12):
+    """The log starts later than the group was: what lies between is gone and counted as skipped."""
+
+    offset: int
+
+
+class Absent(_Record, frozen=True, tag=13):
+    """Offsets at which there is no message any more: compaction took it, or with `is_lost` the disk damaged it."""
+
+    runs: Runs
+    cursor: int
+    is_lost: bool = False
+
+
+class Moved(_Record, frozen=True, tag=14):
+    """Finished here because they go on in another place."""
+
+    runs: Runs
+
+
+class Image(_Record, frozen=True, tag=20):
+    """One group on one partition in a snapshot. The records below add to it, in pieces of a few KiB."""
+
+    floor: int
+    cursor: int
+    next_lease: int
+    active_at_ns: int
+    expired_count: int
+    dead_count: int
+    skipped_count: int
+
+
+class Kind(IntEnum):
+    """What the offsets of an `OffsetsImage` are."""
+
+    FINISHED = 0
+    READY = 1
+    REOPENED = 2
+
+
+class OffsetsImage(_Record, frozen=True, tag=21):
+    """Some of the offsets of one kind."""
+
+    offsets_are: Kind
+    runs: Runs
+
+
+class LeaseImage(_Record, frozen=True, tag=22):
+    """A term of a lease."""
+
+    lease: int
+    member: str
+    runs: Runs
+    duration_ms: int
+    at_ns: int
+
+
+class FailureImage(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a message that failed before. `wait_ms` is what is left of its delay, or -1."""
+
+    offset: int
+    attempts: int
+    first_delivery_ns: int
+    last_delivery_ns: int
+    member: str
+    error: str
+    wait_ms: int
+
+
+class FailuresImage(_Record, frozen=True, tag=23):
+    """Some of the messages that failed before."""
+
+    failures: tuple[FailureImage, ...]
+
+
+class AckedImage(_Record, frozen=True, tag=24):
+    """What a lease acked, so that a repeated ack is recognised."""
+
+    lease: int
+    runs: Runs
+
+
+DeliveryRecord = (
+    Leased
+    | Acked
+    | Retried
+    | Released
+    | Extended
+    | Buried
+    | Expired
+    | Committed
+    | Rewound
+    | Reopened
+    | Overtaken
+    | Absent
+    | Moved
+    | Image
+    | OffsetsImage
+    | LeaseImage
+    | FailuresImage
+    | AckedImage
+)

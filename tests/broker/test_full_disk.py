@@ -1,0 +1,169 @@
+"""A disk that is full at any one call: the command says so, and nothing has changed."""
+
+import pytest
+
+from penstock.broker import EARLIEST
+from penstock.broker.redrive import ALL, Order, Target
+from penstock.errors import NoSpace
+from penstock.model import Message
+from penstock.sim import Call, Fault, Misbehaviour
+
+from .world import GROUP, TOPIC, World, values
+
+TO_GROUP = Order(selection=ALL, target=Target.GROUP)
+
+
+def prepared() -> World:
+    """A bit of everything: leased, waiting, finished, dead."""
+    world = World()
+    world.topic(max_retries=0, segment_size_bytes=500)
+    world.group()
+    world.publish(*[b"%d" % number for number in range(9)])
+    held = world.poll(6)
+    world.ack(held[1])
+    world.reject(held[0], error="x")
+    world.settle()
+    world.held = held
+    return world
+
+
+COMMANDS = {
+    "publish": lambda world: world.publish(Message(b"new", idempotency_key=b"i")),
+    "poll": lambda world: world.poll(2),
+    "ack": lambda world: raised(world.ack(world.held[2])),
+    "nack": lambda world: raised(world.nack(world.held[2])),
+    "reject": lambda world: raised(world.reject(world.held[2])),
+    "extend": lambda world: raised(
+        world.node.extend([world.held[2].receipt], world.now(), duration_ms=9)
+    ),
+    "release": lambda world: world.node.release(TOPIC, GROUP, "m", world.now()),
+    "commit": lambda world: world.node.commit(TOPIC, 0, GROUP, 4, world.now()),
+    "reset": lambda world: world.node.reset_group(
+        TOPIC, GROUP, EARLIEST, world.now(), is_forced=True
+    ),
+    "open group": lambda world: world.group("another"),
+    "close group": lambda world: world.node.close_group(TOPIC, GROUP, world.now()),
+    "redrive": lambda world: world.node.redrive(TOPIC, TO_GROUP, world.now()),
+    "configure": lambda world: world.node.configure_topic(TOPIC, {"max_retries": 5}, world.now()),
+    "delete": lambda world: world.node.delete_topic(TOPIC, world.now()),
+}
+
+
+def raised(results: list[object]) -> None:
+    for one in results:
+        if isinstance(one, NoSpace):
+            raise one
+
+
+def picture(world: World) -> dict[str, object]:
+    """Everything that a user could see."""
+    found: dict[str, object] = {"topics": world.node.topic_names()}
+    for partition in world.node.partitions():
+        machine = partition.machine
+        found[f"{partition.topic}/{partition.number}"] = (
+            partition.messages.end_offset,
+            partition.config.max_retries,
+            dict(machine.dedup.kept),
+            dict(machine.outbox.pending),
+            machine.outbox.next_sequence,
+            {name: seen(machine.groups[number]) for name, number in machine.numbers.items()},
+        )
+    return found
+
+
+def seen(delivery) -> tuple[object, ...]:
+    leases = {
+        number: [(term.duration_ms, sorted(term.offsets)) for term in one.terms]
+        for number, one in delivery.leases.by_number.items()
+    }
+    queue = sorted({*delivery.ready, *delivery.waiting})
+    progress = delivery.progress
+    return progress.floor, list(progress.finished), delivery.cursor, leases, queue
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_a_command_without_room_changes_nothing_and_works_when_there_is_some(name) -> None:
+    command = COMMANDS[name]
+    for call in (Call.APPEND, Call.CREATE):
+        for nth in range(1, 10):
+            world = prepared()
+            before = picture(world)
+            world.disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth))
+            try:
+                command(world)
+            except NoSpace:
+                # A redrive first opens our own group, which nobody sees.
+                assert without_ours(picture(world)) == without_ours(before)
+                world.disk.faults.clear()
+                command(world)
+            assert picture(world) != before
+            after = picture(world)
+            world.kill()
+            assert picture(world) == after
+
+
+def without_ours(found: dict[str, object]) -> dict[str, object]:
+    return {
+        place: (*state[:-1], {n: s for n, s in state[-1].items() if not n.startswith("__")})
+        if isinstance(state, tuple)
+        else state
+        for place, state in found.items()
+    }
+
+
+def test_acks_and_reads_go_on_while_nothing_can_be_published() -> None:
+    world = World(min_free_bytes=1 << 20)
+    world.topic()
+    world.group()
+    world.publish(*[b"%d" % number for number in range(4)])
+    world.disk.capacity_bytes = 1 << 20
+    world.now(200)
+    with pytest.raises(NoSpace):
+        world.publish(b"more")
+    assert values(world.drain()) == [b"0", b"1", b"2", b"3"]
+    assert len(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == 4
+
+
+@pytest.mark.parametrize("nth", range(1, 25))
+def test_letters_wait_for_room_and_arrive_once(nth) -> None:
+    world = World()
+    world.topic(max_retries=0)
+    world.group()
+    world.publish(b"a", b"b")
+    world.reject(*world.poll())
+    for call in (Call.APPEND, Call.CREATE):
+        world.disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth, times=3))
+    for _ in range(5):
+        world.sync()
+        world.node.pump(world.now())
+    world.disk.faults.clear()
+    world.settle()
+    assert values([one.message for one in world.letters()]) == [b"a", b"b"]
+    world.kill()
+    world.settle()
+    assert values([one.message for one in world.letters()]) == [b"a", b"b"]
+
+
+def test_a_redrive_over_several_partitions_says_which_letters_had_no_room() -> None:
+    world = World()
+    world.topic(partitions=2, max_retries=0)
+    world.group()
+    world.publish(b"a", b"b", partition=0)
+    world.publish(b"c", partition=1)
+    world.reject(*world.poll())
+    world.settle()
+    full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
+    world.disk.inject(full)
+    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    assert (answer.matched, answer.redriven) == (3, 2)
+    assert [one[:2] for one in answer.failed] == [(1, 0)]
+    assert values([one.message for one in world.letters()]) == [b"c"]
+
+
+def test_closing_without_room_for_a_snapshot_loses_nothing() -> None:
+    world = prepared()
+    full = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
+    world.disk.inject(full)
+    before = picture(world)
+    world.restart()
+    assert picture(world) == before

@@ -1,0 +1,283 @@
+"""Topics come, change and go; nothing of an old one is ever seen in a new one."""
+
+import pytest
+
+from penstock.broker import LATEST, catalogue
+from penstock.broker.catalogue import Catalogue
+from penstock.broker.topics import config_from, settings_of
+from penstock.config import Cleanup, TopicConfig, TtlAction
+from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk
+
+from .world import GROUP, TOPIC, World, pull_the_plug, values
+
+STOPS = pytest.mark.parametrize("stop", ["restart", "kill", "lose_unsynced"])
+
+
+@STOPS
+def test_topics_and_their_settings_survive(stop) -> None:
+    world = World()
+    world.topic(partitions=2, name="a", max_retries=7, ttl_action=TtlAction.DEAD_LETTER)
+    world.topic(partitions=1, name="b", cleanup=Cleanup.COMPACT)
+    world.topic(name="gone")
+    world.node.configure_topic("a", {"max_retries": 9, "retention_hours": 0.5}, world.now())
+    world.node.add_partitions("a", 4, world.now())
+    world.node.delete_topic("gone", world.now())
+    getattr(world, stop)()
+    assert world.node.topic_names() == ["a", "b"]
+    assert len(world.node.describe("a")) == 4
+    config = world.node.topic("a").facts.config
+    assert (config.max_retries, config.retention_hours) == (9, 0.5)
+    assert config.ttl_action is TtlAction.DEAD_LETTER
+    assert world.node.topic("b").facts.config.cleanup is Cleanup.COMPACT
+
+
+def test_describe_says_how_much_there_is() -> None:
+    world = World()
+    world.topic(partitions=2)
+    world.publish(b"a", b"b", b"c", partition=1)
+    empty, full = world.node.describe(TOPIC)
+    assert empty == (0, 0, 0, 0, 0)
+    assert full[:4] == (1, 0, 3, 3)
+    assert full.size_bytes == world.node.partition(TOPIC, 1).messages.size > 100
+    with pytest.raises(NotFound):
+        world.node.describe("nothing")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a b", "ä", "a\0", "x" * 246, "../meta", "__mine", "a\n"]
+)
+def test_a_name_that_could_leave_its_directory_never_reaches_the_disk(name) -> None:
+    world = World()
+    before = len(world.disk.operations)
+    with pytest.raises(Refused):
+        world.topic(name=name)
+    assert len(world.disk.operations) == before
+    world.topic()
+    for method in (world.group, world.publish):
+        with pytest.raises((NotFound, InvalidName, Refused)):
+            method(name, topic=name) if method is world.group else method(b"x", topic=name)
+    with pytest.raises(Refused):
+        world.group(name)
+
+
+def test_a_name_is_taken_once() -> None:
+    world = World()
+    world.topic()
+    with pytest.raises(AlreadyExists):
+        world.topic()
+    for wrong in (0, -1, 10_001):
+        with pytest.raises(Refused):
+            world.topic(name="other", partitions=wrong)
+
+
+def test_partitions_only_become_more() -> None:
+    world = World()
+    world.topic(partitions=3)
+    for wrong in (3, 2, 0, 10_001):
+        with pytest.raises(Refused):
+            world.node.add_partitions(TOPIC, wrong, world.now())
+
+
+@STOPS
+def test_a_dead_letter_topic_grows_with_its_source(stop) -> None:
+    world = World()
+    world.topic(partitions=1, max_retries=0)
+    world.group()
+    world.publish(b"a")
+    world.reject(*world.poll())
+    world.settle()
+    world.node.add_partitions(TOPIC, 3, world.now())
+    getattr(world, stop)()
+    assert len(world.node.describe(TOPIC + ".dlq")) == 3
+    world.publish(b"b", partition=2)
+    world.reject(*world.poll())
+    world.settle()
+    assert sorted(one.partition for one in world.letters()) == [0, 2]
+
+
+@STOPS
+def test_groups_read_new_partitions_from_the_start(stop) -> None:
+    world = World()
+    world.topic(partitions=1)
+    world.publish(b"before")
+    world.group(start=LATEST)
+    world.sync()
+    world.node.add_partitions(TOPIC, 2, world.now())
+    world.publish(b"after", partition=1)
+    world.sync()
+    getattr(world, stop)()
+    assert values(world.drain()) == [b"after"]
+
+
+def test_a_group_that_missed_new_partitions_gets_them_from_the_start() -> None:
+    world = World()
+    world.topic(partitions=1)
+    world.group(start=LATEST)
+    full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
+    world.disk.inject(full)
+    world.node.add_partitions(TOPIC, 2, world.now())
+    world.publish(b"x", partition=1)
+    world.group(start=LATEST)
+    assert values(world.drain()) == [b"x"]
+
+
+def test_settings_are_checked_and_all_faults_named() -> None:
+    world = World()
+    world.topic()
+    before = world.node.topic(TOPIC).facts.config
+    for wrong in (
+        {"max_retries": -2},
+        {"max_retries": "many"},
+        {"nonsense": 1, "more": 2},
+        {"compression": "rar"},
+        {"visibility_timeout_ms": 0},
+        {"group_retention_hours": 0},
+        {"keep_unread_bytes_max": -5},
+    ):
+        with pytest.raises(InvalidConfig) as refusal:
+            world.node.configure_topic(TOPIC, wrong, world.now())
+        if "nonsense" in wrong:
+            assert "more, nonsense" in str(refusal.value)
+    assert world.node.topic(TOPIC).facts.config == before
+
+
+def test_settings_come_back_as_they_were_written() -> None:
+    config = TopicConfig(ttl_action=TtlAction.DEAD_LETTER, cleanup=Cleanup.COMPACT, ttl_ms=5)
+    assert config_from(settings_of(config)) == config
+
+
+def test_new_settings_hold_for_partitions_that_are_open() -> None:
+    world = World()
+    world.topic(max_in_flight=1)
+    world.group()
+    world.publish(b"a", b"b")
+    assert len(world.poll(5)) == 1
+    world.node.configure_topic(TOPIC, {"max_in_flight": 5, "segment_size_bytes": 1000}, world.now())
+    assert len(world.poll(5)) == 1
+    assert world.node.partition(TOPIC, 0).messages.config.segment_size_bytes == 1000
+
+
+def test_ids_are_never_used_again() -> None:
+    world, ids = World(), set()
+    for _ in range(5):
+        world.topic()
+        ids.add(world.node.topic(TOPIC).facts.topic_id)
+        world.node.delete_topic(TOPIC, world.now())
+        world.restart()
+    assert len(ids) == 5
+
+
+def test_a_topic_with_a_high_id_can_be_opened() -> None:
+    world = World()
+    world.node.topics.next_id = 1 << 40
+    world.topic()
+    world.publish(b"a")
+    world.restart()
+    world.group()
+    assert values(world.drain()) == [b"a"]
+
+
+def test_the_meta_journal_does_not_grow_for_ever(monkeypatch) -> None:
+    monkeypatch.setattr(catalogue, "_RECORDS_A_SNAPSHOT", 10)
+    world = World()
+    world.topic(partitions=1)
+    for number in range(35):
+        world.node.configure_topic(TOPIC, {"max_retries": number}, world.now())
+    world.kill()
+    assert world.node.topic(TOPIC).facts.config.max_retries == 34
+    snapshots = [one for one in world.disk.list("meta") if one.endswith(".snapshot")]
+    assert len(snapshots) == 2
+    assert world.node._records_since_snapshot < 10
+
+
+def files_below(disk: SimDisk, part: str) -> list[str]:
+    return [path for path in disk.tree().files if part in path]
+
+
+def test_deleting_removes_the_files_and_a_restart_what_a_crash_left() -> None:
+    world = World()
+    world.topic()
+    world.publish(b"a")
+    world.node.delete_topic(TOPIC, world.now())
+    assert files_below(world.disk, "topics/") == []
+    world.topic(name="stays")
+    leftover = "topics/left.over.99/partition-0/messages"
+    world.disk.make_directories(leftover)
+    world.disk.create(f"{leftover}/00000000000000000000.log").append(b"x")
+    world.disk.make_directories("topics/not-ours/partition-0/messages")
+    world.disk.create("topics/not-ours/partition-0/messages/file").append(b"x")
+    world.kill()
+    assert files_below(world.disk, "left.over") == []
+    assert files_below(world.disk, "not-ours") != []
+    assert files_below(world.disk, "stays") != []
+
+
+@pytest.mark.parametrize("nth", range(1, 40))
+def test_a_full_disk_leaves_a_new_topic_whole_or_not_there_at_all(nth) -> None:
+    world = World()
+    world.topic(name="first")
+    for call in (Call.APPEND, Call.CREATE):
+        world.disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth))
+    try:
+        world.topic(partitions=2)
+        world.node.add_partitions(TOPIC, 3, world.now())
+    except NoSpace:
+        pass
+    world.disk.faults.clear()
+    count = len(world.node.describe(TOPIC)) if TOPIC in world.node.open else 0
+    assert count in {0, 2, 3}
+    if count == 0:
+        assert files_below(world.disk, f"topics/{TOPIC}") == []
+        world.topic(partitions=2)
+    world.group()
+    world.publish(b"works", partition=1)
+    world.kill()
+    assert values(world.drain()) == [b"works"]
+    world.node.open_group("first", GROUP, world.now())
+
+
+def test_at_every_crash_state_a_topic_is_as_before_or_as_after(effort, monkeypatch) -> None:
+    """Create, grow, delete and create again, the plug pulled anywhere: never half a topic, never an old message."""
+    monkeypatch.setattr(catalogue, "_RECORDS_A_SNAPSHOT", 2)
+
+    def scenario(disk: SimDisk) -> None:
+        world = World(disk)
+        world.topic(partitions=1)
+        disk.mark("created")
+        world.publish(b"old")
+        world.sync()
+        world.node.add_partitions(TOPIC, 2, world.now())
+        disk.mark("grown")
+        world.node.delete_topic(TOPIC, world.now())
+        disk.mark("deleted")
+        world.topic(partitions=1)
+        disk.mark("again")
+
+    def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
+        world = World(disk)
+        if "deleted" not in marks and "created" in marks and TOPIC in world.node.open:
+            assert len(world.node.describe(TOPIC)) >= 1 + ("grown" in marks)
+        if "again" in marks or "created" in marks[-1:]:
+            assert TOPIC in world.node.open
+        if TOPIC not in world.node.open:
+            world.topic(partitions=1)
+        world.group()
+        found = values(world.drain())
+        assert found in ([], [b"old"])
+        if "deleted" in marks:
+            assert found == []
+        world.publish(b"new")
+        assert values(world.drain()) == [b"new"]
+
+    assert pull_the_plug(scenario, check, effort) > 100
+
+
+def test_a_catalogue_closes_clean() -> None:
+    world = World()
+    world.topic(partitions=2)
+    world.publish(b"a")
+    world.restart()
+    assert all(opening.messages.is_clean for opening in world.node.openings.values())
+    assert all(opening.replayed.records == 0 for opening in world.node.openings.values())
+    assert isinstance(world.node, Catalogue)

@@ -1,0 +1,155 @@
+"""A node on a simulated disk, with a clock that a test moves, and ways to stop it."""
+
+import random
+from collections.abc import Callable, Sequence
+
+from penstock.broker import Node, Now, Received, Wanted
+from penstock.config import LimitsConfig, TopicConfig
+from penstock.model import Message
+from penstock.sim import CrashStates, Kind, Model, SimDisk, Tree, check_crashes
+from penstock.sim.operations import EMPTY
+
+MS = 1_000_000
+HOUR_MS = 3600 * 1000
+WALL_NS = 1_700_000_000_000_000_000
+TOPIC, GROUP = "orders", "billing"
+
+
+class World:
+    """One node through all its lives. Every time is in milliseconds."""
+
+    def __init__(self, disk: SimDisk | None = None, **options: object) -> None:
+        self.disk = disk or SimDisk()
+        self.entropy = random.Random(7)
+        self.wall_ns, self.monotonic_ns = WALL_NS, 0
+        self.options = options
+        self.node = self._open()
+
+    def _open(self) -> Node:
+        return Node(self.disk, now=self.now(), entropy=self.entropy, **self.options)
+
+    def now(self, ms: float = 0) -> Now:
+        """The time, after some of it has passed."""
+        self.wall_ns += int(ms * MS)
+        self.monotonic_ns += int(ms * MS)
+        return Now(self.wall_ns, self.monotonic_ns)
+
+    def wait(self, ms: float) -> None:
+        self.now(ms)
+        self.node.tick(self.now())
+
+    def topic(self, partitions: int = 1, name: str = TOPIC, **settings: object) -> None:
+        config = TopicConfig(**settings)
+        self.node.create_topic(name, partitions=partitions, config=config, now=self.now())
+
+    def group(self, name: str = GROUP, topic: str = TOPIC, **options: object) -> None:
+        self.node.open_group(topic, name, self.now(), **options)
+
+    def publish(self, *values: bytes | Message, topic: str = TOPIC, **options: object):
+        messages = [one if isinstance(one, Message) else Message(one) for one in values]
+        return self.node.publish(topic, messages, self.now(), **options)
+
+    def poll(
+        self,
+        limit: int = 100,
+        *,
+        member: str = "m",
+        group: str = GROUP,
+        ms: int = 30_000,
+        **options,
+    ) -> list[Received]:
+        topic = options.get("topic", TOPIC)
+        return self.node.poll(topic, group, Wanted(member, limit, ms), self.now())
+
+    def ack(self, *received: Received) -> list[object]:
+        return self.node.ack([one.receipt for one in received], self.now())
+
+    def nack(self, *received: Received, **options: object) -> list[object]:
+        return self.node.nack([one.receipt for one in received], self.now(), **options)
+
+    def reject(self, *received: Received, **options: object) -> list[object]:
+        return self.node.reject([one.receipt for one in received], self.now(), **options)
+
+    def sync(self) -> None:
+        for partition in self.node.partitions():
+            partition.sync()
+
+    def settle(self) -> None:
+        """Sync and pump until everything is where it belongs."""
+        for _ in range(20):
+            self.sync()
+            if not self.node.pump(self.now()):
+                return
+        raise AssertionError("letters never stop moving")
+
+    def restart(self) -> None:
+        """Stop properly and start again."""
+        self.node.close()
+        self._again(SimDisk(self.disk.tree()))
+
+    def kill(self) -> None:
+        """End the process; the operating system still writes everything out."""
+        self._again(SimDisk(self.disk.tree()))
+
+    def lose_unsynced(self) -> None:
+        """Pull the plug; only what was synced is left."""
+        self._again(only_durable(self.disk))
+
+    def _again(self, disk: SimDisk) -> None:
+        self.disk.power_off()
+        self.disk, self.monotonic_ns = disk, 0
+        self.node = self._open()
+
+    def letters(self, topic: str = TOPIC):
+        return self.node.dead_letters(topic).letters
+
+    def drain(self, *, group: str = GROUP, rounds: int = 30, topic: str = TOPIC) -> list[Received]:
+        """Everything that a group can get now, acked."""
+        found: list[Received] = []
+        for _ in range(rounds):
+            got = self.poll(group=group, topic=topic)
+            if not got:
+                return found
+            self.ack(*got)
+            found += got
+        raise AssertionError("it never ends")
+
+
+def only_durable(disk: SimDisk) -> SimDisk:
+    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[Kind.DURABLE])
+    *_, last = states
+    return last.disk()
+
+
+def values(received: Sequence[Received | Message]) -> list[bytes | None]:
+    return [one.value for one in received]
+
+
+SMALL = LimitsConfig(
+    value_bytes_max=100, key_bytes_max=20, headers_bytes_max=50, batch_bytes_max=1000
+)
+
+
+PLAIN = (Kind.ALL, Kind.DURABLE)
+
+
+def pull_the_plug(
+    scenario: Callable[[SimDisk], None],
+    check: Callable[[SimDisk, tuple[object, ...]], None],
+    effort: Callable[..., int],
+    *,
+    kinds: Sequence[Kind] = PLAIN,
+    start: Tree = EMPTY,
+) -> int:
+    """Check the states that a power cut may leave: some kinds always, torn and mixed ones with more effort."""
+    tier = effort(check=0, test=1, torture=2)
+    counts = check_crashes(
+        scenario,
+        check,
+        entropy=random.Random(1),
+        models=tuple(Model) if tier == 2 else (Model.STRICT,),
+        kinds=tuple(Kind) if tier else kinds,
+        subsets=(2, 2, 20)[tier],
+        start=start,
+    )
+    return counts.distinct
