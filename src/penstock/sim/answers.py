@@ -1,0 +1,83 @@
+"""What a lease holder has to be told, judged by the book before the node is asked."""
+
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from ..broker.received import Received
+from ..delivery import Answered
+from .groupbook import Entry, GroupBook, Status
+from .scene import Scene
+from .violation import Checker, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Offsets by what must be said of them. What is in none of the sets may go either way: a restart was kind."""
+
+    where: str
+    held: BitMap64
+    acked: BitMap64
+    stale: BitMap64
+
+    def check(self, answered: Answered, *, is_ack: bool) -> None:
+        if missing := self.held - answered.done:
+            self._fail(f"{list(missing)} are held, but the answer was not taken")
+        if wrong := (self.stale | self.acked) & answered.done:
+            self._fail(f"{list(wrong)} are not held, but the answer was taken")
+        if is_ack and (unknown := self.acked - answered.repeated):
+            self._fail(f"{list(unknown)} were acked before, but the repeat was refused")
+
+    def _fail(self, story: str) -> None:
+        raise Violation(Checker.LEASE_EXCLUSIVE, f"{self.where}: {story}")
+
+
+def expected_answers(
+    group: GroupBook | None, first: Received, offsets: BitMap64, scene: Scene
+) -> Expected:
+    where = first.receipt
+    if group is None:
+        return Expected(where, BitMap64(), BitMap64(), offsets)
+    held, acked, stale = BitMap64(), BitMap64(), BitMap64()
+    for offset in offsets:
+        entry = group.entry(offset)
+        if entry.lease != first.lease:
+            stale.add(offset)
+        elif entry.status is Status.ACKED:
+            acked.add(offset)
+        elif entry.status is not Status.LEASED or scene.moment.true_ns >= entry.latest_ns:
+            stale.add(offset)
+        elif scene.moment.true_ns < entry.until_ns:
+            held.add(offset)
+    return Expected(where, held, acked, stale)
+
+
+class Receipts:
+    """Every receipt that was ever given to anybody, whatever the node has forgotten since."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+        self.highest: dict[tuple[str, int, str], int] = {}
+
+    def add(self, received: Received, group: str) -> None:
+        receipt = received.receipt
+        if receipt in self.given:
+            raise Violation(Checker.LEASE_EXCLUSIVE, f"receipt {receipt} was given out twice")
+        self.given.add(receipt)
+        key = (received.topic, received.partition, group)
+        if received.lease < self.highest.get(key, 0):
+            story = f"lease {received.lease} of {group} follows {self.highest[key]}"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        self.highest[key] = received.lease
+
+
+def check_delivery(received: Received, entry: Entry, member: str, scene: Scene) -> None:
+    """What the member sees has to be what the book says was leased to it."""
+    where = received.receipt
+    if entry.status is not Status.LEASED or (entry.lease, entry.member) != (received.lease, member):
+        raise Violation(Checker.LEASE_EXCLUSIVE, f"{where}: {member} does not hold it")
+    if entry.attempts != received.attempts:
+        story = f"{where}: attempt {entry.attempts} is shown as {received.attempts}"
+        raise Violation(Checker.ATTEMPTS, story)
+    if received.expires_at is not None and received.expires_at <= scene.moment.wall_ns:
+        raise Violation(Checker.EXPIRY, f"{where}: delivered after its expiry")

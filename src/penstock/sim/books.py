@@ -1,0 +1,281 @@
+"""The books of all partitions, and the promises that span several of them: no copy too many, none too few."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..broker.letters import PROVENANCE, Provenance
+from ..broker.node import Node
+from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
+from ..broker.received import Received
+from ..broker.records import Forwarded, PartitionRecord
+from ..delivery.offsets import offsets_of
+from ..delivery.records import Buried, Leased
+from ..model import Message
+from .answers import Receipts, check_delivery
+from .groupbook import Status
+from .partitionbook import PartitionBook, Stored
+from .scene import Scene
+from .shell import is_dirty
+from .violation import Checker, Violation
+
+Place = tuple[str, int]
+"""Topic and partition number."""
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Where each value was stored, so that a second copy is noticed. Lost copies are taken out again."""
+
+    offsets: dict[bytes, list[tuple[Place, int]]] = field(default_factory=dict)
+
+    def add(self, value: bytes, place: Place, offset: int) -> list[tuple[Place, int]]:
+        """Returns the copies that were there before."""
+        known = self.offsets.setdefault(value, [])
+        before = list(known)
+        known.append((place, offset))
+        return before
+
+    def cut(self, place: Place, end: int) -> None:
+        for known in self.offsets.values():
+            known[:] = [one for one in known if one[0] != place or one[1] < end]
+
+
+def provenance_of(message: Message) -> Provenance | None:
+    """The note on a stored dead letter."""
+    if not message.headers or message.headers[-1][0] != PROVENANCE:
+        return None
+    return msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)
+
+
+class Books:
+    """Everything that must be true of a node. `notice` hears of events that faults are aimed at."""
+
+    def __init__(self, notice: Callable[[str], None], *, is_disk_honest: bool) -> None:
+        self.by_place: dict[Place, PartitionBook] = {}
+        self.by_source: dict[int, PartitionBook] = {}
+        self.sightings = Sightings()
+        self.receipts = Receipts()
+        self.notice, self.is_disk_honest = notice, is_disk_honest
+        # A disk that lied may have lost one half of what has to stay together.
+        self.is_forgiving = False
+        self.messages_seen = self.records_seen = 0
+
+    def follow(self, node: Node, scene: Scene) -> None:
+        """Read on in every log, and compare."""
+        touched = []
+        for partition in node.partitions():
+            book = self._book(partition)
+            if not self._is_read(partition, book):
+                self._follow(partition, book, scene)
+            if book.durable_to < book.journal_end and not is_dirty(partition):
+                book.synced(book.journal_end)
+            if book.touched:
+                touched.append((partition, book))
+        for partition, book in touched:
+            book.compare_touched(partition)
+
+    def _is_read(self, partition: Partition, book: PartitionBook) -> bool:
+        messages = partition.messages
+        return (
+            messages.end_offset == book.end
+            and messages.start_offset == book.start_offset
+            and partition.journal.log.end_offset == book.journal_end
+        )
+
+    def _book(self, partition: Partition) -> PartitionBook:
+        place = (partition.topic, partition.number)
+        book = self.by_place.get(place)
+        if book is None:
+            source = partition.identity.as_source
+            name = f"{partition.topic}/{partition.number}"
+            book = PartitionBook(
+                name, source, partition.rules, partition.config.keep_unread, self.is_disk_honest
+            )
+            self.by_place[place] = self.by_source[source] = book
+        return book
+
+    def _follow(self, partition: Partition, book: PartitionBook, scene: Scene) -> None:
+        messages, journal = partition.messages, partition.journal.log
+        if messages.end_offset < book.end or journal.end_offset < book.journal_end:
+            raise Violation(Checker.NO_ACKED_LOSS, f"{book.name} became shorter")
+        if messages.end_offset > book.end:
+            segments = len(messages.segments)
+            for offset, stored in book.read_messages(messages):
+                self.messages_seen += 1
+                self._check_stored(book, partition, offset, stored, scene)
+            if segments > 1 and messages.segments[-1].base_offset >= book.end - len(scene.values):
+                self.notice("rolled")
+        if messages.start_offset != book.start_offset:
+            book.start_offset = messages.start_offset
+            book.require_pinned()
+            self.notice("retained")
+        if journal.end_offset > book.journal_end:
+            for record, journal_end in book.read_journal(journal):
+                self.records_seen += 1
+                self._apply(book, record, journal_end, scene)
+                if isinstance(record, Leased):
+                    self._notice_lease(partition, record)
+
+    def _apply(
+        self, book: PartitionBook, record: PartitionRecord, journal_end: int, scene: Scene
+    ) -> None:
+        book.apply(record, journal_end, scene)
+        match record:
+            case Buried():
+                self.notice("intent")
+            case Forwarded():
+                self._require_copy(book, record.sequence)
+                self.notice("done")
+
+    def _notice_lease(self, partition: Partition, record: Leased) -> None:
+        """What is handed out before it is durable may come again as something else."""
+        is_durable = max(offsets_of(record.runs)) < partition.messages.durable_end
+        self.notice("leased" if is_durable else "leased unsynced")
+
+    def _check_stored(
+        self, book: PartitionBook, partition: Partition, offset: int, stored: Stored, scene: Scene
+    ) -> None:
+        if stored.source:
+            self._check_copy(book, partition, offset, stored)
+            self.notice("forwarded")
+            return
+        value = stored.message.value or b""
+        if value not in scene.values:
+            raise Violation(
+                Checker.NO_PHANTOM, f"{book.name}: nobody sent {value!r} now ({offset})"
+            )
+        place = (partition.topic, partition.number)
+        before = self.sightings.add(value, place, offset)
+        if before and not value.startswith(b"plain"):
+            self._check_repeat(book, partition, stored, before[-1])
+
+    def _check_repeat(
+        self, book: PartitionBook, partition: Partition, stored: Stored, first: tuple[Place, int]
+    ) -> None:
+        """A key may come again after its window, by the wall clock as the log knows it."""
+        earlier = self.by_place[first[0]].stored[first[1]]
+        window_ns = partition.config.dedup_window_ms * 1_000_000
+        is_over = stored.append_time - earlier.append_time > window_ns
+        if stored.message.idempotency_key is None or not is_over:
+            story = f"{book.name}: {stored.message.value!r} is stored twice, first at {first}"
+            raise Violation(Checker.NO_DUP, story)
+
+    def _check_copy(
+        self, book: PartitionBook, partition: Partition, offset: int, stored: Stored
+    ) -> None:
+        source = self.by_source.get(stored.source)
+        note = provenance_of(stored.message)
+        if source is None or note is None:
+            raise Violation(Checker.DLQ_ATOMIC, f"{book.name}: {offset} comes from nowhere")
+        sequences = source.sequences_of(note.group, note.original_offset)
+        sequence = next((one for one in sequences if (source.source, one) not in book.copies), None)
+        if sequence is None:
+            story = f"{book.name}: {offset} is a copy that {source.name} did not send: {note}"
+            raise Violation(Checker.DLQ_ATOMIC, story)
+        key, intent = (source.source, sequence), source.pending[sequence]
+        if intent.journal_end > source.durable_to:
+            story = f"{book.name}: letter {key} was copied before its intent was durable"
+            raise Violation(Checker.DLQ_ATOMIC, story)
+        book.copies[key] = offset
+        original = source.stored[intent.offset].message
+        facts = (original.value, original.key, intent.attempts)
+        told = (stored.message.value, stored.message.key, note.delivery_attempts)
+        if told != facts:
+            story = f"{book.name}: letter {key} tells {told}, the truth is {facts}"
+            raise Violation(Checker.DLQ_ATOMIC, story)
+
+    def _require_copy(self, source: PartitionBook, sequence: int) -> None:
+        box = self._letter_box(source)
+        offset = None if box is None else box.copies.get((source.source, sequence))
+        if box is None or offset is None:
+            if self.is_forgiving:
+                return
+            story = f"{source.name}: letter {sequence} is done, but nobody has it"
+            raise Violation(Checker.DLQ_ATOMIC, story)
+
+    def _letter_box(self, source: PartitionBook) -> PartitionBook | None:
+        topic, _, number = source.name.rpartition("/")
+        return self.by_place.get((topic + DEAD_LETTER_SUFFIX, int(number)))
+
+    def expect(self, book: PartitionBook, message: Message, offset: int) -> None:
+        """A producer was told that its message is at this offset."""
+        if offset >= book.end or book.stored[offset].message.value != message.value:
+            story = f"{book.name}: {message.value!r} was said to be at {offset}"
+            raise Violation(Checker.NO_ACKED_LOSS, story)
+
+    def check_received(
+        self, member: str, partition: Partition, received: Sequence[Received], scene: Scene
+    ) -> None:
+        """A member was handed these messages."""
+        book = self._book(partition)
+        for one in received:
+            group = book.groups[one.place.group]
+            check_delivery(one, group.entry(one.offset), member, scene)
+            if book.stored[one.offset].message.value != one.value:
+                story = f"{book.name}: {one.value!r} was delivered as offset {one.offset}"
+                raise Violation(Checker.OFFSET_UNIQUE, story)
+            self.receipts.add(one, group.name)
+
+    def restarted(self, node: Node, crashed_in: Scene, scene: Scene, *, is_forgiven: bool) -> None:
+        """Cut every book back to what is left, read on if more is there, and compare everything."""
+        self.is_forgiving = self.is_forgiving or is_forgiven
+        self.receipts.highest.clear()
+        partitions = list(node.partitions())
+        known = {(one.topic, one.number) for one in partitions}
+        if missing := sorted(set(self.by_place) - known):
+            raise Violation(Checker.NO_ACKED_LOSS, f"partitions are gone: {missing}")
+        for partition in partitions:
+            book = self._book(partition)
+            book.cut_back(partition, is_forgiven=is_forgiven)
+            self.sightings.cut((partition.topic, partition.number), book.end)
+        for partition in partitions:
+            # The last call before a crash may have written more than anybody has heard of.
+            self._follow(partition, self._book(partition), crashed_in)
+        for partition in partitions:
+            book = self._book(partition)
+            book.restarted(partition, scene.moment.true_ns)
+            book.require_unborn()
+            book.compare(partition)
+        self.require_one_place()
+
+    def compare(self, node: Node) -> None:
+        for partition in node.partitions():
+            self._book(partition).compare(partition)
+        self.require_one_place()
+
+    def require_one_place(self) -> None:
+        """Every message is in the queue, in the dead letters, or done; never in two of them."""
+        if self.is_forgiving:
+            return
+        for box in self.by_place.values():
+            for (number, sequence), offset in box.copies.items():
+                source = self.by_source[number]
+                intent = source.pending.get(sequence) or source.forwarded.get(sequence)
+                if intent is None:
+                    story = f"{box.name}: {offset} is a copy of what {source.name} never gave up"
+                    raise Violation(Checker.DLQ_ATOMIC, story)
+                status = source.groups[intent.group].entry(intent.offset).status
+                if status is not Status.DEAD and not source.groups[intent.group].was_reset:
+                    story = f"{source.name}: {intent.offset} is {status.value} and a dead letter"
+                    raise Violation(Checker.DLQ_ATOMIC, story)
+        for source in self.by_place.values():
+            for sequence in source.forwarded:
+                self._require_copy(source, sequence)
+
+    def plan_reported(self, partition: Partition, journal_end: int) -> None:
+        self._book(partition).synced(journal_end)
+
+    def unfinished(self) -> list[str]:
+        """What still has to happen before everything is at rest."""
+        found = []
+        for book in self.by_place.values():
+            if book.pending:
+                found.append(f"{book.name}: letters {sorted(book.pending)} are on their way")
+            found += [
+                f"{book.name}: {group.name} has {count} to do from {group.floor} on"
+                for group in book.groups.values()
+                if (count := group.unfinished(book.end))
+            ]
+        return found

@@ -1,0 +1,324 @@
+"""What one group must have done with one partition, kept the slow and simple way.
+
+A book reads the same records as the machine under test, believes none of them, and says which promise a record
+breaks. Every change can be undone, because a power cut takes back what was not durable.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from ..config import DeliveryConfig
+from ..delivery.commands import EXPIRED_LEASE
+from ..delivery.machine import Delivery
+from ..delivery.offsets import offsets_of
+from ..delivery.records import (
+    Acked,
+    Buried,
+    Committed,
+    DeadReason,
+    Expired,
+    Extended,
+    Leased,
+    Overtaken,
+    Released,
+    Retried,
+    Rewound,
+)
+from .scene import Scene
+from .schedule import MS
+from .violation import Checker, Violation
+
+
+class Status(Enum):
+    READY = "ready"
+    LEASED = "leased"
+    WAITING = "waiting"
+    ACKED = "acked"
+    DEAD = "dead"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+FINISHED = frozenset({Status.ACKED, Status.DEAD, Status.EXPIRED, Status.SKIPPED})
+
+
+class Entry(NamedTuple):
+    """One message. `until_ns`: a lease is promised to its holder so long, a retry comes not before.
+
+    After a restart a lease may last longer than promised: answers are accepted until `latest_ns` at the most.
+    """
+
+    status: Status = Status.READY
+    attempts: int = 0
+    lease: int = 0
+    member: str = ""
+    until_ns: int = 0
+    latest_ns: int = 0
+    duration_ms: int = 0
+
+
+UNTOUCHED = Entry()
+
+
+class GroupBook:
+    """All messages of a partition for one group. `expires_at` tells when a message's time is over, 0 for never."""
+
+    def __init__(self, name: str, start: int, rules: DeliveryConfig) -> None:
+        self.name, self.rules, self.floor = name, rules, start
+        self.entries: dict[int, Entry] = {}
+        self.leased: set[int] = set()
+        # From then on a message may be in the queue again and a dead letter as well: somebody wanted that.
+        self.was_reset = False
+        self._undo: list[tuple[int, Entry | None]] | None = None
+
+    def entry(self, offset: int) -> Entry:
+        return self.entries.get(offset, UNTOUCHED)
+
+    def is_finished(self, offset: int) -> bool:
+        return offset < self.floor or self.entry(offset).status in FINISHED
+
+    def unfinished(self, end: int) -> int:
+        return sum(not self.is_finished(offset) for offset in range(self.floor, end))
+
+    def begin(self) -> Callable[[], None]:
+        """Start remembering the next changes; returns what takes them back."""
+        floor, changes = self.floor, list[tuple[int, Entry | None]]()
+        self._undo = changes
+        return lambda: self._take_back(floor, changes)
+
+    def _take_back(self, floor: int, changes: list[tuple[int, Entry | None]]) -> None:
+        self._undo = None
+        for offset, before in reversed(changes):
+            if before is None:
+                self.entries.pop(offset, None)
+                self.leased.discard(offset)
+            else:
+                self._put(offset, before)
+        self.floor = floor
+
+    def _put(self, offset: int, entry: Entry) -> None:
+        if self._undo is not None:
+            self._undo.append((offset, self.entries.get(offset)))
+        self.entries[offset] = entry
+        if entry.status is Status.LEASED:
+            self.leased.add(offset)
+        else:
+            self.leased.discard(offset)
+
+    def _raise_floor(self) -> None:
+        while self.entry(self.floor).status in FINISHED:
+            self.floor += 1
+
+    def restarted(self, true_ns: int) -> None:
+        """Leases that survived are granted afresh."""
+        self._undo = None
+        for offset in self.leased:
+            entry = self.entries[offset]
+            latest_ns = max(entry.latest_ns, true_ns + entry.duration_ms * MS)
+            self.entries[offset] = entry._replace(latest_ns=latest_ns)
+
+    def lease(self, record: Leased, scene: Scene, expires_at: Iterable[tuple[int, int]]) -> None:
+        for offset, over_ns in expires_at:
+            entry = self.entry(offset)
+            self._require_free(offset, entry, scene)
+            if over_ns and over_ns <= scene.moment.wall_ns:
+                raise Violation(Checker.EXPIRY, f"{offset} was handed out after its expiry")
+            attempts = entry.attempts + 1
+            if 0 <= self.rules.max_retries < attempts - 1:
+                raise Violation(
+                    Checker.ATTEMPTS, f"{offset} is delivered for the {attempts}th time"
+                )
+            until_ns = scene.moment.true_ns + record.duration_ms * MS
+            leased = Entry(
+                Status.LEASED,
+                attempts,
+                record.lease,
+                record.member,
+                until_ns,
+                until_ns,
+                record.duration_ms,
+            )
+            self._put(offset, leased)
+        self._require_limits(record.member)
+
+    def _require_free(self, offset: int, entry: Entry, scene: Scene) -> None:
+        if entry.status is Status.LEASED:
+            story = (
+                f"{offset} is leased to {entry.member} (lease {entry.lease}) and handed out again"
+            )
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        if self.is_finished(offset):
+            story = f"{offset} is {entry.status.value} (floor {self.floor}) and handed out again"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        # Snapshots keep the rest of a wait in whole milliseconds.
+        if entry.status is Status.WAITING and entry.until_ns > scene.moment.true_ns + MS:
+            early_ms = (entry.until_ns - scene.moment.true_ns) // MS
+            raise Violation(Checker.ATTEMPTS, f"{offset} is retried {early_ms} ms too early")
+
+    def _require_limits(self, member: str) -> None:
+        held = sum(self.entries[offset].member == member for offset in self.leased)
+        if len(self.leased) > self.rules.max_in_flight:
+            raise Violation(Checker.IN_FLIGHT, f"{len(self.leased)} are in flight")
+        if held > self.rules.max_in_flight_per_consumer:
+            raise Violation(Checker.IN_FLIGHT, f"{member} holds {held}")
+
+    def _held(self, offset: int, lease: int, what: str) -> Entry:
+        entry = self.entry(offset)
+        if entry.status is not Status.LEASED or entry.lease != lease:
+            story = f"{what} of {offset} under lease {lease}, but it is {entry.status.value} ({entry.lease})"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        return entry
+
+    def _answered(self, offset: int, lease: int, what: str, scene: Scene) -> Entry:
+        entry = self._held(offset, lease, what)
+        if scene.moment.true_ns >= entry.latest_ns:
+            story = f"{what} of {offset} was taken after lease {lease} had expired"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        return entry
+
+    def ack(self, record: Acked, scene: Scene) -> None:
+        for offset in offsets_of(record.runs):
+            entry = self._answered(offset, record.lease, "ack", scene)
+            self._put(offset, entry._replace(status=Status.ACKED))
+        self._raise_floor()
+
+    def extend(self, record: Extended, scene: Scene) -> None:
+        until_ns = scene.moment.true_ns + record.duration_ms * MS
+        for offset in offsets_of(record.runs):
+            entry = self._answered(offset, record.lease, "extend", scene)
+            extended = entry._replace(
+                until_ns=until_ns, latest_ns=until_ns, duration_ms=record.duration_ms
+            )
+            self._put(offset, extended)
+
+    def retry(self, record: Retried, scene: Scene) -> None:
+        for offset in offsets_of(record.runs):
+            entry = self._failed(offset, record.lease, record.error, scene)
+            if 0 <= self.rules.max_retries < entry.attempts:
+                story = f"{offset} failed {entry.attempts} times and is tried again"
+                raise Violation(Checker.ATTEMPTS, story)
+            until_ns = scene.moment.true_ns + record.delay_ms * MS
+            self._put(offset, Entry(Status.WAITING, entry.attempts, until_ns=until_ns))
+
+    def _failed(self, offset: int, lease: int, error: str, scene: Scene) -> Entry:
+        if error != EXPIRED_LEASE:
+            return self._answered(offset, lease, "nack", scene)
+        entry = self._held(offset, lease, "expiry")
+        if scene.moment.true_ns < entry.until_ns:
+            early_ms = (entry.until_ns - scene.moment.true_ns) // MS
+            story = f"lease {lease} of {offset} ended {early_ms} ms before its time"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        return entry
+
+    def release(self, record: Released, scene: Scene) -> None:
+        for offset in offsets_of(record.runs):
+            entry = self._held(offset, record.lease, "release")
+            if entry.member != scene.leaving:
+                story = f"{offset} was taken from {entry.member}, who did not leave"
+                raise Violation(Checker.LEASE_EXCLUSIVE, story)
+            attempts = entry.attempts - (offset != record.counted)
+            self._put(offset, Entry(Status.READY, attempts))
+
+    def bury(self, record: Buried, scene: Scene, over_ns: int) -> None:
+        offset, lease = record.offset, record.lease
+        if record.reason is DeadReason.TTL_EXPIRED:
+            self._require_over(offset, over_ns, scene)
+        elif record.reason is DeadReason.REJECTED:
+            if not scene.rejecting:
+                raise Violation(Checker.DLQ_ATOMIC, f"{offset} was rejected by nobody")
+            self._answered(offset, lease, "reject", scene)
+        else:
+            entry = self._given_up(offset, record, scene)
+            if entry.attempts != self.rules.max_retries + 1:
+                story = f"{offset} became a dead letter after {entry.attempts} deliveries"
+                raise Violation(Checker.ATTEMPTS, story)
+        self._put(offset, self.entry(offset)._replace(status=Status.DEAD))
+        self._raise_floor()
+
+    def _given_up(self, offset: int, record: Buried, scene: Scene) -> Entry:
+        if scene.leaving:
+            return self._held(offset, record.lease, "release")
+        return self._failed(offset, record.lease, record.error, scene)
+
+    def expire(self, record: Expired, scene: Scene, expires_at: Iterable[tuple[int, int]]) -> None:
+        for offset, over_ns in expires_at:
+            self._require_over(offset, over_ns, scene)
+            self._put(offset, self.entry(offset)._replace(status=Status.EXPIRED))
+        self._raise_floor()
+
+    def _require_over(self, offset: int, over_ns: int, scene: Scene) -> None:
+        entry = self.entry(offset)
+        if entry.status is Status.LEASED or self.is_finished(offset):
+            story = f"{offset} expired while it was {entry.status.value}"
+            raise Violation(Checker.COMMIT_SAFE, story)
+        if not 0 < over_ns <= scene.moment.wall_ns:
+            raise Violation(Checker.EXPIRY, f"{offset} expired before its time")
+
+    def overtake(self, record: Overtaken) -> int:
+        """The log starts later now; returns how many messages the group never got."""
+        lost = [one for one in range(self.floor, record.offset) if not self.is_finished(one)]
+        for offset in lost:
+            self._put(offset, self.entry(offset)._replace(status=Status.SKIPPED))
+        self.floor = max(self.floor, record.offset)
+        self._raise_floor()
+        return len(lost)
+
+    def commit(self, record: Committed, scene: Scene) -> None:
+        if record.offset != scene.moving_to:
+            raise Violation(Checker.COMMIT_SAFE, f"nobody committed {record.offset} in {self.name}")
+        for offset in range(self.floor, record.offset):
+            if not self.is_finished(offset):
+                self._put(offset, self.entry(offset)._replace(status=Status.ACKED, lease=0))
+        self.floor = max(self.floor, record.offset)
+        self._raise_floor()
+
+    def rewind(self, record: Rewound, scene: Scene) -> None:
+        if record.offset != scene.moving_to:
+            raise Violation(Checker.COMMIT_SAFE, f"nobody reset {self.name} to {record.offset}")
+        for offset in [*self.entries]:
+            self._put(offset, UNTOUCHED)
+        self.floor, self.was_reset = record.offset, True
+
+    def compare_counts(self, delivery: Delivery) -> None:
+        """Cheap enough for every event."""
+        if delivery.progress.floor != self.floor:
+            story = (
+                f"the floor of {self.name} is {delivery.progress.floor}, it should be {self.floor}"
+            )
+            raise Violation(Checker.COMMIT_SAFE, story)
+        if delivery.leases.in_flight != len(self.leased):
+            found, expected = delivery.leases.in_flight, len(self.leased)
+            story = f"{found} are in flight in {self.name}, it should be {expected}"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
+
+    def compare(self, delivery: Delivery) -> None:
+        """Everything that can be seen from outside."""
+        self.compare_counts(delivery)
+        finished = {one for one in self.entries if one >= self.floor and self.is_finished(one)}
+        if set(delivery.progress.finished) != finished:
+            story = (
+                f"{self.name} finished {sorted(delivery.progress.finished)}, not {sorted(finished)}"
+            )
+            raise Violation(Checker.COMMIT_SAFE, story)
+        for lease in delivery.leases.by_number.values():
+            for offset in lease.offsets():
+                entry = self._held(offset, lease.number, "state")
+                if entry.member != lease.member:
+                    story = f"{offset} is held by {lease.member}, not by {entry.member}"
+                    raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        self._compare_attempts(delivery)
+
+    def _compare_attempts(self, delivery: Delivery) -> None:
+        for offset, entry in self.entries.items():
+            if self.is_finished(offset):
+                continue
+            found = delivery.failures.get(offset)
+            count = found.attempts if found else int(entry.status is Status.LEASED)
+            if count != entry.attempts:
+                story = f"{offset} shows {count} attempts in {self.name}, it had {entry.attempts}"
+                raise Violation(Checker.ATTEMPTS, story)
+            is_open = offset in delivery.ready or offset in delivery.waiting
+            if not is_open and entry.status is not Status.LEASED and offset < delivery.cursor:
+                story = f"{offset} is {entry.status.value} in {self.name}, and nobody will get it"
+                raise Violation(Checker.COMMIT_SAFE, story)

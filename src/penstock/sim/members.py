@@ -1,0 +1,227 @@
+"""Members of groups: they poll, answer in any order, late, twice or never, go away and come back."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from ..broker import consumption, groups
+from ..broker.consumption import Wanted
+from ..broker.partition import Now, Partition
+from ..broker.received import Received
+from ..broker.start import Start
+from ..delivery import Answered, Delivery
+from ..errors import Unavailable
+from .place import Place
+from .shell import Shell, Waiting
+
+
+class Answer(Enum):
+    ACK = "ack"
+    NACK = "nack"
+    REJECT = "reject"
+    EXTEND = "extend"
+
+
+class Held(NamedTuple):
+    """Messages of one lease."""
+
+    partition: Partition
+    delivery: Delivery
+    lease: int
+    offsets: BitMap64
+
+
+# How often each is chosen. Whoever only acks never finds out what happens to the others.
+_MOODS = (
+    *[Answer.ACK] * 12,
+    *[Answer.NACK] * 4,
+    Answer.REJECT,
+    *[Answer.EXTEND] * 2,
+)
+_OLD_KEPT = 12
+
+
+def _reset(partition: Partition, delivery: Delivery, offset: int, now: Now) -> None:
+    name = partition.machine.names[delivery.group]
+    groups.reset([partition], name, Start.at_offset(offset), now, is_forced=True)
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One consumer. `is_draining`: polls, acks at once, and does nothing clever."""
+
+    name: str
+    group: str
+    topic: str
+    place: Place
+    lease_ms: int
+    hand: list[Received] = field(default_factory=list)
+    # Receipts that were answered, or are too late: tried again now and then.
+    old: list[Received] = field(default_factory=list)
+    is_draining: bool = False
+    received: int = 0
+    answered: int = 0
+
+    def wake(self) -> None:
+        place = self.place
+        place.wake_later(250 if self.is_draining else 420, self)
+        shell = place.shell
+        if shell is None:
+            return
+        if self.is_draining:
+            self._poll(shell, 50)
+            self._answer_all(shell, Answer.ACK, self.hand)
+            return
+        lot = place.entropy.random()
+        if lot < 0.45:
+            self._poll(shell, place.entropy.randint(1, 16))
+        elif lot < 0.85:
+            self._answer_some(shell)
+        elif lot < 0.92:
+            self._answer_all(shell, Answer.ACK, self.old[: place.entropy.randint(1, 4)])
+        elif lot < 0.95:
+            self._leave(shell)
+        elif lot < 0.97:
+            self.old, self.hand = self.hand[-_OLD_KEPT:], []
+        elif lot < 0.98:
+            self._move(shell, groups.commit)
+        elif lot < 0.983:
+            self._move(shell, _reset)
+
+    def nudge(self) -> None:
+        """Something has come: whoever waits for it asks at once."""
+        if self.place.shell is not None:
+            self._poll(self.place.shell, 16)
+
+    def _poll(self, shell: Shell, limit: int) -> None:
+        partitions = shell.node.topic(self.topic).partitions
+        number = self.place.entropy.randrange(len(partitions))
+        scene = self.place.new_scene(f"{self.name} polls {number} for {limit}")
+        self.place.act(scene, lambda: self._lease(shell, number, limit))
+
+    def _lease(self, shell: Shell, number: int, limit: int) -> None:
+        wanted = Wanted(self.name, limit, self.lease_ms)
+        try:
+            shell.node.open_group(self.topic, self.group, shell.now())
+            partition = shell.node.partition(self.topic, number)
+            delivery = partition.group(self.group)
+            received = consumption.poll(partition, delivery, wanted, shell.now())
+        except Unavailable as error:
+            self.place.note(f"refused: {error.code}")
+            return
+        self.place.books.follow(shell.node, self.place.scene)
+        self.place.books.check_received(self.name, partition, received, self.place.scene)
+        self.hand.extend(received)
+        self.received += len(received)
+        if received:
+            self.place.note(f"got {[(one.offset, one.attempts) for one in received]}")
+
+    def _answer_some(self, shell: Shell) -> None:
+        if not self.hand:
+            return
+        entropy = self.place.entropy
+        chosen = entropy.sample(self.hand, entropy.randint(1, min(8, len(self.hand))))
+        self._answer_all(shell, entropy.choice(_MOODS), chosen)
+
+    def _answer_all(self, shell: Shell, answer: Answer, chosen: Sequence[Received]) -> None:
+        ordered = sorted(chosen, key=lambda one: (one.partition, one.lease, one.offset))
+        for _, same in groupby(ordered, key=lambda one: (one.partition, one.lease)):
+            if self.place.shell is not shell:
+                return
+            together = list(same)
+            offsets = [one.offset for one in together]
+            what = f"{self.name} {answer.value}s {offsets} of {together[0].receipt}"
+            scene = replace(self.place.new_scene(what), rejecting=answer is Answer.REJECT)
+            self.place.act(scene, partial(self._answer, shell, answer, together))
+
+    def _answer(self, shell: Shell, answer: Answer, together: list[Received]) -> None:
+        first = together[0]
+        partition = shell.node.partition(first.topic, first.partition)
+        delivery = partition.machine.groups.get(first.place.group)
+        if delivery is None:
+            self._forget(answer, together)
+            return
+        book = self.place.books.by_place[first.topic, first.partition]
+        offsets = BitMap64([one.offset for one in together])
+        expected = book.expected_answers(first, offsets, self.place.scene)
+        try:
+            held = Held(partition, delivery, first.lease, offsets)
+            answered = self._tell(answer, held, shell.now())
+        except Unavailable as error:
+            self.place.note(f"refused: {error.code}")
+            return
+        expected.check(answered, is_ack=answer is Answer.ACK)
+        self._forget(answer, together)
+        self._await_reply(shell, partition, len(answered.done))
+
+    def _tell(self, answer: Answer, held: Held, now: Now) -> Answered:
+        error = f"{self.name} does not like it"
+        match answer:
+            case Answer.ACK:
+                return consumption.ack(*held, now)
+            case Answer.NACK:
+                return consumption.nack(*held, now, error=error)
+            case Answer.REJECT:
+                return consumption.reject(*held, now, error=error)
+            case Answer.EXTEND:
+                return consumption.extend(*held, now, duration_ms=self.lease_ms * 2)
+
+    def _forget(self, answer: Answer, together: list[Received]) -> None:
+        """What was extended stays; of the rest some receipts are kept for mischief."""
+        if answer is Answer.EXTEND:
+            return
+        gone = {id(one) for one in together}
+        self.hand = [one for one in self.hand if id(one) not in gone]
+        if self.place.entropy.random() < 0.5:
+            self.old = (self.old + together)[-_OLD_KEPT:]
+
+    def _await_reply(self, shell: Shell, partition: Partition, done: int) -> None:
+        state_at = partition.journal.log.end_offset
+        self.answered += done
+
+        def replied() -> None:
+            book = self.place.books.by_place[partition.topic, partition.number]
+            book.promises.state = max(book.promises.state, state_at)
+            self.place.notice("replied")
+
+        shell.hold(partition, Waiting(partition.messages.end_offset, state_at, replied))
+
+    def _move(
+        self, shell: Shell, command: Callable[[Partition, Delivery, int, Now], object]
+    ) -> None:
+        """Commit everything below an offset, or begin again from one."""
+        partition = self.place.entropy.choice(shell.node.topic(self.topic).partitions)
+        if self.group not in partition.machine.numbers:
+            return
+        log = partition.messages
+        to = self.place.entropy.randint(log.start_offset, log.end_offset)
+        what = f"{self.name} moves {partition.number} to {to} by {command.__name__}"
+        scene = replace(self.place.new_scene(what), moving_to=to)
+
+        def call() -> None:
+            with suppress(Unavailable):
+                command(partition, partition.group(self.group), to, shell.now())
+                self._await_reply(shell, partition, 0)
+
+        self.place.act(scene, call)
+
+    def _leave(self, shell: Shell) -> None:
+        scene = replace(self.place.new_scene(f"{self.name} disconnects"), leaving=self.name)
+        self.place.act(scene, lambda: self._release(shell))
+
+    def _release(self, shell: Shell) -> None:
+        try:
+            for partition in shell.node.topic(self.topic).partitions:
+                if self.group in partition.machine.numbers:
+                    delivery = partition.group(self.group)
+                    consumption.release(partition, delivery, self.name, shell.now())
+        except Unavailable as error:
+            self.place.note(f"refused: {error.code}")
+            return
+        self.old, self.hand = self.hand[-_OLD_KEPT:], []

@@ -1,0 +1,140 @@
+"""Drives one node as `runtime` does: performs its plans, later, and holds replies back until they are true."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from ..broker.node import Node
+from ..broker.partition import Now, Partition, PartitionPlan
+from ..errors import NoSpace
+from .schedule import MS, Schedule
+
+Place = tuple[str, int]
+_SNAPSHOT_ONE_IN = 5
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A reply that leaves when both logs are durable to where they have to be."""
+
+    messages_at: int
+    state_at: int
+    release: Callable[[], None]
+
+    def is_due(self, partition: Partition) -> bool:
+        is_stored = self.messages_at <= partition.messages.durable_end
+        return is_stored and self.state_at <= partition.journal.log.durable_end
+
+
+@dataclass(slots=True)
+class Report:
+    """How a shell tells the world what it did."""
+
+    act: Callable[[str, Callable[[], None]], None]
+    notice: Callable[[str], None]
+    synced: Callable[[Partition, PartitionPlan], None]
+
+
+class Shell:
+    """One life of a node, from its start to a crash or a close. Once `is_over`, what it scheduled does nothing."""
+
+    def __init__(self, node: Node, schedule: Schedule, entropy: Random, report: Report) -> None:
+        self.node, self.schedule, self.entropy, self.report = node, schedule, entropy, report
+        self.is_over = False
+        self.slowness = 1
+        self.waiting: dict[Place, list[Waiting]] = {}
+        # Partitions with a plan on the way: nothing may trim their logs.
+        self.busy: set[Place] = set()
+        self.boot_ns = schedule.clock.monotonic_ns()
+
+    def now(self) -> Now:
+        clock = self.schedule.clock
+        return Now(clock.now_ns(), clock.monotonic_ns() - self.boot_ns)
+
+    def later(self, delay_ms_max: int, what: str, call: Callable[[], None]) -> None:
+        """Do something after a random delay, unless this life is over by then."""
+
+        def alive() -> None:
+            if not self.is_over:
+                self.report.act(what, call)
+
+        delay_ns = self.entropy.randint(0, delay_ms_max * MS * self.slowness)
+        self.schedule.after(delay_ns, alive)
+
+    def hold(self, partition: Partition, waiting: Waiting) -> None:
+        """Release a reply when it is durable, which may be now."""
+        if waiting.is_due(partition):
+            waiting.release()
+        else:
+            self.waiting.setdefault((partition.topic, partition.number), []).append(waiting)
+
+    def sync_soon(self) -> None:
+        """Start a plan for every partition that has something to sync and no plan yet."""
+        for partition in self.node.partitions():
+            place = (partition.topic, partition.number)
+            if place not in self.busy and is_dirty(partition):
+                self.busy.add(place)
+                self._next(partition, 80, "plan", partial(self._plan, partition))
+
+    def _next(
+        self, partition: Partition, delay_ms_max: int, what: str, call: Callable[[], None]
+    ) -> None:
+        self.later(delay_ms_max, f"{what} {partition.topic}/{partition.number}", call)
+
+    def _plan(self, partition: Partition) -> None:
+        plan = self._choose_plan(partition)
+        self.report.notice("planned")
+        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+
+    def _choose_plan(self, partition: Partition) -> PartitionPlan:
+        if self.entropy.randint(1, 4) == 1:
+            partition.messages.changed_checkpoint()
+        if self.entropy.randint(1, _SNAPSHOT_ONE_IN) > 1:
+            return partition.plan_sync()
+        # A state segment of its own before each snapshot, so that there is one to let go behind it.
+        partition.journal.log.roll()
+        return partition.plan_snapshot()
+
+    def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
+        plan.messages.run()
+        self.report.notice("messages synced")
+        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+
+    def _state(self, partition: Partition, plan: PartitionPlan) -> None:
+        plan.state.run()
+        self.report.notice("state synced")
+        if plan.snapshot is None:
+            self._next(partition, 30, "report", partial(self._synced, partition, plan))
+        else:
+            self._next(partition, 10, "snapshot", partial(self._snapshot, partition, plan))
+
+    def _snapshot(self, partition: Partition, plan: PartitionPlan) -> None:
+        assert plan.snapshot is not None
+        # On a full disk the logs are durable all the same; a later plan brings the snapshot.
+        with suppress(NoSpace):
+            plan.snapshot.run()
+            plan.is_snapshot_written = True
+        self.report.notice("snapshot")
+        self._next(partition, 30, "report", partial(self._synced, partition, plan))
+
+    def _synced(self, partition: Partition, plan: PartitionPlan) -> None:
+        place = (partition.topic, partition.number)
+        self.busy.discard(place)
+        partition.synced(plan)
+        self.report.synced(partition, plan)
+        held = self.waiting.pop(place, [])
+        for waiting in held:
+            self.hold(partition, waiting)
+        self.node.pump(self.now())
+
+    def retain(self) -> None:
+        for partition in [*self.node.partitions()]:
+            if (partition.topic, partition.number) not in self.busy:
+                partition.retain(self.now())
+
+
+def is_dirty(partition: Partition) -> bool:
+    messages, journal = partition.messages, partition.journal.log
+    return messages.end_offset > messages.durable_end or journal.end_offset > journal.durable_end

@@ -1,0 +1,65 @@
+"""What one seed is about: the topic, who uses it, and what goes wrong. Each seed switches some things off (swarm)."""
+
+from dataclasses import dataclass
+from random import Random
+
+from ..config import TopicConfig, TtlAction
+from .durability import Model
+
+# One seed in so many has a disk that says "synced" and does nothing.
+_LYING_ONE_IN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Drawn from a seed, and with it the rest of the run."""
+
+    partitions: int
+    groups: int
+    members_each: int
+    config: TopicConfig
+    ttl_one_in: int
+    kinds_of_faults: tuple[str, ...]
+    fault_every_ms: int
+    model: Model
+    is_lying: bool
+
+
+# Those that every seed has; of the others each has some.
+ALWAYS_FAULTS = ("power cut", "power cut", "kill")
+SOME_FAULTS = ("clock step", "slow disk", "full disk", "sync failed", "restart", "cut in a call")
+
+
+def draw_terms(seed: int) -> Terms:
+    entropy = Random(f"terms {seed}")  # noqa: S311  # A simulation has to be repeatable.
+    some = tuple(kind for kind in SOME_FAULTS if entropy.random() < 0.7)
+    return Terms(
+        partitions=entropy.choice((1, 1, 2)),
+        groups=entropy.choice((1, 2, 2)),
+        members_each=entropy.choice((1, 2, 3)),
+        config=_draw_config(entropy),
+        ttl_one_in=entropy.choice((0, 0, 4)),
+        kinds_of_faults=ALWAYS_FAULTS + some,
+        fault_every_ms=entropy.choice((1500, 2500, 4000)),
+        model=entropy.choice(tuple(Model)),
+        is_lying=seed % _LYING_ONE_IN == _LYING_ONE_IN - 1,
+    )
+
+
+def _draw_config(entropy: Random) -> TopicConfig:
+    return TopicConfig(
+        segment_size_bytes=entropy.choice((1500, 4000)),
+        retention_bytes=entropy.choice((-1, 6000, 12_000)),
+        keep_unread=entropy.random() < 0.5,
+        visibility_timeout_ms=entropy.choice((800, 2000, 5000)),
+        max_retries=entropy.choice((0, 1, 3, 3, -1)),
+        backoff_base_ms=entropy.choice((0, 100, 400)),
+        backoff_max_ms=2000,
+        backoff_jitter=entropy.random() < 0.3,
+        max_in_flight=entropy.choice((8, 40, 10_000)),
+        max_in_flight_per_consumer=entropy.choice((3, 1000)),
+        ttl_action=entropy.choice(tuple(TtlAction)),
+        dlq_enabled=entropy.random() < 0.85,
+        compression=entropy.choice(("none", "none", "lz4")),
+        max_backlog_messages=entropy.choice((-1, -1, 60)),
+    )

@@ -1,0 +1,53 @@
+"""Recovering twice must give what recovering once gave."""
+
+from random import Random
+
+from ..broker.node import Node
+from ..broker.partition import Now, Partition
+from ..delivery.machine import Delivery
+from .disk import SimDisk
+from .violation import Checker, Violation
+
+
+def require_same(node: Node, disk: SimDisk, now: Now) -> None:
+    """Start a second node on a copy of the disk, as if this one had been killed right after its start."""
+    entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is nothing.
+    twin = Node(SimDisk(disk.tree()), now=now, entropy=entropy)
+    for one, other in zip(node.partitions(), twin.partitions(), strict=True):
+        found, again = _state(one), _state(other)
+        for name, state in found.items():
+            if state != again[name]:
+                story = (
+                    f"{one.topic}/{one.number}: {name} {state}, after another start {again[name]}"
+                )
+                raise Violation(Checker.RECOVERY, story)
+
+
+def _state(partition: Partition) -> dict[str, object]:
+    """Everything but lease numbers to come, which jump at each start so that no receipt means two things."""
+    messages, machine = partition.messages, partition.machine
+    state: dict[str, object] = {
+        "ends": (messages.start_offset, messages.end_offset, partition.journal.log.end_offset),
+        "letters": dict(machine.outbox.pending),
+        "next letter": machine.outbox.next_sequence,
+        "arrivals": dict(machine.arrived),
+        "keys": list(machine.dedup.items()),
+        "producers": [(key, one) for key, one in machine.producers.by_id.items()],
+    }
+    for number, delivery in machine.groups.items():
+        state[machine.names[number]] = _group_state(delivery)
+    return state
+
+
+def _group_state(delivery: Delivery) -> tuple[object, ...]:
+    progress, leases = delivery.progress, delivery.leases.by_number
+    return (
+        progress.floor,
+        progress.finished,
+        progress.reopened,
+        delivery.cursor,
+        # A wait that ends now is over or not, depending on who looks.
+        set(delivery.ready) | set(delivery.waiting),
+        delivery.failures,
+        {number: (lease.member, lease.offsets()) for number, lease in leases.items()},
+    )

@@ -1,0 +1,32 @@
+"""The promises that a simulation watches, and how it says that one was broken."""
+
+from enum import Enum
+
+
+class Checker(Enum):
+    """Names of the promises, as reports and docs/simulation.md call them."""
+
+    NO_ACKED_LOSS = "NoAckedLoss"
+    NO_PHANTOM = "NoPhantom"
+    OFFSET_UNIQUE = "OffsetUnique"
+    NO_DUP = "NoDup"
+    DENSE = "Dense"
+    ORDER = "Order"
+    COMMIT_SAFE = "CommitSafe"
+    LEASE_EXCLUSIVE = "LeaseExclusive"
+    ATTEMPTS = "Attempts"
+    DLQ_ATOMIC = "DLQAtomic"
+    EXPIRY = "Expiry"
+    RECOVERY = "RecoveryIdempotent"
+    IN_FLIGHT = "InFlight"
+    LIVENESS = "Liveness"
+    # Not a promise of its own: the code under test raised something that no caller is told to expect.
+    SURPRISE = "Surprise"
+
+
+class Violation(AssertionError):
+    """A promise was broken. The world adds where, when and how to repeat it."""
+
+    def __init__(self, checker: Checker, story: str) -> None:
+        super().__init__(f"{checker.value}: {story}")
+        self.checker, self.story = checker, story
