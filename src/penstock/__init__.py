@@ -1,12 +1,43 @@
 """Penstock: a durable message log and a work queue in one.
 
-Importing the package loads nothing but this file; each name is found when it is first used.
+    import penstock
+
+    with penstock.open("./jobs") as queue:      # a durable FIFO queue, see penstock.Queue
+        queue.put(b"resize cat.jpg")
+        message = queue.get()
+
+`penstock.Broker` gives topics and groups, `penstock.testing` a clock for tests. Importing the package loads nothing
+but this file; each name is found when it is first used.
 """
 
+from typing import TYPE_CHECKING
 
-def __getattr__(name: str) -> str:
-    if name != "__version__":
+if TYPE_CHECKING:
+    from .embedded.broker import Broker as Broker
+    from .embedded.open_queue import open_queue as open  # noqa: A004, F401 - named as gzip.open is
+    from .embedded.queue import Queue as Queue
+    from .model import Message as Message
+
+_HOMES = {
+    "Broker": ("penstock.embedded.broker", "Broker"),
+    "Message": ("penstock.model", "Message"),
+    "Queue": ("penstock.embedded.queue", "Queue"),
+    "open": ("penstock.embedded.open_queue", "open_queue"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("penstock")
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
+    from importlib import import_module
 
-    return version("penstock")
+    module, found = _HOMES[name]
+    return getattr(import_module(module), found)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOMES, "__version__"])

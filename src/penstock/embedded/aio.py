@@ -1,0 +1,138 @@
+"""The same queue for asyncio: no call blocks the event loop, and waiting takes no thread."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
+
+from ..broker.received import Received
+from ..runtime.waiting import Waiter
+from .answers import Held
+from .durations import Duration
+from .messages import MessageOptions, Value
+from .stats import QueueStats
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncQueue:
+    """`queue.aio`: the methods of `Queue`, to be awaited. Both may be used on one queue at the same time.
+
+        async with penstock.open("./jobs").aio as queue:
+            await queue.put(b"resize cat.jpg")
+            message = await queue.get(timeout=5)
+
+    A get that is cancelled gives back what it had been about to return.
+    """
+
+    def __init__(self, queue: "Queue") -> None:
+        self._queue = queue
+
+    async def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
+        """Add a message; return its id."""
+        number = self._queue.put_if_quick(value, options)
+        if number is not None:
+            return number
+        return await asyncio.to_thread(self._queue.put, value, **options)
+
+    async def put_many(self, values: Iterable[Value], **options: Unpack[MessageOptions]) -> range:
+        """Add several messages; return their ids."""
+        return await asyncio.to_thread(self._queue.put_many, values, **options)
+
+    async def get(self, timeout: Duration | None = 0) -> Received | None:  # noqa: ASYNC109 - as in Queue.get
+        """The next message, or None if there is none before the time is up (None: as long as it takes)."""
+        messages = await self.get_many(1, timeout)
+        return messages[0] if messages else None
+
+    async def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:  # noqa: ASYNC109 - as in Queue.get_many
+        """Up to `limit` messages at once; an empty list if there is none before the time is up."""
+        while True:
+            # In one go, so that a cancellation cannot come between taking a message and returning it.
+            ready = iter(self._queue.get_if_ready, None)
+            if messages := list(islice(ready, limit)):
+                return messages
+            waited_for = await self._wait(limit, timeout)
+            if waited_for is not None:
+                return waited_for
+
+    async def _wait(self, limit: int, timeout: Duration | None) -> list[Received] | None:  # noqa: ASYNC109 - handed on
+        """What somebody who waited was given; None: there is something in memory now."""
+        loop, settled = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(settled.set)
+
+        asking = asyncio.ensure_future(
+            asyncio.to_thread(self._queue.begin_get, limit, timeout, wake)
+        )
+        try:
+            waiter = await asyncio.shield(asking)
+            if waiter is None:
+                return None
+            await settled.wait()
+        except asyncio.CancelledError:
+            asking.add_done_callback(self._give_up)
+            raise
+        return self._queue.end_get(waiter)
+
+    def _give_up(self, asking: "asyncio.Future[Waiter | None]") -> None:
+        if asking.cancelled() or asking.exception() is not None:
+            return
+        waiter = asking.result()
+        if waiter is not None:
+            # Not awaited: nobody is left to wait. In a thread, because it may have to wait for the disk.
+            asyncio.get_running_loop().run_in_executor(None, self._queue.abandon_get, waiter)
+
+    async def stream(self, timeout: Duration | None = None) -> AsyncIterator[Received]:  # noqa: ASYNC109 - as in Queue.stream
+        """Messages as they come, for ever; or until none came for `timeout`."""
+        while (message := await self.get(timeout)) is not None:
+            yield message
+
+    async def ack(self, held: Held | Iterable[Held]) -> None:
+        await self._run(self._queue.ack, held)
+
+    async def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        await self._run(self._queue.nack, held, reason, delay=delay)
+
+    async def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        await self._run(self._queue.reject, held, reason)
+
+    async def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
+        await self._run(self._queue.extend, held, duration)
+
+    async def peek(self) -> Received | None:
+        return await self._run(self._queue.peek)
+
+    async def seek(self, to: int | datetime) -> int:
+        return await self._run(self._queue.seek, to)
+
+    async def sync(self) -> None:
+        await self._run(self._queue.sync)
+
+    async def stats(self) -> QueueStats:
+        return await self._run(self._queue.stats)
+
+    async def close(self) -> None:
+        await self._run(self._queue.close)
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+        return await asyncio.to_thread(call, *args, **more)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

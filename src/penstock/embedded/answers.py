@@ -1,0 +1,103 @@
+"""Answers of whoever holds messages: each goes to the lease that it is about."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from ..broker import consumption
+from ..broker.partition import Now, Partition
+from ..broker.received import Place, Received, read_receipt
+from ..delivery import Answered, Delivery
+from ..errors import NotFound, StaleReceipt
+from ..runtime.threads import ThreadDriver
+from .durations import Duration, milliseconds
+
+Held = Received | str
+"""A message as it was handed out, or its receipt."""
+
+Respond = Callable[[Partition, Delivery, int, BitMap64, Now], Answered]
+
+
+class _Lease(NamedTuple):
+    """What was handed out together; `held` by offset."""
+
+    place: Place
+    number: int
+    held: dict[int, Held]
+
+
+def ack(driver: ThreadDriver, held: Held | Iterable[Held]) -> None:
+    respond(driver, held, consumption.ack)
+
+
+def nack(
+    driver: ThreadDriver, held: Held | Iterable[Held], reason: str, delay: Duration | None
+) -> None:
+    delay_ms = None if delay is None else milliseconds(delay)
+
+    def retry(
+        partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+    ) -> Answered:
+        return consumption.nack(
+            partition, delivery, lease, offsets, now, error=reason, delay_ms=delay_ms
+        )
+
+    respond(driver, held, retry)
+
+
+def reject(driver: ThreadDriver, held: Held | Iterable[Held], reason: str) -> None:
+    def bury(
+        partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+    ) -> Answered:
+        return consumption.reject(partition, delivery, lease, offsets, now, error=reason)
+
+    respond(driver, held, bury)
+
+
+def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration) -> None:
+    duration_ms = milliseconds(duration)
+
+    def prolong(
+        partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+    ) -> Answered:
+        return consumption.extend(partition, delivery, lease, offsets, now, duration_ms=duration_ms)
+
+    respond(driver, held, prolong)
+
+
+def respond(driver: ThreadDriver, held: Held | Iterable[Held], answer: Respond) -> None:
+    """Give an answer for each. Those that are not held any more: StaleReceipt, after all others were answered."""
+    leases = _by_lease((held,) if isinstance(held, Received | str) else held)
+    stale = driver.change(lambda now: _answer_all(driver, leases, answer, now))
+    if stale:
+        first = stale[0]
+        raise StaleReceipt(first if isinstance(first, str) else first.receipt)
+
+
+def _by_lease(held: Iterable[Held]) -> list[_Lease]:
+    leases: dict[tuple[Place, int], _Lease] = {}
+    lease: _Lease | None = None
+    for one in held:
+        receipt = read_receipt(one) if isinstance(one, str) else one
+        # Neighbours mostly come from one poll, and then share even the object that names the place.
+        if lease is None or receipt.lease != lease.number or receipt.place is not lease.place:
+            fresh = _Lease(receipt.place, receipt.lease, {})
+            lease = leases.setdefault((receipt.place, receipt.lease), fresh)
+        lease.held[receipt.offset] = one
+    return [*leases.values()]
+
+
+def _answer_all(
+    driver: ThreadDriver, leases: Sequence[_Lease], answer: Respond, now: Now
+) -> list[Held]:
+    stale: list[Held] = []
+    for lease in leases:
+        partition = driver.node.partition(lease.place.topic, lease.place.partition)
+        delivery = partition.machine.groups.get(lease.place.group)
+        if delivery is None:
+            raise NotFound("group", f"{lease.place.group} of {partition.topic}/{partition.number}")
+        answered = answer(partition, delivery, lease.number, BitMap64(list(lease.held)), now)
+        driver.after_delivery(partition, delivery)
+        stale += [lease.held[offset] for offset in answered.stale]
+    return stale

@@ -1,0 +1,314 @@
+"""A whole broker in the process: topics, groups, retries, dead letters, without a server."""
+
+import atexit
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from logging import Logger
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from ..broker.consumption import Wanted
+from ..broker.groups import InFlight, Move, PartitionLag
+from ..broker.letters import DeadLetter
+from ..broker.node import PartitionFacts, Swept
+from ..broker.outbox import Edit
+from ..broker.partition import Now
+from ..broker.received import Received
+from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
+from ..broker.start import EARLIEST, LATEST, Start
+from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
+from ..errors import Refused
+from ..model import Message
+from ..ports import Clock
+from ..runtime.publishing import Acks, Published, publish
+from ..runtime.threads import FOR_EVER
+from . import answers
+from .answers import Held
+from .durations import Duration, milliseconds, nanoseconds
+from .messages import MessageOptions, Value, make_message
+from .opening import Path, open_driver, storage_of
+
+Place = str | int | datetime
+"""Where to begin: "earliest", "latest", an offset, or the first message published at a time or later."""
+
+ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
+
+
+class Broker:
+    """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
+
+        with penstock.Broker("./data") as broker:
+            broker.create_topic("orders", partitions=3, max_retries=5)
+            broker.publish("orders", b"...", key="customer-7")
+            for message in broker.poll("orders", "billing", timeout=5):
+                broker.ack(message)
+
+    Every group sees every message once; members of a group share them. With a clock from `penstock.testing` time
+    stands still until `broker.clock.advance("3d")`.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        clock: Clock | None = None,
+        fsync: str = "interval",
+        fsync_interval_ms: int = 1000,
+        min_free_bytes: int | None = None,
+        logger: Logger | None = None,
+    ) -> None:
+        storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
+        self._opened = open_driver(path, storage, clock=clock, logger=logger)
+        # For those who build on the broker: benchmarks, tools.
+        self.driver = self._opened.driver
+        atexit.register(self.close)
+
+    @property
+    def clock(self) -> Any:
+        """The clock that was handed in, or the system's."""
+        return self.driver.clock
+
+    def create_topic(
+        self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
+    ) -> None:
+        """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
+        checked = config_from(config)
+        self.driver.change(
+            lambda now: self.driver.node.create_topic(
+                name, partitions=partitions, config=checked, now=now
+            )
+        )
+
+    def configure_topic(self, name: str, **changes: Any) -> None:
+        """Change settings of a topic; they hold from the next call on."""
+        self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """More partitions, up to a new total."""
+        self.driver.change(lambda now: self.driver.node.add_partitions(name, total, now))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with everything in it. One that is made again under its name begins empty."""
+        self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
+
+    def topics(self) -> list[str]:
+        return self.driver.look(lambda _now: self.driver.node.topic_names())
+
+    def describe(self, topic: str) -> list[PartitionFacts]:
+        """Every partition of a topic: first and next offset, messages, bytes."""
+        return self.driver.look(lambda _now: self.driver.node.describe(topic))
+
+    def settings(self, topic: str) -> dict[str, Any]:
+        """The settings of a topic, defaults included."""
+        return self.driver.look(
+            lambda _now: settings_of(self.driver.node.topic(topic).facts.config)
+        )
+
+    def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        acks: str = "leader",
+        partition: int | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Published:
+        """Store a message and say where, and how safe it is: see `Published.guarantee`.
+
+        `acks`: "none" and "leader" return when it is written, or fsynced if the broker was opened with
+        `fsync="always"`; "all" returns when it is fsynced, whatever the policy.
+        """
+        message = make_message(value, options, now_ns=self.driver.now().wall_ns)
+        return self.publish_many(topic, [message], acks=acks, partition=partition)[0]
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message | Value],
+        *,
+        acks: str = "leader",
+        partition: int | None = None,
+    ) -> list[Published]:
+        """Store several messages, or none of them; results in their order."""
+        if acks not in ACKS:
+            raise Refused(f"acks must be one of {', '.join(ACKS)}, got {acks!r}")
+        now_ns = self.driver.now().wall_ns
+        ready = [
+            one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
+            for one in messages
+        ]
+        return publish(self.driver, topic, ready, ACKS[acks], partition)
+
+    def read(
+        self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500
+    ) -> list[Message]:
+        """Messages by position: no group, no lease, nothing is finished by it."""
+        place = start_of(start)
+        fetched = self.driver.look(
+            lambda _now: self.driver.node.fetch(topic, partition, place, limit=limit)
+        )
+        return fetched.messages(limit)
+
+    def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
+        """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
+        place = start_of(start)
+        self.driver.change(lambda now: self.driver.node.open_group(topic, group, now, start=place))
+
+    def poll(
+        self,
+        topic: str,
+        group: str,
+        *,
+        member: str = "main",
+        limit: int = 500,
+        timeout: Duration | None = 0,
+        visibility_timeout: Duration | None = None,
+    ) -> list[Received]:
+        """Messages for a member of a group; an empty list if there is none before the time is up.
+
+        Each is lent for `visibility_timeout` (the topic's, if not said): ack it, or it comes back.
+        """
+        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        wanted = Wanted(member, limit, self._lease_ms(topic, visibility_timeout))
+        return self.driver.poll(topic, group, wanted, timeout_ns)
+
+    def _lease_ms(self, topic: str, said: Duration | None) -> int:
+        if said is not None:
+            return milliseconds(said)
+        return self.driver.look(
+            lambda _now: self.driver.node.topic(topic).facts.config.visibility_timeout_ms
+        )
+
+    def stream(
+        self, topic: str, group: str, *, member: str = "main", timeout: Duration | None = None
+    ) -> Iterator[Received]:
+        """Messages one by one as they come, for ever; or until none came for `timeout`.
+
+        Streams that wait are served in turn, so several of them share the work.
+        """
+        while messages := self.poll(topic, group, member=member, limit=1, timeout=timeout):
+            yield from messages
+
+    def ack(self, held: Held | Iterable[Held]) -> None:
+        """Finish messages, or receipts. Repeating an ack does no harm; StaleReceipt if they are not yours any more."""
+        answers.ack(self.driver, held)
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
+        answers.nack(self.driver, held, reason, delay)
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        """No attempt will ever succeed: a dead letter, at once."""
+        answers.reject(self.driver, held, reason)
+
+    def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
+        """Still working on it: a new deadline, counted from now."""
+        answers.extend(self.driver, held, duration)
+
+    def release(self, topic: str, group: str, member: str) -> None:
+        """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
+        self.driver.change(lambda now: self.driver.node.release(topic, group, member, now))
+
+    def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
+        """Finish everything below an offset for a group; False if it was."""
+        return self.driver.change(
+            lambda now: self.driver.node.commit(topic, partition, group, offset, now)
+        )
+
+    def groups(self) -> dict[str, list[str]]:
+        """Every group with the topics that it reads."""
+        return self.driver.look(lambda _now: self.driver.node.group_names())
+
+    def lag(self, group: str) -> list[PartitionLag]:
+        """How far a group is behind on each partition, in messages and in seconds."""
+        return self.driver.look(lambda now: self.driver.node.lag(group, now))
+
+    def in_flight(self, group: str) -> list[InFlight]:
+        """What the members of a group hold."""
+        return self.driver.look(lambda _now: self.driver.node.in_flight(group))
+
+    def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
+        """What `reset` would do."""
+        place = start_of(to)
+        return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
+
+    def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
+        """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
+        place = start_of(to)
+        return self.driver.change(
+            lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
+        )
+
+    def forget_group(self, topic: str, group: str) -> None:
+        """Remove a group from a topic, with its progress."""
+        self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
+
+    def dead_letters(
+        self, topic: str, *, selection: Selection = ALL, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Messages of a topic that were given up, as they were, each with its story; oldest first."""
+        self.driver.settle()
+        return self.driver.look(
+            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=limit)
+        ).letters
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        selection: Selection = ALL,
+        target: str = "topic",
+        edit: Edit | None = None,
+        dry_run: bool = False,
+    ) -> RedriveAnswer:
+        """Send dead letters back: to the topic, for every group, or only to the group that failed."""
+        targets = {one.value: one for one in Target}
+        if target not in targets:
+            raise Refused(f"target must be one of {', '.join(targets)}, got {target!r}")
+        order = Order(selection=selection, target=targets[target], edit=edit, is_dry_run=dry_run)
+        self.driver.settle()
+        answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
+        self.driver.settle()
+        return answer
+
+    def retain(self) -> dict[str, Swept]:
+        """Remove what retention lets go, now; the broker does so by itself every few minutes."""
+        return self.driver.sweep()
+
+    def sync(self) -> None:
+        """Return once everything done so far is on the disk."""
+        self.driver.sync()
+
+    def close(self) -> None:
+        """Sync everything and let go of the directory. Leases stay: their time goes on when it is opened again."""
+        atexit.unregister(self.close)
+        self.driver.close(_nothing)
+        self._opened.give_up_disk()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def start_of(place: Place) -> Start:
+    if isinstance(place, datetime):
+        return Start.at_time(int(place.timestamp() * 1_000_000_000))
+    if isinstance(place, int):
+        return Start.at_offset(place)
+    named = {"earliest": EARLIEST, "latest": LATEST}
+    if place not in named:
+        raise Refused(f"start must be earliest, latest, an offset or a datetime, got {place!r}")
+    return named[place]
+
+
+def _nothing(_now: Now) -> None:
+    return

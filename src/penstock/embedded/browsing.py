@@ -1,0 +1,88 @@
+"""Looking at a queue without taking anything out of it, and cleaning up behind it."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ..broker.node import Node
+from ..broker.partition import Now, Partition
+from ..broker.received import Place, Received
+from ..delivery import commands
+from .durations import Duration, nanoseconds
+from .stats import QueueStats, Timings
+
+_HOUR_NS = 3600 * 1_000_000_000
+# Retention counts in hours above zero; this is less than a microsecond.
+_AT_ONCE_HOURS = 1e-10
+NO_LEASE = 0
+# They are read one by one to be counted; more than this nobody wants to know exactly.
+_LETTERS_COUNTED_MAX = 10_000
+
+
+class Compacted(NamedTuple):
+    """What was removed from the disk."""
+
+    segments_removed: int
+    bytes_freed: int
+
+
+def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[Received]:
+    """What a poll would hand out next, as messages that are held by nobody."""
+    delivery = partition.group(group)
+    delivery.tick(now.monotonic_ns)
+    if limit <= 0:
+        return []
+    place = Place(partition.topic, partition.number, delivery.group)
+    choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
+    found: list[Received] = []
+    for offset in choice.offsets:
+        if delivery.progress.is_finished(offset):
+            continue
+        opened = partition.shelf.at(offset)
+        lists = opened.unpacked()
+        if offset not in lists[-1]:
+            continue
+        index = lists[-1].index(offset)
+        failure = delivery.failures.get(offset)
+        attempts = 0 if failure is None else failure.attempts
+        row: list[Any] = [column[index] for column in lists]
+        message = Received(*row, attempts, NO_LEASE, place)  # type: ignore[call-arg]  # The columns of a message, in order.
+        if message.expires_at is None or message.expires_at > now.wall_ns:
+            found.append(message)
+    return found
+
+
+def compact(partition: Partition, older_than: Duration | None, now: Now) -> Compacted:
+    """Remove what is finished and old: past retention, or older than said."""
+    log = partition.messages
+    usual = log.config
+    if older_than is not None:
+        hours = max(nanoseconds(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
+        log.config = replace(usual, retention_hours=hours)
+    try:
+        kept = partition.retain(now)
+    finally:
+        log.config = usual
+    return Compacted(kept.segments_removed, kept.bytes_freed)
+
+
+def stats_of(
+    node: Node, partition: Partition, group: str, timings: Timings, *, unread: int
+) -> QueueStats:
+    """Figures of a queue; `unread` messages are leased and nobody has seen them yet."""
+    delivery, log = partition.group(group), partition.messages
+    unfinished = delivery.progress.unfinished_below(log.end_offset)
+    letters = node.dead_letters(partition.topic, limit=_LETTERS_COUNTED_MAX).letters
+    return QueueStats(
+        put=log.end_offset,
+        waiting=unfinished - delivery.leases.in_flight + unread,
+        in_flight=delivery.leases.in_flight - unread,
+        done=log.end_offset - unfinished,
+        expired=delivery.expired_count,
+        dead_letters=len(letters),
+        first_id=log.start_offset + 1,
+        next_id=log.end_offset + 1,
+        bytes=log.size,
+        segments=len(log.segments),
+        write=timings.write.percentiles(),
+        age=timings.age.percentiles(),
+    )

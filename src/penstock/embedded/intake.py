@@ -1,0 +1,116 @@
+"""What was put and is not in the log yet: kept in the process for at most a few milliseconds.
+
+Every message gets its id here, so the order of the ids is the order of the list. Taking one in has to be one step for
+all threads, and a lock costs more than everything else in a `put` together. A running generator cannot be entered a
+second time, which makes it a lock that costs nothing: whoever comes while another thread is inside gets ValueError and
+tries again. A Ctrl-C inside ends the generator; then a new one goes on from what is really in the list.
+"""
+
+import sys
+from collections.abc import Callable, Generator
+from threading import Lock
+from time import sleep
+from typing import Any
+
+from ..model import Message
+
+Content = bytes | Message
+"""A bare value, or a message with more to it than a value."""
+
+Contents = Content | list[Any]
+
+
+class Intake:
+    """Values and messages in the order of their ids. `last_out` is the id of the last one that left."""
+
+    def __init__(self, last_id: int, lock: Lock) -> None:
+        """`lock` is held by whoever calls `take_out`."""
+        self.last_out = last_id
+        self.waiting: list[Content] = []
+        # Not all of `waiting` are small bare values. Set before they come in, and only under the lock.
+        self.is_mixed = False
+        self._lock = lock
+        self.take_in: Callable[[Contents], int] = self._begin()
+
+    def _begin(self) -> Callable[[Contents], int]:
+        """A function that takes in one message, or a list of them, and returns the id of the last."""
+        last_id = self.last_out + len(self.waiting)
+        if not _is_one_thread_at_a_time():
+            return _locked(self.waiting, last_id)
+        generator = _counting(self.waiting, last_id)
+        next(generator)
+        return generator.send
+
+    def take_in_patiently(self, contents: Contents) -> int:
+        """The same after a failed try: another thread was inside, or a Ctrl-C had ended the generator."""
+        while True:
+            take_in = self.take_in
+            try:
+                return take_in(contents)
+            except ValueError:
+                sleep(0)
+            except StopIteration:
+                with self._lock:
+                    self._begin_again(take_in)
+
+    def take_in_under_lock(self, contents: Contents) -> int:
+        """The same for whoever holds the lock."""
+        while True:
+            take_in = self.take_in
+            try:
+                return take_in(contents)
+            except ValueError:
+                sleep(0)
+            except StopIteration:
+                self._begin_again(take_in)
+
+    def _begin_again(self, ended: Callable[[Contents], int]) -> None:
+        # Somebody else may have been quicker.
+        if self.take_in is ended:
+            self.take_in = self._begin()
+
+    def refuse(self, refusal: Callable[[Contents], int]) -> None:
+        """Take in nothing more: `refusal` raises the reason. Under the lock."""
+        self.take_in = refusal
+
+    def accept(self) -> None:
+        """Take in again. Under the lock."""
+        self.take_in = self._begin()
+
+    def take_out(self, last_id: int) -> None:
+        """Forget everything up to an id: it is in the log. Under the lock."""
+        count = last_id - self.last_out
+        # No call and no loop in these two lines, so neither a thread nor a Ctrl-C gets in between.
+        del self.waiting[:count]
+        self.last_out = last_id
+        if not self.waiting:
+            self.is_mixed = False
+
+
+def _counting(waiting: list[Content], last_id: int) -> Generator[int, Any, None]:
+    append, extend = waiting.append, waiting.extend
+    while True:
+        contents = yield last_id
+        if type(contents) is list:
+            extend(contents)
+            last_id += len(contents)
+        else:
+            append(contents)
+            last_id += 1
+
+
+def _locked(waiting: list[Content], last_id: int) -> Callable[[Any], int]:
+    """For interpreters that run threads side by side: there only a lock is a lock."""
+    lock, numbers = Lock(), _counting(waiting, last_id)
+    next(numbers)
+
+    def take_in(contents: Any) -> int:
+        with lock:
+            return numbers.send(contents)
+
+    return take_in
+
+
+def _is_one_thread_at_a_time() -> bool:
+    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is None or is_enabled()

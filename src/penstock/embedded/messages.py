@@ -1,0 +1,101 @@
+"""From what a caller says about a message to the message, or to a refusal that names what is wrong with it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from ..config import LimitsConfig
+from ..errors import Refused, TooLarge
+from ..model import Headers, Message, Priority
+from .durations import Duration, nanoseconds
+
+Value = bytes | bytearray | memoryview | str | None
+"""Text is stored as UTF-8. None is a tombstone: a message without a value, which is not an empty one."""
+
+HeadersIn = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+
+PRIORITIES = {priority.name.lower(): priority for priority in Priority} | {
+    "medium": Priority.NORMAL
+}
+
+
+class MessageOptions(TypedDict, total=False):
+    """What can be said about a message besides its value."""
+
+    key: bytes | str | None
+    headers: HeadersIn
+    priority: str | int
+    ttl: Duration
+    idempotency_key: bytes | str | None
+
+
+OPTIONS = frozenset(MessageOptions.__annotations__)
+LIMITS = LimitsConfig()
+
+
+def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Message:
+    """A message within all limits, so that it can spoil no batch later."""
+    if unknown := sorted(options.keys() - OPTIONS):
+        known = ", ".join(sorted(OPTIONS))
+        raise Refused(f"unknown option {unknown[0]!r}; known: {known}")
+    ttl = options.get("ttl")
+    return Message(
+        _sized("value", as_bytes("value", value), LIMITS.value_bytes_max),
+        _sized("key", as_bytes("key", options.get("key")), LIMITS.key_bytes_max),
+        headers_of(options.get("headers", ())),
+        priority_of(options.get("priority", Priority.NORMAL)),
+        now_ns,
+        None if ttl is None else now_ns + nanoseconds(ttl),
+        _sized(
+            "idempotency key",
+            as_bytes("idempotency key", options.get("idempotency_key")),
+            LIMITS.key_bytes_max,
+        ),
+    )
+
+
+def as_bytes(what: str, found: Value) -> bytes | None:
+    """A copy that nobody else can change."""
+    if found is None or type(found) is bytes:
+        return found
+    if isinstance(found, str):
+        return found.encode()
+    if isinstance(found, bytes | bytearray | memoryview):
+        return bytes(found)
+    raise Refused(f"{what} must be bytes, str or None, got {type(found).__name__}")
+
+
+def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
+    if found is not None and len(found) > limit:
+        raise TooLarge(f"{what} in bytes", found=len(found), limit=limit)
+    return found
+
+
+def headers_of(found: HeadersIn) -> Headers:
+    pairs = found.items() if isinstance(found, Mapping) else found
+    headers = tuple(map(_header_of, pairs))
+    size = sum(len(name.encode()) + len(value) for name, value in headers)
+    if size > LIMITS.headers_bytes_max:
+        raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
+    return headers
+
+
+def _header_of(pair: tuple[str, bytes | str]) -> tuple[str, bytes]:
+    try:
+        name, value = pair
+    except (TypeError, ValueError):
+        raise Refused(f"headers are pairs of a name and a value, got {pair!r}") from None
+    if type(name) is not str or not name:
+        raise Refused(f"a header's name is text of at least one character, got {name!r}")
+    content = as_bytes(f"header {name!r}", value)
+    if content is None:
+        raise Refused(f"header {name!r} has no value")
+    return name, content
+
+
+def priority_of(found: str | int) -> int:
+    """By name (critical, high, normal or medium, low, background) or by number, 0 to 4."""
+    if isinstance(found, str) and found.lower() in PRIORITIES:
+        return PRIORITIES[found.lower()]
+    if isinstance(found, int) and not isinstance(found, bool) and found in PRIORITIES.values():
+        return found
+    raise Refused(f"priority must be one of {', '.join(PRIORITIES)}, got {found!r}")

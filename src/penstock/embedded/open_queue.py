@@ -1,0 +1,41 @@
+"""`penstock.open`."""
+
+from logging import Logger
+from typing import Any
+
+from ..broker.topics import config_from
+from ..ports import Clock
+from .opening import Path, open_driver, storage_of
+from .queue import QUEUE_SETTINGS, Queue
+
+
+def open_queue(
+    path: Path,
+    *,
+    auto_ack: bool = True,
+    fsync: str = "interval",
+    fsync_interval_ms: int = 1000,
+    min_free_bytes: int | None = None,
+    clock: Clock | None = None,
+    logger: Logger | None = None,
+    **settings: Any,
+) -> Queue:
+    """Open the queue in a directory, making it if there is none. A second process gets AlreadyOpen.
+
+    `auto_ack=False` makes it a work queue: messages are lent, and come back unless they are acked. `fsync` says when
+    writes are on the disk: "interval" (every `fsync_interval_ms`), "always" (before each call returns) or "never" (when
+    the system likes). Below `min_free_bytes` of free space puts are refused.
+
+    `settings` are those of a topic and stay with the queue: `visibility_timeout_ms`, `max_retries`, `backoff_base_ms`,
+    `backoff_max_ms`, `ttl_ms`, `ttl_action`, `compression` ("none", "lz4", "zstd"), `dedup_window_ms`,
+    `max_backlog_messages`, `retention_hours` of finished messages, and more: see docs/embedded.md.
+    """
+    config_from(QUEUE_SETTINGS | settings)
+    storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
+    opened = open_driver(path, storage, clock=clock, logger=logger)
+    try:
+        return Queue(opened, settings, auto_ack=auto_ack)
+    except BaseException:
+        opened.driver.close(lambda _now: None)
+        opened.give_up_disk()
+        raise

@@ -1,0 +1,74 @@
+"""A data directory, opened for a queue or a broker in this process."""
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from logging import Logger, getLogger
+
+from ..config import FsyncPolicy, StorageConfig
+from ..errors import InvalidConfig
+from ..ports import Clock, Disk
+from ..runtime import RealDisk, SystemClock
+from ..runtime.threads import ThreadDriver, World
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What has to be closed again, in this order."""
+
+    driver: ThreadDriver
+    give_up_disk: Callable[[], None]
+
+
+def open_driver(
+    path: Path | None, storage: StorageConfig, *, clock: Clock | None, logger: Logger | None
+) -> Opened:
+    """Open a directory, or memory if there is none."""
+    our_clock = clock if clock is not None else SystemClock()
+    our_logger = logger if logger is not None else getLogger("penstock")
+
+    def complain(error: BaseException) -> None:
+        # A library does not end its host's process. Every call from now on raises this error.
+        our_logger.critical("stopped for good: %s", error)
+
+    world = World(
+        clock=our_clock,
+        # Spreads retries and names nothing secret.
+        entropy=random.Random(),  # noqa: S311 - jitter only
+        logger=our_logger,
+        on_fatal=complain,
+    )
+    if path is None:
+        # Memory has no free space to speak of.
+        unguarded = replace(storage, min_free_bytes=0)
+        return Opened(ThreadDriver(_memory(), unguarded, world), _nothing)
+    disk = RealDisk(os.fspath(path), storage)
+    try:
+        return Opened(ThreadDriver(disk, storage, world), disk.close)
+    except BaseException:
+        with suppress(OSError):
+            disk.close()
+        raise
+
+
+def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -> StorageConfig:
+    """Settings as a caller writes them."""
+    policies = {policy.value: policy for policy in FsyncPolicy}
+    if fsync not in policies:
+        raise InvalidConfig("fsync", fsync, " or ".join(policies))
+    storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=fsync_interval_ms)
+    return storage if min_free_bytes is None else replace(storage, min_free_bytes=min_free_bytes)
+
+
+def _memory() -> Disk:
+    from ..sim import SimDisk
+
+    return SimDisk()
+
+
+def _nothing() -> None:
+    return

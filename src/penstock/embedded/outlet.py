@@ -1,0 +1,142 @@
+"""Messages on their way out of a queue that acks by itself: leased many at a time, handed out one by one.
+
+Handing one out is taking it off a deque, which needs no lock. What was handed out is acked behind the caller's back:
+when the next messages are fetched, a few milliseconds later by the ticker, or when the queue closes. What nobody took
+goes back and does not count as an attempt.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from pyroaring import BitMap64
+
+from ..broker import consumption
+from ..broker.consumption import Wanted
+from ..broker.giving_back import give_back, give_back_all
+from ..broker.partition import Now, Partition
+from ..broker.received import Received
+from ..config import DeliveryConfig
+from ..delivery import commands
+from ..runtime.threads import ThreadDriver
+from ..runtime.ticker import NEVER_NS
+
+AUTO = "auto"
+# One lease of this many costs each message 30 ns; more would only help somebody who counts single nanoseconds.
+FETCH_MESSAGES = 1000
+# The longest there is, and renewed: nobody else can open the directory, so until this process ends all of it is ours.
+HELD_MS = DeliveryConfig().visibility_timeout_ms_max
+_RENEW_NS = HELD_MS * 1_000_000 // 2
+
+
+class Outlet:
+    """Not thread-safe but for `ready`: everything else with the driver's lock held."""
+
+    def __init__(self, driver: ThreadDriver, find: Callable[[], Partition], group: str) -> None:
+        self._driver, self._find, self._group = driver, find, group
+        self.ready: deque[Received] = deque()
+        self._fetched: list[Received] = []
+        self._acked = 0
+        self.renew_at_ns = NEVER_NS
+        # Handed out by themselves, to somebody who waited: lease and offset.
+        self._singles: deque[tuple[int, int]] = deque()
+        # Taken off the deque and not handed out, because their time to live was over.
+        self._late = BitMap64()
+        self._aside: deque[Received] = deque()
+
+    def take_over(self, now: Now) -> None:
+        """What a former process had fetched and not finished is there again."""
+        partition = self._find()
+        give_back_all(partition, partition.group(self._group), AUTO, now)
+
+    @property
+    def has_handed_out(self) -> bool:
+        """Whether anything waits for its ack."""
+        return bool(self._singles) or len(self._fetched) - len(self.ready) > self._acked
+
+    def fetch(self, now: Now) -> bool:
+        """Lease the next messages; whether there are any. Only when all before are handed out."""
+        self.ack(now)
+        if self.ready:
+            return True  # Somebody else was quicker.
+        fetched = self._driver.take(
+            self._find().topic, self._group, Wanted(AUTO, FETCH_MESSAGES, HELD_MS), now
+        )
+        self._fetched, self._acked = fetched, 0
+        self._late.clear()
+        self.renew_at_ns = now.monotonic_ns + _RENEW_NS if fetched else NEVER_NS
+        self.ready.extend(fetched)
+        return bool(fetched)
+
+    def renew(self, now: Now) -> None:
+        """Keep what is fetched, however slowly it is taken."""
+        if now.monotonic_ns < self.renew_at_ns:
+            return
+        partition = self._find()
+        delivery = partition.group(self._group)
+        # The command itself, because the one for users first ends what is late: after a long jump of a test's clock
+        # that would be everything.
+        for lease in {one.lease for one in self.ready.copy()}:
+            held = delivery.leases.holding(lease)
+            outcome = commands.extend(delivery, lease, held, duration_ms=HELD_MS)
+            partition.record(outcome.records, now)
+        self.renew_at_ns = now.monotonic_ns + _RENEW_NS
+
+    def wanted_one(self) -> Wanted:
+        """What somebody asks for who waits."""
+        return Wanted(AUTO, 1, HELD_MS)
+
+    def note_single(self, message: Received) -> None:
+        """Somebody who waited has got this one. Needs no lock."""
+        self._singles.append((message.lease, message.offset))
+
+    def ack(self, now: Now) -> None:
+        """Finish everything that was handed out so far."""
+        self._return_late(now)
+        while self._singles:
+            lease, offset = self._singles.popleft()
+            self._finish(lease, BitMap64((offset,)), now)
+        handed_out = len(self._fetched) - len(self.ready)
+        if handed_out > self._acked:
+            chunk = self._fetched[self._acked : handed_out]
+            self._acked = handed_out
+            self._finish(chunk[0].lease, offsets_of(chunk) - self._late, now)
+
+    def _finish(self, lease: int, offsets: BitMap64, now: Now) -> None:
+        partition = self._find()
+        consumption.ack(partition, partition.group(self._group), lease, offsets, now)
+        self._driver.note_change()
+
+    def set_aside(self, message: Received) -> None:
+        """Its time was over before its turn came: the next fetch deals with it as the queue says. Needs no lock."""
+        self._late.add(message.offset)
+        self._aside.append(message)
+
+    def _return_late(self, now: Now) -> None:
+        while self._aside:
+            message = self._aside.popleft()
+            partition, offsets = self._find(), BitMap64((message.offset,))
+            give_back(partition, partition.group(self._group), message.lease, offsets, now)
+
+    def empty(self, now: Now) -> None:
+        """Finish what was handed out and give the rest back."""
+        rest: list[Received] = []
+        while self.ready:
+            try:
+                rest.append(self.ready.popleft())
+            except IndexError:
+                break  # Somebody took the last one; then it is theirs.
+        if rest:
+            offsets, partition = offsets_of(rest), self._find()
+            give_back(partition, partition.group(self._group), rest[0].lease, offsets, now)
+            self._late |= offsets
+        self.ack(now)
+        self._fetched, self._acked = [], 0
+        self._late.clear()
+
+
+def offsets_of(messages: list[Received]) -> BitMap64:
+    """Offsets of messages in order. Mostly neighbours, and then the first and the last say it all."""
+    first, last = messages[0].offset, messages[-1].offset
+    if last - first + 1 == len(messages):
+        return BitMap64(range(first, last + 1))
+    return BitMap64([one.offset for one in messages])

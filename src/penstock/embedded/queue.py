@@ -1,0 +1,495 @@
+"""A durable FIFO queue in a directory."""
+
+import atexit
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from operator import countOf
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from ..broker import consumption
+from ..broker.consumption import Wanted
+from ..broker.partition import Now, Partition
+from ..broker.received import Received
+from ..broker.topics import config_from
+from ..config import OFF, FsyncPolicy
+from ..delivery import Delivery, commands
+from ..errors import Refused
+from ..runtime.threads import FOR_EVER, outcome_of
+from ..runtime.ticker import NEVER_NS
+from ..runtime.waiting import Waiter
+from . import answers
+from .aio import AsyncQueue
+from .answers import Held
+from .browsing import Compacted, compact, look_ahead, stats_of
+from .dead import DeadMessage, Requeued, dead_message, redrive_order
+from .durations import Duration, nanoseconds
+from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
+from .messages import MessageOptions, Value, make_message
+from .opening import Opened
+from .outlet import Outlet
+from .stats import QueueStats, Timings
+
+TOPIC = GROUP = "queue"
+MANUAL = "manual"
+# How long a put may stay in the process before it is written.
+LINGER_NS = 5_000_000
+_FLUSH_MASK = FLUSH_MESSAGES - 1
+_NONE_SMALL = -1
+# A queue keeps what nobody has finished, however old or large it gets, and knows for ever how far it was read.
+QUEUE_SETTINGS: dict[str, Any] = {
+    "keep_unread": True,
+    "keep_unread_bytes_max": 1 << 60,
+    "group_retention_hours": OFF,
+}
+_RETRY_NS = 1_000_000_000
+
+
+class Queue:
+    """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
+
+        with penstock.open("./jobs") as queue:
+            queue.put(b"resize cat.jpg")            # returns 1, the message's id
+            message = queue.get()                   # None when the queue is empty
+            print(message.value)
+
+    With `auto_ack` (the default) a message is finished once `get` has returned it. Opened with `auto_ack=False` it is
+    only lent: `ack` finishes it, `nack` tries again later, and without an answer it comes back by itself after
+    `visibility_timeout_ms`. After `max_retries` retries it becomes a dead letter.
+
+    A `put` returns as soon as the message has its place in the queue; it is written at most 5 ms later, so that
+    thousands of puts become one write. `sync` and `close` return when everything is on the disk, and with
+    `fsync="always"` every `put` does. docs/embedded.md says what each level loses when the process or the power dies.
+    """
+
+    def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
+        self._opened, self._driver = opened, opened.driver
+        self.is_auto_ack = auto_ack
+        self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
+        self._timings = Timings()
+        self._driver.change(lambda now: self._make_topic(settings, now))
+        self._inlet = Inlet(self._driver, self._partition, self._timings)
+        self._intake = self._inlet.intake
+        self._outlet = Outlet(self._driver, self._partition, GROUP)
+        self._ready = self._outlet.ready
+        self._driver.change(self._take_over)
+        config = self._partition().config
+        is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
+        self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
+        # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
+        self._is_idle = True
+        # The same for a put, which is also wanted by those who wait for messages, or has to wait for its own sync.
+        self._is_wanted = True
+        self._driver.on_tick, self._driver.before_sync = self._tick, self._flush_before_sync
+        atexit.register(self.close)
+
+    def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
+        config = config_from(QUEUE_SETTINGS | settings)
+        if TOPIC not in self._driver.node.open:
+            self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
+        elif settings:
+            self._driver.node.configure_topic(TOPIC, settings, now)
+        self._driver.node.open_group(TOPIC, GROUP, now)
+
+    def _take_over(self, now: Now) -> None:
+        """Leases of a former process are void: nobody is left who could answer them."""
+        self._outlet.take_over(now)
+        consumption.release(self._partition(), self._delivery(), MANUAL, now)
+
+    def _partition(self) -> Partition:
+        return self._driver.node.partition(TOPIC, 0)
+
+    def _delivery(self) -> Delivery:
+        return self._partition().group(GROUP)
+
+    def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
+        """Add a message at the end; return its id: 1, 2, 3, ...
+
+        `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
+        more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it.
+        """
+        if options or type(value) is not bytes or len(value) > self._small_bytes_max:
+            return self._put_carefully(value, options)
+        try:
+            number = self._intake.take_in(value)
+        except (ValueError, StopIteration):
+            number = self._intake.take_in_patiently(value)
+        if self._is_wanted or not number & _FLUSH_MASK:
+            self._after_put()
+        return number
+
+    def put_many(self, values: Iterable[Value], **options: Unpack[MessageOptions]) -> range:
+        """Add several messages, one after the other; return their ids. Options hold for each of them.
+
+        Several with one `idempotency_key` would be one message, so that option is for `put`.
+        """
+        batch: list[Any] = values if type(values) is list else list(values)
+        if "idempotency_key" in options:
+            raise Refused("an idempotency_key names one message; use put")
+        if options or not self._are_small(batch):
+            return self._put_many_carefully(batch, options)
+        try:
+            number = self._intake.take_in(batch)
+        except (ValueError, StopIteration):
+            number = self._intake.take_in_patiently(batch)
+        if self._is_wanted or len(self._intake.waiting) >= FLUSH_MESSAGES:
+            self._after_put()
+        return range(number - len(batch) + 1, number + 1)
+
+    def _are_small(self, values: list[Any]) -> bool:
+        """Whether these can be taken in without another look. The cheapest ways to count and to add up, by far."""
+        count = len(values)
+        return (
+            0 < count <= FLUSH_MESSAGES
+            and countOf(map(type, values), bytes) == count
+            and len(b"".join(values)) <= count * self._small_bytes_max
+        )
+
+    def _after_put(self) -> None:
+        if self._is_always:
+            self._driver.sync()
+        elif len(self._intake.waiting) >= FLUSH_MESSAGES:
+            self._driver.change_at_once(self._inlet.flush)
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the ticker look soon: at once for those who wait, otherwise when the lingering is over."""
+        with self._driver.lock:
+            self._is_idle = False
+            self._is_wanted = self._is_always or self._driver.is_awaited
+            linger_ns = 0 if self._driver.is_awaited else LINGER_NS
+            self._driver.expect(self._driver.clock.monotonic_ns() + linger_ns)
+
+    def _put_carefully(self, value: Value, options: MessageOptions) -> int:
+        return self._driver.change(lambda now: self._admit(value, options, now))
+
+    def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
+        def admit_all(now: Now) -> range:
+            # All of them are looked at before the first one is taken in.
+            messages = [make_message(value, options, now_ns=now.wall_ns) for value in values]
+            self._require_room(len(messages), now)
+            if not messages:
+                return range(0)
+            self._intake.is_mixed = True
+            last = self._intake.take_in_under_lock(messages)
+            self._inlet.flush(now)
+            return range(last - len(messages) + 1, last + 1)
+
+        return self._driver.change(admit_all)
+
+    def _admit(self, value: Value, options: MessageOptions, now: Now) -> int:
+        message = make_message(value, options, now_ns=now.wall_ns)
+        key = message.idempotency_key
+        if key is not None:
+            self._inlet.flush(now)
+            kept = self._partition().machine.dedup.find(key, now.wall_ns)
+            if kept is not None:
+                return kept.offset + 1
+        self._require_room(1, now)
+        self._intake.is_mixed = True
+        number = self._intake.take_in_under_lock(message)
+        is_small = len(message.value or b"") <= self._small_bytes_max
+        if key is not None or not is_small or self._is_always:
+            self._inlet.flush(now)
+        else:
+            self._driver.expect(now.monotonic_ns + LINGER_NS)
+        return number
+
+    def _require_room(self, count: int, now: Now) -> None:
+        if self._small_bytes_max == _NONE_SMALL:
+            self._inlet.flush(now)
+            self._partition().require_room(count)
+
+    def _flush_before_sync(self) -> None:
+        self._inlet.flush(self._driver.now())
+
+    def _tick(self, now: Now) -> float:
+        """Write what was put and ack what was handed out. Returns when to look again."""
+        due_ns = self._inlet.due_ns(LINGER_NS)
+        # A queue that is filled so fast that it is written again and again is left alone: its time is known.
+        is_early = now.monotonic_ns < due_ns != NEVER_NS and not self._driver.is_awaited
+        # Before anything else: whoever comes from here on says so, and whatever came before is dealt with now.
+        self._is_idle = not is_early
+        self._is_wanted = self._is_always or self._is_idle
+        if not is_early:
+            self._inlet.try_again(now)
+            self._inlet.flush(now)
+            due_ns = NEVER_NS
+        self._outlet.ack(now)
+        self._outlet.renew(now)
+        retry_ns = now.monotonic_ns + _RETRY_NS if self._inlet.is_refusing else NEVER_NS
+        return min(due_ns, retry_ns, self._outlet.renew_at_ns)
+
+    def get(self, timeout: Duration | None = 0) -> Received | None:
+        """The next message, or None if there is none before the time is up (None: wait as long as it takes)."""
+        try:
+            message = self._ready.popleft()
+        except IndexError:
+            return self._get_next(timeout)
+        if self._is_idle:
+            self._wake()
+        if message.expires_at is not None and message.expires_at <= self._driver.clock.now_ns():
+            self._outlet.set_aside(message)
+            return self.get(timeout)
+        return message
+
+    def _get_next(self, timeout: Duration | None) -> Received | None:
+        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        if not self.is_auto_ack:
+            return _first(self._lend(1, timeout_ns))
+        while self._driver.change_at_once(self._fetch):
+            # Others may be quicker; then perhaps there is more.
+            if (message := self.get_if_ready()) is not None:
+                return message
+        if timeout_ns == 0:
+            return None
+        message = _first(self._driver.poll(TOPIC, GROUP, self._outlet.wanted_one(), timeout_ns))
+        if message is not None:
+            self._outlet.note_single(message)
+            self._wake()
+        return message
+
+    def _fetch(self, now: Now) -> bool:
+        """Make ready what there is, including what was put a moment ago."""
+        self._is_wanted = True
+        self._inlet.flush(now)
+        has_some = self._outlet.fetch(now)
+        if has_some:
+            self._timings.age.add(max(0, now.wall_ns - self._ready[0].timestamp))
+        return has_some
+
+    def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
+        self._driver.change_at_once(self._prepare)
+        wanted = Wanted(MANUAL, limit, self._visibility_ms())
+        return self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+
+    def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
+        """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
+        is_small = type(value) is bytes and len(value) <= self._small_bytes_max
+        if (
+            options
+            or not is_small
+            or self._is_always
+            or len(self._intake.waiting) >= FLUSH_MESSAGES
+        ):
+            return None
+        try:
+            number = self._intake.take_in(value)  # type: ignore[arg-type]  # Small, so it is bytes.
+        except (ValueError, StopIteration):
+            return None
+        if self._is_wanted:
+            self._wake()
+        return number
+
+    def get_if_ready(self) -> Received | None:
+        """The next message if it is in memory already."""
+        while True:
+            try:
+                message = self._ready.popleft()
+            except IndexError:
+                return None
+            if message.expires_at is None or message.expires_at > self._driver.clock.now_ns():
+                break
+            self._outlet.set_aside(message)
+        if self._is_idle:
+            self._wake()
+        return message
+
+    def begin_get(
+        self, limit: int, timeout: Duration | None, on_settled: Callable[[], None]
+    ) -> Waiter | None:
+        """Start getting messages without waiting for them; `on_settled` says when `end_get` has them.
+
+        None: some are in memory now, for `get_if_ready`.
+        """
+        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        if self.is_auto_ack:
+            if self._driver.change_at_once(self._fetch):
+                return None
+            wanted = self._outlet.wanted_one()
+        else:
+            self._driver.change_at_once(self._prepare)
+            wanted = Wanted(MANUAL, limit, self._visibility_ms())
+        return self._driver.enter(TOPIC, GROUP, wanted, timeout_ns, on_settled)
+
+    def end_get(self, waiter: Waiter) -> list[Received]:
+        """What a waiter that is settled has got."""
+        messages = outcome_of(waiter)
+        if self.is_auto_ack and messages:
+            for message in messages:
+                self._outlet.note_single(message)
+            self._wake()
+        return messages
+
+    def abandon_get(self, waiter: Waiter) -> None:
+        """Give back what nobody is there to take any more."""
+        self._driver.abandon(TOPIC, GROUP, waiter)
+
+    def _prepare(self, now: Now) -> None:
+        self._is_wanted = True
+        self._inlet.flush(now)
+
+    def _visibility_ms(self) -> int:
+        return self._partition().config.visibility_timeout_ms
+
+    def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
+        """Up to `limit` messages at once; an empty list if there is none before the time is up."""
+        if not self.is_auto_ack:
+            return self._lend(limit, FOR_EVER if timeout is None else nanoseconds(timeout))
+        messages: list[Received] = []
+        while len(messages) < limit and (message := self.get(0)) is not None:
+            messages.append(message)
+        if not messages and timeout != 0 and (message := self.get(timeout)) is not None:
+            messages.append(message)
+        return messages
+
+    def stream(self, timeout: Duration | None = None) -> Iterator[Received]:
+        """Messages as they come, for ever; or until none came for `timeout`.
+
+        Several streams in several threads share the messages, each message going to one of them.
+        """
+        while (message := self.get(timeout)) is not None:
+            yield message
+
+    def ack(self, held: Held | Iterable[Held]) -> None:
+        """Finish a message, or several. Repeating an ack does no harm; StaleReceipt if it is not yours any more."""
+        if not self.is_auto_ack:
+            answers.ack(self._driver, held)
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
+        self._require_manual("nack")
+        answers.nack(self._driver, held, reason, delay)
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        """No attempt will ever succeed: a dead letter, at once."""
+        self._require_manual("reject")
+        answers.reject(self._driver, held, reason)
+
+    def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
+        """Still working on it: a new deadline, counted from now."""
+        self._require_manual("extend")
+        answers.extend(self._driver, held, duration)
+
+    def _require_manual(self, answer: str) -> None:
+        if self.is_auto_ack:
+            raise Refused(
+                f"{answer}: this queue finishes a message when it hands it out; open it with auto_ack=False"
+            )
+
+    def peek(self) -> Received | None:
+        """The message that `get` would return, without taking it."""
+        return _first(self.peek_many(1))
+
+    def peek_many(self, limit: int = 10) -> list[Received]:
+        """The next messages in the order in which they would be handed out, without taking them."""
+        return self._driver.change_at_once(lambda now: self._peek(limit, now))
+
+    def _peek(self, limit: int, now: Now) -> list[Received]:
+        self._inlet.flush(now)
+        fetched = list(islice(self._ready.copy(), limit))
+        return fetched + look_ahead(self._partition(), GROUP, limit - len(fetched), now)
+
+    def seek(self, to: int | datetime) -> int:
+        """Go on from a message id, or from the first message put at a time or later; return that id.
+
+        Backwards hands finished messages out once more; forwards skips. Receipts given before are void.
+        """
+        return self._driver.change(lambda now: self._seek(to, now))
+
+    def _seek(self, to: int | datetime, now: Now) -> int:
+        self._inlet.flush(now)
+        self._outlet.empty(now)
+        messages = self._partition().messages
+        if isinstance(to, datetime):
+            offset: int = messages.offset_at(int(to.timestamp() * 1_000_000_000))
+        else:
+            offset = min(max(to - 1, messages.start_offset), messages.end_offset)
+        self._partition().record(commands.rewind(self._delivery(), offset), now)
+        return offset + 1
+
+    def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
+        """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
+        self._driver.settle()
+        page = self._driver.look(lambda _now: self._driver.node.dead_letters(TOPIC, limit=limit))
+        return [dead_message(letter) for letter in page.letters]
+
+    def requeue(self, dead: DeadMessage | Iterable[DeadMessage] | None = None) -> Requeued:
+        """Hand dead letters out once more, under their old ids and with all attempts; None: all of them.
+
+        One whose message was removed from the disk meanwhile cannot come back, and stays a dead letter.
+        """
+        order = redrive_order(dead)
+        self._driver.settle()
+        answer = self._driver.change(lambda now: self._driver.node.redrive(TOPIC, order, now))
+        self._driver.settle()
+        return Requeued(answer.redriven, len(answer.failed))
+
+    def compact(self, older_than: Duration | None = None) -> Compacted:
+        """Free the disk space of finished messages: of those past retention, or older than you say.
+
+        Whole files go, so a few finished messages may stay. Messages that are not finished always stay.
+        """
+        return self._driver.rearrange(lambda now: self._compact(older_than, now))
+
+    def _compact(self, older_than: Duration | None, now: Now) -> Compacted:
+        self._inlet.flush(now)
+        self._outlet.ack(now)
+        return compact(self._partition(), older_than, now)
+
+    def flush(self) -> None:
+        """Return once everything put so far is written: it survives the end of the process, not of the power."""
+        self._driver.change_at_once(self._inlet.flush)
+
+    def sync(self) -> None:
+        """Return once everything put and every answer given so far is on the disk."""
+        self._driver.sync()
+
+    def stats(self) -> QueueStats:
+        """Counts, sizes and percentiles, as of now."""
+        return self._driver.change_at_once(self._stats)
+
+    def _stats(self, now: Now) -> QueueStats:
+        self._inlet.flush(now)
+        self._outlet.ack(now)
+        unread = len(self._ready)
+        return stats_of(self._driver.node, self._partition(), GROUP, self._timings, unread=unread)
+
+    def close(self) -> None:
+        """Write and sync everything, give back what nobody took, and let go of the directory."""
+        atexit.unregister(self.close)
+        self._driver.close(self._finish)
+        self._opened.give_up_disk()
+
+    def _finish(self, now: Now) -> None:
+        self._inlet.close(now)
+        self._outlet.empty(now)
+        consumption.release(self._partition(), self._delivery(), MANUAL, now)
+
+    @property
+    def aio(self) -> AsyncQueue:
+        """The same queue for asyncio."""
+        return AsyncQueue(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Received]:
+        """Everything that is there now, one by one."""
+        return self.stream(timeout=0)
+
+
+def _first(messages: list[Received]) -> Received | None:
+    return messages[0] if messages else None

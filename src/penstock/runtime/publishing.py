@@ -1,0 +1,64 @@
+"""Publishing through a driver: how long to wait, and what can be said afterwards."""
+
+from collections.abc import Sequence
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from ..broker.partition import Now
+from ..broker.partition import Published as Stored
+from ..config import FsyncPolicy
+from ..model import Message
+from .threads import ThreadDriver
+
+
+class Acks(IntEnum):
+    """What a publish waits for: nothing, the leader's fsync policy, or everything there is to wait for."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = 2
+
+
+class Guarantee(Enum):
+    """What holds when a publish returns: buffered survives the end of the process, fsynced that of the power."""
+
+    BUFFERED = "buffered"
+    FSYNCED = "fsynced"
+
+
+class Published(NamedTuple):
+    """Where a message is. `is_duplicate`: its idempotency key was known, and this is where the first one is."""
+
+    topic: str
+    partition: int
+    offset: int
+    is_duplicate: bool
+    guarantee: Guarantee
+
+
+def publish(
+    driver: ThreadDriver, topic: str, messages: Sequence[Message], acks: Acks, partition: int | None
+) -> list[Published]:
+    """Store messages; return when they are as safe as `acks` asks."""
+
+    def store(now: Now) -> list[Stored]:
+        return driver.node.publish(topic, messages, now, partition=partition)
+
+    is_always = driver.config.fsync is FsyncPolicy.ALWAYS
+    stored = driver.change(store) if acks is Acks.LEADER else driver.change_at_once(store)
+    # A repeat may be durable long since; and one whose first is not waits as long as that does.
+    if acks is Acks.ALL and not driver.look(lambda _now: is_durable(driver, topic, stored)):
+        driver.sync()
+    is_safe = acks is Acks.ALL or (acks is Acks.LEADER and is_always)
+    guarantee = Guarantee.FSYNCED if is_safe else Guarantee.BUFFERED
+    return [
+        Published(topic, one.partition, one.offset, one.is_duplicate, guarantee) for one in stored
+    ]
+
+
+def is_durable(driver: ThreadDriver, topic: str, stored: Sequence[Stored]) -> bool:
+    """Whether all of these would survive a power cut now. With the lock held."""
+    return all(
+        driver.node.partition(topic, one.partition).messages.durable_end >= one.durable_at
+        for one in stored
+    )

@@ -1,0 +1,452 @@
+"""A node driven by threads: for programs that have a broker inside and no event loop.
+
+One lock guards the node; a command runs under it, in the thread of whoever asks, and waits for its durability outside.
+A committer thread syncs, one fsync for all who wait, and then moves dead letters on. A ticker thread wakes when a lease
+or a retry is due. Who waits for messages is woken with the messages in hand.
+
+A command that a Ctrl-C cut in two leaves memory and journal apart, so the next one first opens the node again from
+its files, which hold everything that was written, whole.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from logging import Logger
+from typing import Protocol, TypeVar, runtime_checkable
+
+from pyroaring import BitMap64
+
+from ..broker.consumption import Wanted
+from ..broker.giving_back import give_back
+from ..broker.node import Node, Swept
+from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.received import Received
+from ..config import LogConfig, StorageConfig
+from ..delivery import Delivery
+from ..errors import Fatal, PenstockError, Refused, Unavailable
+from ..ports import Clock, Disk, Entropy
+from .commit import Committer, SyncPoint, Ticket
+from .ticker import NEVER_NS, Ticker
+from .waiting import Waiter, WaitingRoom
+
+T = TypeVar("T")
+_S_NS = 1_000_000_000
+# A full disk, mostly: what could not be done on time is tried again after this long.
+_RETRY_NS = _S_NS
+FOR_EVER = -1
+# How often old messages are removed: retention counts in hours, so minutes are soon enough.
+_SWEEP_NS = 300 * _S_NS
+# A dead letter arrives after two syncs; more than this many means that something keeps it.
+_STEPS_MAX = 8
+
+
+@runtime_checkable
+class SteppedClock(Protocol):
+    """A clock that only moves when it is told to, and says so to functions that return when they want to know again."""
+
+    def listen(self, moved: Callable[[], float]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """The plans of all partitions that have something to sync."""
+
+    parts: tuple[tuple[Partition, PartitionPlan], ...]
+
+    def run(self) -> None:
+        for _, plan in self.parts:
+            plan.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a driver is given besides the disk."""
+
+    clock: Clock
+    entropy: Entropy
+    logger: Logger
+    on_fatal: Callable[[BaseException], None]
+
+
+class ThreadDriver:
+    """Owns a node. Thread-safe. `node` may be touched inside commands only, and not kept: it may be replaced."""
+
+    def __init__(self, disk: Disk, config: StorageConfig, world: World) -> None:
+        self._disk, self._world, self.config = disk, world, config
+        self.clock, self.logger = world.clock, world.logger
+        self.node = self._open_node()
+        self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
+        self._point: SyncPoint[NodePlan] = SyncPoint(
+            self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
+        )
+        self.lock = self._point.lock
+        self._room = WaitingRoom()
+        self._is_torn = self._is_hurried = False
+        self._sweep_at_ns = self.clock.monotonic_ns() + _SWEEP_NS
+        # Called in each tick, with the lock held; returns when it wants the next one.
+        self.on_tick: Callable[[Now], float] = _never
+        # Called before a sync, with the lock held: what is still in memory only goes to the node now.
+        self.before_sync: Callable[[], None] = _nothing
+        self._ticker = Ticker(self._tick_or_fail, world.clock)
+        if isinstance(world.clock, SteppedClock):
+            world.clock.listen(self._tick_and_tell)
+        else:
+            self._ticker.start()
+        with self.lock:
+            self.expect(min(self.node.next_due_ns(), self._sweep_at_ns))
+            self._hurry_letters()
+
+    def _open_node(self) -> Node:
+        return Node(
+            self._disk,
+            now=self.now(),
+            entropy=self._world.entropy,
+            min_free_bytes=self.config.min_free_bytes,
+        )
+
+    def now(self) -> Now:
+        clock = self._world.clock
+        return Now(clock.now_ns(), clock.monotonic_ns())
+
+    def look(self, command: Callable[[Now], T]) -> T:
+        """Run a command that changes nothing."""
+        if self._is_torn:
+            self._mend()
+        with self.lock:
+            self._check()
+            return command(self.now())
+
+    def change_at_once(self, command: Callable[[Now], T]) -> T:
+        """Run a command; its effect is durable with the next sync, whenever that is."""
+        return self._change(command, self.note_change)[0]
+
+    def change(self, command: Callable[[Now], T]) -> T:
+        """Run a command; return when its effect is as durable as the fsync policy says."""
+        reply, ticket = self._change(command, self.note_change)
+        if ticket is not None:
+            ticket.wait()
+        return reply
+
+    def note_change(self) -> Ticket | None:
+        """Something is to be synced, as the policy says. With the lock held."""
+        return self._point.changed(0)
+
+    def _change(
+        self, command: Callable[[Now], T], note: Callable[[], Ticket | None]
+    ) -> tuple[T, Ticket | None]:
+        if self._is_torn:
+            self._mend()
+        with self._failing(), self.lock:
+            self._check()
+            try:
+                reply = command(self.now())
+                ticket = note()
+                self.serve()
+            except PenstockError:
+                raise
+            except BaseException:
+                self._is_torn = True
+                raise
+        return reply, ticket
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Fatal as error:
+            self._committer.fail(error)
+            raise
+
+    def _check(self) -> None:
+        self._point.check()
+        if self._is_torn:
+            raise Unavailable("a change was interrupted a moment ago; try again")
+
+    def rearrange(self, command: Callable[[Now], T]) -> T:
+        """Run a command that removes or replaces files: no sync is under way meanwhile."""
+        if self._is_torn:
+            self._mend()
+        with self._failing(), self._point.maintenance():
+            self._check()
+            try:
+                return command(self.now())
+            except PenstockError:
+                raise
+            except BaseException:
+                self._is_torn = True
+                raise
+
+    def _mend(self) -> None:
+        with self._failing(), self._point.maintenance():
+            if self._is_torn and not self._point.is_closed:
+                self._open_again()
+
+    def _open_again(self) -> None:
+        """Take the node from its files once more: they are whole, its memory may not be. No sync is under way."""
+        for partition in self.node.partitions():
+            partition.discard()
+        self.node.meta.log.discard()
+        self.node = self._open_node()
+        self._is_torn = False
+
+    def poll(self, topic: str, group: str, wanted: Wanted, timeout_ns: int = 0) -> list[Received]:
+        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever)."""
+        waiter = self.enter(topic, group, wanted, timeout_ns)
+        if waiter.is_settled:
+            return outcome_of(waiter)
+        is_timed = timeout_ns >= 0 and not isinstance(self.clock, SteppedClock)
+        try:
+            waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
+        except BaseException:
+            self.abandon(topic, group, waiter)
+            raise
+        with self.lock:
+            self._room.leave(topic, group, waiter)
+        return outcome_of(waiter)
+
+    def enter(
+        self,
+        topic: str,
+        group: str,
+        wanted: Wanted,
+        timeout_ns: int,
+        on_settled: Callable[[], None] | None = None,
+    ) -> Waiter:
+        """Lease what is there, or begin to wait for it: the waiter is settled at once, or later.
+
+        With `on_settled`, which is called once, from any thread, the ticker sees to it that the wait ends in time.
+        """
+
+        def take_or_wait(now: Now) -> Waiter:
+            until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
+            waiter = Waiter(wanted, until_ns, on_settled=on_settled)
+            messages = self.take(topic, group, wanted, now)
+            if messages or timeout_ns == 0:
+                waiter.settle(messages)
+            else:
+                self._room.enter(topic, group, waiter)
+            if on_settled is not None:
+                self.expect(until_ns)
+            return waiter
+
+        return self._change(take_or_wait, lambda: None)[0]
+
+    def abandon(self, topic: str, group: str, waiter: Waiter) -> None:
+        """Wait no longer, and give back what came a moment too late: nobody will see it, so it does not count."""
+        with self.lock:
+            self._room.leave(topic, group, waiter)
+        if waiter.messages:
+            with suppress(PenstockError):
+                self.change_at_once(lambda now: self._release(topic, waiter.messages, now))
+
+    def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> list[Received]:
+        """Lease messages; a group that is new begins at the earliest. With the lock held."""
+        partitions = self.node.topic(topic).partitions
+        if any(group not in one.machine.numbers for one in partitions):
+            self.node.open_group(topic, group, now)
+        messages = self.node.poll(topic, group, wanted, now)
+        for partition in partitions:
+            self.after_delivery(partition, partition.group(group))
+        if messages:
+            self.note_change()
+        return messages
+
+    def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
+        for message in messages:
+            partition = self.node.partition(topic, message.partition)
+            delivery = partition.machine.groups[message.place.group]
+            give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
+
+    def after_delivery(self, partition: Partition, delivery: Delivery) -> None:
+        """After any command of a group: when it is due next, and whether dead letters want to go. Lock held."""
+        self.expect(delivery.next_due_ns())
+        if partition.machine.outbox.pending:
+            self._hurry()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for messages."""
+        return bool(self._room.groups())
+
+    def expect(self, due_ns: float) -> None:
+        """Tick no later than this. With the lock held."""
+        self._ticker.expect(due_ns)
+
+    def _hurry(self) -> None:
+        """Sync now, although nobody waits: each step of a dead letter rests on a sync."""
+        if not self._is_hurried:
+            self._is_hurried = True
+            self._point.draw()
+
+    def serve(self, topic: str | None = None) -> None:
+        """Hand out what is ready to those who wait. With the lock held."""
+        for place in self._room.groups(topic):
+            self._serve_group(*place)
+
+    def _serve_group(self, topic: str, group: str) -> None:
+        if topic not in self.node.open:
+            return
+        now = self.now()
+        partitions = self.node.topic(topic).partitions
+        ready = sum(ready_count(one, group) for one in partitions)
+        self._room.serve(topic, group, ready, lambda wanted: self.take(topic, group, wanted, now))
+
+    def tick(self) -> None:
+        """Let time pass: leases that nobody answered come back, retries are due, waits are over."""
+        try:
+            self._change(self._tick, lambda: None)
+        except Fatal:
+            return  # Everybody has been told.
+        except PenstockError as error:
+            self.logger.warning("cannot go on yet: %s", error)
+            with self.lock:
+                self.expect(self.clock.monotonic_ns() + _RETRY_NS)
+        if self.clock.monotonic_ns() >= self._sweep_at_ns:
+            self._sweep_on_time()
+
+    def sweep(self) -> dict[str, Swept]:
+        """Remove what retention lets go."""
+
+        def retain(now: Now) -> dict[str, Swept]:
+            return self.node.retain(now)
+
+        return self.rearrange(retain)
+
+    def _sweep_on_time(self) -> None:
+        self._sweep_at_ns = self.clock.monotonic_ns() + _SWEEP_NS
+        with self.lock:
+            self.expect(self._sweep_at_ns)
+        try:
+            self.sweep()
+        except Fatal:
+            return  # Everybody has been told.
+        except PenstockError as error:
+            self.logger.warning("cannot remove what is old: %s", error)
+
+    def _tick_and_tell(self) -> float:
+        if self._point.is_closed:
+            return NEVER_NS
+        self._ticker.forget()
+        self.tick()
+        return self._ticker.due_ns
+
+    def _tick_or_fail(self) -> None:
+        try:
+            self.tick()
+        except BaseException as error:
+            # A bug of ours. Without this thread nothing would ever be due again.
+            self._committer.fail(error)
+            raise
+
+    def _tick(self, now: Now) -> None:
+        wanted_ns = self.on_tick(now)
+        before = self._unsynced()
+        self.node.tick(now)
+        if self._unsynced() != before:
+            self.note_change()
+            self._hurry_letters()
+        self.serve()
+        self._room.end_overdue(now.monotonic_ns)
+        next_ns = min(wanted_ns, self.node.next_due_ns(), self._room.next_until_ns())
+        self.expect(min(next_ns, self._sweep_at_ns))
+
+    def _unsynced(self) -> int:
+        return sum(one.journal.log.end_offset for one in self.node.partitions())
+
+    def _hurry_letters(self) -> None:
+        if any(one.machine.outbox.pending for one in self.node.partitions()):
+            self._hurry()
+
+    def plan_sync(self) -> NodePlan:
+        """For the committer, with the lock held."""
+        self._is_hurried = False
+        if self._point.is_closed:
+            return NodePlan(())  # Everything was synced when it was closed.
+        if self._is_torn:
+            self._open_again()
+        self.before_sync()
+        dirty = [one for one in self.node.partitions() if is_dirty(one)]
+        return NodePlan(tuple((one, one.plan_sync()) for one in dirty))
+
+    def synced(self, plan: NodePlan) -> None:
+        """For the committer, with the lock held: take note, and let dead letters take their next step."""
+        for partition, part in plan.parts:
+            partition.synced(part)
+        if self._point.is_closed:
+            return
+        try:
+            if self.node.pump(self.now()):
+                self._hurry()
+                self.serve()
+        except Fatal:
+            raise
+        except PenstockError as error:
+            # What was synced is synced, and a letter that cannot go now stays in its outbox.
+            self.logger.warning("dead letters wait: %s", error)
+
+    def sync(self) -> None:
+        """Return once everything done so far is durable."""
+        if self._is_torn:
+            self._mend()
+        with self.lock:
+            self._check()
+            ticket = self._point.draw()
+        ticket.wait()
+
+    def settle(self) -> None:
+        """Return once everything is durable and no dead letter is on its way any more."""
+        self.sync()
+        for _ in range(_STEPS_MAX):
+            if not self.look(lambda _now: self._has_letters()):
+                return
+            self.sync()
+
+    def _has_letters(self) -> bool:
+        return any(one.machine.outbox.pending for one in self.node.partitions())
+
+    def close(self, before: Callable[[Now], None]) -> None:
+        """Run a last command, sync, and give everything back. Calling it again does nothing."""
+        self._ticker.close()
+        if self._is_torn:
+            self._mend()
+        with self._failing(), self._point.maintenance():
+            if self._point.is_closed:
+                return
+            try:
+                if self._committer.failure is None:
+                    before(self.now())
+                    self.before_sync()
+                    self.node.close()
+            finally:
+                self._point.close()
+                self._room.dismiss(Refused("it is closed"))
+        self._committer.close()
+
+
+def outcome_of(waiter: Waiter) -> list[Received]:
+    """What a waiter was settled with."""
+    if waiter.error is not None:
+        raise waiter.error.with_traceback(None)
+    return waiter.messages
+
+
+def ready_count(partition: Partition, group: str) -> int:
+    """How many messages a poll could find, at most."""
+    if group not in partition.machine.numbers:
+        return partition.messages.end_offset - partition.messages.start_offset
+    delivery = partition.group(group)
+    return partition.messages.end_offset - delivery.cursor + len(delivery.ready)
+
+
+def is_dirty(partition: Partition) -> bool:
+    """Whether a sync would change anything."""
+    messages, state = partition.messages, partition.journal.log
+    return messages.end_offset > messages.durable_end or state.end_offset > state.durable_end
+
+
+def _never(_now: Now) -> float:
+    return NEVER_NS
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,52 @@
+"""A thread that wakes when something is due, and sleeps otherwise."""
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+from ..ports import Clock
+
+NEVER_NS = 1 << 62
+# Longer sleeps overflow what the system's timers take; waking once an hour for nothing costs nothing.
+_SLEEP_S_MAX = 3600.0
+
+
+class Ticker:
+    """Calls `work` at the time last asked for with `expect`. `work` asks for the next time itself."""
+
+    def __init__(self, work: Callable[[], None], clock: Clock) -> None:
+        self._work, self._clock = work, clock
+        self.due_ns = NEVER_NS
+        self._woken = Event()
+        self._is_closed = False
+        # A daemon: a caller that forgets to close must not keep the process from ending.
+        self._thread = Thread(target=self._run, name="penstock-ticker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def expect(self, due_ns: float) -> None:
+        """Work no later than `due_ns`. Callers hold one lock, the same for all of them."""
+        if due_ns < self.due_ns:
+            self.due_ns = int(due_ns)
+            self._woken.set()
+
+    def forget(self) -> None:
+        """Whoever calls this does the work himself, now."""
+        self.due_ns = NEVER_NS
+
+    def close(self) -> None:
+        """End the thread; work that is under way is finished first."""
+        self._is_closed = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            wait_ns = self.due_ns - self._clock.monotonic_ns()
+            if wait_ns > 0:
+                self._woken.wait(min(wait_ns / 1_000_000_000, _SLEEP_S_MAX))
+                self._woken.clear()
+            else:
+                self.forget()
+                self._work()

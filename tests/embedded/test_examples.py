@@ -1,0 +1,53 @@
+"""The examples run and say what they promise, and so does every piece of code in the guide."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAID = {
+    "work_queue": "50 done, 50 different, 0 left\n",
+    "poison": (
+        "sum 6\n"
+        'dead: {"amount": "7"} after 4, MAX_RETRIES_EXCEEDED: amount is \'7\'\n'
+        "dead: five after 1, REJECTED: not JSON: Expecting value\n"
+        "sum 7 after the fix\nstill dead: 1\n"
+    ),
+}
+
+
+def test_every_example_is_run_here():
+    assert {path.stem for path in ROOT.joinpath("examples").glob("*.py")} == {*SAID, "two_groups"}
+
+
+@pytest.mark.parametrize("name", ["work_queue", "poison"])
+def test_example_says_what_it_promises(name, capsys):
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert sorted(said.splitlines()) == sorted(SAID[name].splitlines())
+
+
+def test_groups_of_the_example_each_see_every_order(capsys):
+    runpy.run_path(str(ROOT / "examples" / "two_groups.py"), run_name="__main__")
+    lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["billing"] == "chair, desk, lamp, shelf"
+    shipped = f"{lines['shipping']}, {lines['shipping, after a restart']}"
+    assert sorted(shipped.split(", ")) == ["chair", "desk", "lamp", "shelf"]
+    assert lines["lag"] == "{'billing': 0, 'shipping': 0}"
+
+
+def test_code_of_the_guide_runs(tmp_path):
+    guide = ROOT.joinpath("docs", "embedded.md").read_text(encoding="utf-8")
+    pieces = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(pieces) >= 5
+    for number, piece in enumerate(pieces):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", piece], cwd=directory, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, f"{piece}\n{done.stderr}"

@@ -1,0 +1,278 @@
+"""Many threads on one queue or broker: nothing lost, nothing twice, work shared, one sync for many."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+import penstock
+from penstock.errors import NoSpace
+from penstock.runtime.file import RealFile
+
+
+def until(condition):
+    patience = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        patience.wait(0.005)
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.parametrize("fsync", ["interval", "always"])
+def test_ids_are_unique_and_say_where_the_message_is(tmp_path, fsync):
+    with penstock.open(tmp_path, fsync=fsync) as queue:
+
+        def produce(number):
+            placed = {}
+            for count in range(60):
+                value = b"%d-%d" % (number, count)
+                if count % 10 == 3:
+                    ids = queue.put_many([value + b"a", value + b"b"])
+                    placed |= {ids[0]: value + b"a", ids[1]: value + b"b"}
+                elif count % 10 == 6:
+                    placed[queue.put(value, key=b"k")] = value
+                else:
+                    placed[queue.put(value)] = value
+            return placed
+
+        with ThreadPoolExecutor(8) as pool:
+            placed = {
+                id_: value for some in pool.map(produce, range(8)) for id_, value in some.items()
+            }
+        assert sorted(placed) == list(range(1, len(placed) + 1))
+        assert {message.id: message.value for message in queue} == placed
+
+
+def test_consumers_share_the_messages_and_none_comes_twice(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        got = Counter()
+
+        def consume(_number):
+            while (message := queue.get(timeout=2)) is not None and message.value != b"end":
+                got[message.value] += 1
+
+        with ThreadPoolExecutor(5) as pool:
+            consumers = pool.map(consume, range(4))
+            for number in range(3000):
+                queue.put(b"%d" % number)
+            queue.put_many([b"end"] * 4)
+            list(consumers)
+        assert got == Counter(b"%d" % number for number in range(3000))
+    with penstock.open(tmp_path) as queue:
+        assert queue.get() is None
+
+
+def test_two_idle_streams_and_ten_messages_give_five_each(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=1)
+        got = {"a": [], "b": []}
+
+        def consume(member):
+            for message in broker.stream("t", "g", member=member, timeout=5):
+                broker.ack(message)
+                got[member].append(message.value)
+                if len(got[member]) == 5:
+                    return
+
+        with ThreadPoolExecutor(2) as pool:
+            done = pool.map(consume, got)
+            until(lambda: waiting(broker) == 2)
+            for number in range(10):
+                broker.publish("t", b"%d" % number)
+                until(partial(is_idle_again, broker, got, number + 1))
+            list(done)
+        assert {len(values) for values in got.values()} == {5}
+
+
+def is_idle_again(broker, got, sent):
+    """Everything sent has arrived, and whoever has not had five waits for more."""
+    hungry = sum(len(values) < 5 for values in got.values())
+    return sum(map(len, got.values())) == sent and waiting(broker) == hungry
+
+
+def waiting(broker):
+    return len([*broker.driver._room._all()])
+
+
+def test_ten_messages_at_once_are_divided_among_those_who_wait(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=1)
+        with ThreadPoolExecutor(2) as pool:
+            polls = [pool.submit(broker.poll, "t", "g", member=one, timeout=10) for one in "ab"]
+            until(lambda: waiting(broker) == 2)
+            broker.publish_many("t", [b"%d" % number for number in range(10)])
+            assert [len(poll.result()) for poll in polls] == [5, 5]
+
+
+def test_waiting_poll_gets_a_retry_and_an_expired_lease_when_they_are_due(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=1, backoff_base_ms=30)
+        broker.publish_many("t", [b"nacked", b"forgotten"])
+        nacked, _ = broker.poll("t", "g", visibility_timeout="60ms")
+        broker.nack(nacked)
+        first = broker.poll("t", "g", timeout=10)
+        second = broker.poll("t", "g", timeout=10)
+        assert [(one.value, one.attempts) for one in first + second] == [
+            (b"nacked", 2),
+            (b"forgotten", 2),
+        ]
+
+
+def test_release_and_redrive_wake_who_waits(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=1)
+        broker.publish("t", b"x")
+        broker.poll("t", "g", member="gone")
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=10)
+            until(lambda: waiting(broker) == 1)
+            broker.release("t", "g", "gone")
+            (message,) = poll.result()
+            broker.reject(message, "bad")
+            assert len(broker.dead_letters("t")) == 1
+            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=10)
+            until(lambda: waiting(broker) == 1)
+            broker.redrive("t", target="group")
+            assert poll.result()[0].value == b"x"
+
+
+def test_threads_that_need_an_fsync_share_it(tmp_path, monkeypatch):
+    syncs = Counter()
+    real_sync = RealFile.sync
+
+    def slow_sync(file):
+        syncs[threading.current_thread().name] += 1
+        threading.Event().wait(0.005)
+        real_sync(file)
+
+    with penstock.open(tmp_path, fsync="always") as queue:
+        monkeypatch.setattr(RealFile, "sync", slow_sync)
+
+        def produce(_number):
+            for _ in range(10):
+                queue.put(b"x")
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(produce, range(8)))
+        assert sum(syncs.values()) < 50
+        assert queue._partition().messages.durable_end == 80
+        monkeypatch.undo()
+
+
+CONSUMER = """
+import sys, penstock
+queue = penstock.open(sys.argv[1])
+print("ready", flush=True)
+for message in queue.stream():
+    queue.put(message.value + b"+")
+    print(message.id, flush=True)
+"""
+
+
+def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
+    for _ in range(effort(check=1, test=20, torture=200)):
+        with penstock.open(tmp_path) as queue:
+            queue.put(b"x")
+        child = subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, tmp_path],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout.readline() == "ready\n"
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+        assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+        with penstock.open(tmp_path) as queue:
+            expected = queue.stats().next_id
+            # Each message is put when the one before was taken: what was handed out at a clean end is gone.
+            assert len(list(queue)) <= 2
+            assert queue.put(b"y") == expected
+            assert queue.get().id == expected
+
+
+def test_interrupted_change_is_mended_from_the_files(tmp_path, monkeypatch):
+    with penstock.open(tmp_path, auto_ack=False) as queue:
+        queue.put_many([b"a", b"b"])
+        held = queue.get_many()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(queue._partition().machine), "apply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.ack(held[0])
+        monkeypatch.undo()
+        # The ack had reached the journal, so it counts; what is asked again is a repeat.
+        queue.ack(held)
+        assert queue.put(b"c") == 3
+        assert [one.value for one in queue.get_many()] == [b"c"]
+
+
+def test_who_waits_for_a_sync_is_not_forgotten_when_a_change_is_interrupted(tmp_path):
+    with penstock.open(tmp_path, fsync="always") as queue:
+        queue.put(b"a")
+        driver = queue._driver
+        with driver.lock:
+            driver._is_torn = True
+            ticket = driver._point.draw()
+        ticket.wait()
+        assert queue.put(b"b") == 2
+        assert [one.value for one in queue] == [b"a", b"b"]
+
+
+def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"a")
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(queue._intake), "take_out", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.stats()
+        monkeypatch.undo()
+        assert queue.put(b"b") == 2
+        assert [(one.id, one.value) for one in queue] == [(1, b"a"), (2, b"b")]
+
+
+def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        assert queue.put(b"a") == 1
+        generator = queue._intake.take_in.__self__
+        with pytest.raises(KeyboardInterrupt):
+            generator.throw(KeyboardInterrupt)
+        assert queue.put(b"b") == 2
+        generator = queue._intake.take_in.__self__
+        generator.close()
+        assert queue.put(b"c", key=b"k") == 3
+        ids = [one.id for one in queue]
+        assert all(after == before + 1 for before, after in pairwise(ids))
+        assert len(ids) == 3
+
+
+def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypatch):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=1)
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(broker.poll, "t", "g", timeout=10)
+            until(lambda: waiting(broker) == 1)
+
+            def full(*_, **_more):
+                raise NoSpace("state")
+
+            monkeypatch.setattr("penstock.broker.consumption.poll", full)
+            assert broker.publish("t", b"x").offset == 0
+            with pytest.raises(NoSpace):
+                poll.result()
+            monkeypatch.undo()
+            assert broker.poll("t", "g")[0].value == b"x"
