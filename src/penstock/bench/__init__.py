@@ -23,6 +23,8 @@ class Bench:
 BENCHES: Mapping[str, Bench] = MappingProxyType(
     {
         "codec": Bench("penstock.bench.codec", "encode, check, decode and stamp batches in memory"),
+        "log": Bench("penstock.bench.log", "append, read, look up, open and commit on this disk"),
+        "embedded": Bench("penstock.bench.embedded", "a queue in the process, next to others"),
     }
 )
 

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 class Unit(Enum):
     NS = "ns"
     US = "us"
+    MS = "ms"
     BYTES = "bytes"
     TIMES = "x"
     MESSAGES_PER_S = "messages/s"
     MB_PER_S = "MB/s"
+    SYNCS = "fsyncs an append"
 
     @property
     def is_bigger_better(self) -> bool:

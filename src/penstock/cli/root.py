@@ -12,14 +12,18 @@ COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # Set by the shell's script when it 
 
 # A new command is one line here and one module beside this one.
 COMMANDS = {
+    "demo": Lazy("penstock.cli.demo:demo", "Write a log, kill the writer, recover, and prove it."),
     "bench": Lazy("penstock.cli.bench:bench", "Measure this machine against the goals."),
+    "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
     "completion": Lazy("penstock.cli.completion:completion", "Print a shell completion script."),
+    "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
 }
 
 EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 EPILOG = f"""\b
 Examples:
+  penstock demo                    a log is written, killed and recovered
   penstock bench codec --quick     measure encoding and decoding
   penstock bench --list            what can be measured
   penstock COMMAND --help          more about one command

@@ -1,0 +1,88 @@
+"""Where the logs are below a directory, and who has them open."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Refused
+
+# <data>/topics/<topic>/partition-<n>/messages: so far below the data directory, and its lock, a log can be.
+_LEVELS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A log: `directory` below `root`, whose lock protects it. `shown` is how the user would write it."""
+
+    root: Path
+    directory: str
+    shown: str
+
+    def show(self, path: str) -> str:
+        """A path of the disk as the user would write it."""
+        return self.shown + path.removeprefix(self.directory)
+
+
+def find_places(directory: Path) -> list[Place]:
+    """The log in a directory, or those below it."""
+    places = [_place(found) for found in _logs_in(directory, _LEVELS_MAX + 1, set())]
+    if not places:
+        raise Refused(f"there is no log in {directory}", directory=str(directory))
+    return places
+
+
+def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
+    real = os.path.realpath(directory)
+    if real in seen:  # A link that leads back up.
+        return
+    seen.add(real)
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    if any(_is_of_log(entry.name) for entry in entries):
+        yield directory
+    elif levels:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _logs_in(directory / entry.name, levels - 1, seen)
+
+
+def _is_of_log(name: str) -> bool:
+    from ..log.layout import IDENTITY, REPAIRING, base_offset_of
+
+    return name in {IDENTITY, REPAIRING} or base_offset_of(name) is not None
+
+
+def _place(directory: Path) -> Place:
+    """A copy of a log somewhere else has no data directory: the directory it lies in takes that part."""
+    from ..runtime.lock import LOCK_NAME
+
+    real = directory.resolve()
+    above = list(real.parents)[:_LEVELS_MAX]
+    locked = (parent for parent in above if _is_plain_file(parent / LOCK_NAME))
+    root = next(locked, above[0])
+    return Place(root, real.relative_to(root).as_posix(), str(directory))
+
+
+def _is_plain_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def holder_of(root: Path) -> str | None:
+    """Who has a data directory open, if anybody."""
+    from ..runtime.lock import LOCK_NAME
+
+    try:
+        descriptor = os.open(root / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None  # No lock: nobody ever opened it from here. Or not for us to know.
+    try:
+        # Shared and given back at once: two who look at the same time do not see each other.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(descriptor, 20).strip()
+        return f"process {int(pid)}" if pid.isdigit() else "another process"
+    finally:
+        os.close(descriptor)
+    return None
