@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
-BENCHES := codec
+BENCHES := codec log embedded
 BENCH_FLAGS ?=
 DEBIAN_PACKAGES := strace
 ONLY ?=
