@@ -5,6 +5,7 @@ import pytest
 from penstock.broker import partition
 from penstock.broker.redrive import ALL, Order, Target
 from penstock.config import Cleanup
+from penstock.log import trim
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour
 
@@ -62,6 +63,20 @@ def test_a_group_whose_loss_could_not_be_recorded_learns_of_it_at_the_next_poll(
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 0
     assert [one.offset for one in world.drain()] == list(range(start_of(world), 20))
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == start_of(world)
+
+
+def test_a_sweep_that_a_power_cut_interrupted_is_known_to_every_group_after_the_start() -> None:
+    """The messages are gone for good, but nobody had written down what that meant for the groups."""
+    world = filled(retention_bytes=1500)
+    world.sync()
+    world.node.partition(TOPIC, 0).take_snapshot()
+    log = world.node.partition(TOPIC, 0).messages
+    trim.retain(log, now_ns=world.wall_ns, keep_from=log.end_offset)
+    world.lose_unsynced()
+    start = start_of(world)
+    assert start > 5
+    delivery = world.node.partition(TOPIC, 0).group(GROUP)
+    assert (delivery.progress.floor, delivery.skipped_count) == (start, start)
 
 
 @pytest.mark.parametrize("stop", ["kill", "restart"])

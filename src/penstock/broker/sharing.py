@@ -10,11 +10,13 @@ def shares(ready: int, wanted: Sequence[int]) -> list[int]:
     """
     given = [0] * len(wanted)
     unserved = [index for index, wish in enumerate(wanted) if wish > 0]
-    while ready > 0 and unserved:
-        each, extra = divmod(ready, len(unserved))
-        for place, index in enumerate(unserved):
-            part = min(wanted[index] - given[index], each + (place < extra))
+    while unserved and ready >= len(unserved):
+        each = ready // len(unserved)
+        for index in unserved:
+            part = min(wanted[index] - given[index], each)
             given[index] += part
             ready -= part
         unserved = [index for index in unserved if given[index] < wanted[index]]
+    for index in unserved[:ready]:
+        given[index] += 1
     return given

@@ -277,14 +277,23 @@ class Log:
         low, high = 0, len(self.segments)
         while low < high:
             middle = (low + high) // 2
-            segment = self.segments[middle]
-            is_before = segment.size > 0 and segment.index().last_time < time_ns
-            self._note_index(segment)
+            is_before = self._ends_before(middle, time_ns)
             low, high = (middle + 1, high) if is_before else (low, middle)
         found = self.segments[low].offset_at(time_ns) if low < len(self.segments) else None
         offset = self.end_offset if found is None else Offset(found)
         is_first = low > 0 and offset == self.end_of(low - 1)
         return self._end_known(low - 1) if is_first else offset
+
+    def _ends_before(self, number: int, time_ns: int) -> bool:
+        """All that is known of a segment is older. If nothing is, because of damage, the one before it counts."""
+        if self.segments[number].size == 0:
+            return False
+        for segment in reversed(self.segments[: number + 1]):
+            index = segment.index()
+            self._note_index(segment)
+            if index.size:
+                return index.last_time < time_ns
+        return True
 
     def _end_known(self, number: int) -> Offset:
         """Where the last whole batch of a segment ends; that is before the next segment only if there is damage."""

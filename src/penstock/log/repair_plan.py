@@ -12,12 +12,22 @@ from typing import NamedTuple
 
 from ..codec import seed_of
 from ..config import LimitsConfig
-from ..errors import DamagedFile, Refused, WrongLog
+from ..errors import Damaged, DamagedFile, Refused, WrongLog
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart
 from .cuts import CutNames
-from .layout import CHECKPOINT, cut_path, segment_path
+from .layout import (
+    CHECKPOINT,
+    IDENTITY,
+    INDEX,
+    PARKED,
+    REPAIRING,
+    TEMPORARY,
+    TIME_INDEX,
+    cut_path,
+    segment_path,
+)
 from .pieces import Kind
 from .survey import Break, Event, Kept, LogFile, Survey, find_files, note_epoch
 from .verify import (
@@ -194,7 +204,7 @@ def planning(
         planner.checkpoint() if is_changed else None,
         checkpoint is not None,
         is_good,
-        planner.obstacles,
+        [*planner.obstacles, *_in_the_way(disk, directory)],
     )
 
 
@@ -226,6 +236,19 @@ def _is_log(disk: Disk, directory: str, log_id: LogId) -> bool:
     return any(file.first_offset is not None for file in files) or not any(
         file.size for file in files
     )
+
+
+def _in_the_way(disk: Disk, directory: str) -> Iterator[Problem]:
+    """Links and directories under names that a repair has to give to files of its own."""
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        try:
+            if name in {IDENTITY, REPAIRING, CHECKPOINT}:
+                disk.open(path).close()
+            elif name.endswith((INDEX, TIME_INDEX, TEMPORARY, PARKED)):
+                disk.size(path)
+        except (Damaged, Refused) as error:
+            yield Problem(Severity.DAMAGE, Kind.FILE, path, str(error))
 
 
 class _Planner:

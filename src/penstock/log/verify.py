@@ -178,8 +178,10 @@ def checkpoint_of(
     path = f"{directory}/{CHECKPOINT}"
     try:
         found = read_checkpoint(disk, directory, seed)
-    except (Damaged, Refused) as error:
+    except Damaged as error:
         return None, Problem(Severity.NOTE, Kind.CHECKPOINT, path, _reason_of(error))
+    except Refused as error:  # A directory, say: opening would neither get past it nor replace it.
+        return None, Problem(Severity.DAMAGE, Kind.CHECKPOINT, path, _reason_of(error))
     if found is None:
         return None, Problem(Severity.NOTE, Kind.CHECKPOINT, path, "there is none")
     return found, None

@@ -179,8 +179,8 @@ class PartitionBook:
 
     def _absent(self, record: Absent, _: int, scene: Scene) -> None:
         """Without offsets it only moves the cursor; with some it says that messages are missing."""
-        if record.runs:
-            raise Violation(Checker.DENSE, f"{self.name}: there is no message at {record.runs}")
+        if absent := list(offsets_of(record.runs)):
+            raise Violation(Checker.DENSE, f"{self.name}: there is no message at {absent}")
 
     def _committed(self, record: Committed, _: int, scene: Scene) -> None:
         self.groups[record.group].commit(record, scene)
