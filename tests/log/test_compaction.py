@@ -59,7 +59,7 @@ class Put:
 
 
 PUTS = st.lists(
-    st.builds(Put, BATCHES, COMPRESSIONS, st.integers(0, 10), st.booleans()), max_size=40
+    st.builds(Put, BATCHES, COMPRESSIONS, st.integers(0, 10), st.booleans()), max_size=25
 )
 
 

@@ -232,6 +232,23 @@ def test_a_reader_that_skips_damage_gets_everything_else(sizes, data, index, mes
     assert log.offset_at(NOW_NS + 1) in {log.end_offset, stored[-1][0].base_offset}
 
 
+@pytest.mark.parametrize("victim", range(4))
+def test_a_seek_by_time_never_jumps_over_a_segment_that_is_all_damage(victim):
+    disk = SimDisk()
+    log = new_log(CONFIG, disk)
+    for number in range(4):
+        put(log, 1, now_ns=NOW_NS + number * SECOND_NS)
+        log.roll()
+    log.close()
+    path = path_of(f"{victim:020}.log")
+    spoilt = {path: flipped(disk.tree().files[path], 20)}
+    log = open_small(changed(disk, spoilt), CONFIG)[0]
+    for number in range(5):
+        found = log.offset_at(NOW_NS + number * SECOND_NS)
+        # Whoever looks for what comes right after the damage may have meant the damage.
+        assert found in ({victim} if number in {victim, victim + 1} else {number})
+
+
 def test_a_copy_of_an_older_batch_inside_a_message_is_not_taken_for_a_batch():
     disk = SimDisk()
     log = new_log(LogConfig(segment_age_ms=-1), disk)

@@ -70,7 +70,9 @@ def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
     """Deal with every lease whose deadline has come, so that nobody is answered on a lease that is over."""
     delivery.tick(now.monotonic_ns)
     while delivery.leases.next_deadline_ns() <= delivery.now_ns:
+        before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)
+        assert delivery.leases.in_flight < before, "what is late does not stay in flight"
 
 
 def _inspect(partition: Partition, choice: Choice, now_ns: int) -> tuple[Choice, Unfit]:

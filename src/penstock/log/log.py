@@ -288,7 +288,8 @@ class Log:
         """All that is known of a segment is older. If nothing is, because of damage, the one before it counts."""
         if self.segments[number].size == 0:
             return False
-        for segment in reversed(self.segments[: number + 1]):
+        for earlier in range(number, -1, -1):
+            segment = self.segments[earlier]
             index = segment.index()
             self._note_index(segment)
             if index.size:
