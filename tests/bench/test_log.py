@@ -51,7 +51,8 @@ def test_writing_cases_say_how_durable_they_were():
 
 
 def test_appenders_share_their_syncs():
-    assert measured("group_commit").ok
+    """How much depends on the disk; that a slow one gives a fifth or less is claimed beside the committer."""
+    assert measured("group_commit").value < 1
 
 
 def test_memory_and_descriptors_stay_bounded():

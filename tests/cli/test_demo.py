@@ -53,7 +53,11 @@ def test_demo_is_readable_in_a_pipe(tmp_path):
 
 def test_interrupted_demo_leaves_nothing_behind(tmp_path):
     with subprocess.Popen(
-        command(), stdout=subprocess.DEVNULL, env=surroundings(tmp_path)
+        command(),
+        stdout=subprocess.DEVNULL,
+        env=surroundings(tmp_path),
+        # A shell that runs the tests in the background makes their children deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         while not list(tmp_path.rglob("*.log")):
             assert process.poll() is None

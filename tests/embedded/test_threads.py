@@ -176,6 +176,11 @@ for message in queue.stream():
 """
 
 
+def mind_ctrl_c() -> None:
+    """A shell that runs the tests in the background makes them, and so their children, deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
     for _ in range(effort(check=1, test=20, torture=200)):
         with penstock.open(tmp_path) as queue:
@@ -185,6 +190,7 @@ def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=mind_ctrl_c,
         )
         assert child.stdout.readline() == "ready\n"
         for _ in range(20):

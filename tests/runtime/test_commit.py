@@ -186,25 +186,6 @@ def test_failed_sync_reaches_everybody_and_is_never_tried_again(build, monkeypat
     assert log.durable_end == 0
 
 
-def test_nobody_runs_on_while_the_process_is_being_ended(build, monkeypatch):
-    """Not even those whose sync succeeds meanwhile, or who find out by themselves."""
-    rig, writer, log, gate = gated(build)
-    ending, end = Event(), Event()
-    rig.committer._on_fatal = lambda error: ending.set() or end.wait(PATIENCE_S)
-    waiting = rig.append(writer)
-    gate.wait_for_one()
-    monkeypatch.setattr(os, "pwritev", raiser(OSError(5, os.strerror(5))))
-    failing = rig.append(writer)
-    assert ending.wait(PATIENCE_S)
-    gate.open()
-    late = [rig.append(writer), submit(writer.sync), submit(writer.close)]
-    everybody = [waiting, failing, *late]
-    assert not any(each.done() for each in everybody if not Event().wait(0.02))
-    end.set()
-    assert all(isinstance(each.exception(PATIENCE_S), DiskFailed) for each in everybody[:4])
-    late[2].result(PATIENCE_S)
-
-
 def test_failed_write_is_as_final_as_a_failed_sync(build, monkeypatch):
     rig = build(SLOW_INTERVAL)
     writer, log = rig.writer()

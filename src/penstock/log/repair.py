@@ -166,13 +166,13 @@ class _Repair:
             for cut in one.cuts:
                 if cut.kept_as:
                     copy_out(self.disk, file, cut.position, cut.end, path=cut.kept_as)
-        self.disk.sync_directory(self.directory)
 
     def _remove_indexes(self, changed: list[FilePlan]) -> None:
         bases = {base for one in changed for base in (one.file.base_offset, one.base_offset)}
         for base in bases | self.plan.stale_indexes:
             for suffix in (INDEX, TIME_INDEX):
                 remove_if_there(self.disk, segment_path(self.directory, base, suffix))
+        # Makes the copies of what is cut durable as well, before the segments change.
         self.disk.sync_directory(self.directory)
 
     def _change(self, one: FilePlan) -> None:

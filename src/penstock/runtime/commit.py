@@ -172,7 +172,7 @@ class SyncPoint(Generic[P]):
             self._target.synced(plan)
         self._gathered_last = len(self._covered)
         self._gather_until_ns = ended_ns + (ended_ns - started_ns) // _GATHER_SHARE
-        self._release()
+        _settle_all(self._covered, self._committer.failure)
 
     def _plan(self) -> P:
         """A plan that covers all who wait now; who comes later waits for the next one."""
@@ -182,11 +182,6 @@ class SyncPoint(Generic[P]):
         self._is_dirty = self._is_asked = False
         self._unsynced_bytes = 0
         return self._target.plan_sync()
-
-    def _release(self) -> None:
-        """Let those go whom a sync covered; after a failure it is the failure that lets them go, when it may."""
-        if self._committer.failure is None:
-            _settle_all(self._covered, None)
 
     def fail(self, error: BaseException) -> None:
         """Let everybody go with the error. Takes no lock: a holder may hang on the failed disk."""
@@ -219,7 +214,7 @@ class SyncPoint(Generic[P]):
             while self._covered:
                 self._waiting.appendleft(self._covered.pop())
             raise
-        self._release()
+        _settle_all(self._covered, self._committer.failure)
 
     def close(self) -> None:
         """Refuse from now on. Inside `maintenance`, where nobody waits."""

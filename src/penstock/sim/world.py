@@ -23,7 +23,7 @@ from .place import Client
 from .producers import Kind, Producer
 from .scene import Moment, Scene
 from .schedule import MS, SECOND, Schedule
-from .shell import Report, Shell
+from .shell import Report, Shell, is_dirty
 from .terms import Terms, draw_terms
 from .twin import require_same
 from .violation import Checker, Violation
@@ -347,7 +347,9 @@ class World:
         self._act_alone("retain", self.shell.retain)
 
     def _synced(self, partition: Partition, plan: PartitionPlan) -> None:
-        self.books.plan_reported(partition, plan.state.up_to)
+        # Letting go of old segments after a snapshot syncs both logs to their ends, which is more than the plan said.
+        journal_end = plan.state.up_to if is_dirty(partition) else partition.journal.log.end_offset
+        self.books.plan_reported(partition, journal_end)
 
     def _result(self, seconds: int) -> Result:
         return Result(
