@@ -15,6 +15,7 @@ from penstock.sim import SimDisk, Tree
 from .damaged import (
     SEED,
     Sample,
+    append_some,
     changed,
     closed,
     flipped,
@@ -109,6 +110,19 @@ def with_tail(tail: bytes) -> Variants:
     for sample in (closed(), running()):
         path = sample.segments[-1]
         yield sample, with_files(sample.tree, {path: sample.tree.files[path] + tail})
+
+
+@damage("a torn batch with whole ones behind it, in later segments too")
+def _() -> Variants:
+    """None of them was synced, so nobody was promised any of them."""
+    disk = SimDisk()
+    log = write_log(disk)
+    durable_end = log.end_offset
+    append_some(log, 28, 12)
+    sample = sample_of(disk, durable_end=durable_end)
+    for place in sample.places[28:]:
+        yield sample, flipped(sample.tree, place.path, place.position + HEAD_BYTES + 1, 0)
+        yield sample, overwritten(sample.tree, place.path, place.position, bytes(place.head.length))
 
 
 @damage("zeros behind the end, 1 byte to 64 KiB")

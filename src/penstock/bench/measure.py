@@ -38,7 +38,7 @@ class Effort:
             raise ValueError(f"turn_ms_min must be at least 1, got {self.turn_ms_min}")
 
 
-FULL = Effort(turns=9, turn_ms_min=100)
+FULL = Effort(turns=15, turn_ms_min=100)
 QUICK = Effort(turns=3, turn_ms_min=30)
 
 

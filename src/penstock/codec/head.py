@@ -57,6 +57,7 @@ _PRIORITIES_SHIFT = 6
 _PADDING_SHIFT = 11
 _RESERVED_MASK = 0b11 << 14
 _COMPRESSIONS = tuple(Compression)
+_COMPRESSION_MAX = int(max(Compression))
 
 _FIELDS = struct.Struct("<IIBBHIqIIIIqqqqiiQQQI")
 _CHECKSUM = struct.Struct("<I")
@@ -212,12 +213,13 @@ def _check_fields(head: Head) -> None:
         raise UnsupportedFormat(f"version {head.version}, this reader knows {VERSION}")
     if head.encoding != ENCODING_COLUMNAR:
         raise UnsupportedFormat(f"encoding {head.encoding}, this reader knows {ENCODING_COLUMNAR}")
-    if head.attributes & _RESERVED_MASK:
-        raise UnsupportedFormat(f"reserved attribute bits are set: {head.attributes:#06x}")
-    if head.attributes & _COMPRESSION_MASK > Compression.ZSTD:
-        raise UnsupportedFormat(f"compression {head.attributes & _COMPRESSION_MASK}")
+    attributes = head.attributes
+    if attributes & _RESERVED_MASK:
+        raise UnsupportedFormat(f"reserved attribute bits are set: {attributes:#06x}")
+    if attributes & _COMPRESSION_MASK > _COMPRESSION_MAX:
+        raise UnsupportedFormat(f"compression {attributes & _COMPRESSION_MASK}")
     if head.length % ALIGNMENT or head.stored_size < 0:
-        raise MalformedBatch(f"length {head.length} with attributes {head.attributes:#06x}")
+        raise MalformedBatch(f"length {head.length} with attributes {attributes:#06x}")
     if head.message_count > COUNT_MAX:
         raise MalformedBatch(f"{head.message_count} messages, the most is {COUNT_MAX}")
     if head.last_delta + 1 < head.message_count:

@@ -72,6 +72,9 @@ def moved(numbers: Numbers, count: int, base: int) -> npt.NDArray[np.int64]:
     if isinstance(numbers, int):
         # The sum fits into i64, which the number alone may not.
         return np.full(count, base + numbers, dtype=np.int64)
+    if numbers.dtype.itemsize < 8:
+        return np.add(numbers, np.int64(base))
+    # A distance between two i64 may need all of a u64; their sum wraps back into i64.
     sums = numbers.astype(np.int64)
     sums += np.int64(base)
     return sums

@@ -28,7 +28,7 @@ from .body import (
     Body,
     padding_of,
 )
-from .head import Head
+from .head import ALIGNMENT, Head
 from .numbers import (
     ABSENT,
     CONSTANT_NUMBER,
@@ -42,6 +42,7 @@ from .numbers import (
 
 _NO_FORMS = bytes(FORMS_BYTES)
 _WIDTH_MASK = HAS_NULLS - 1
+_LARGEST = {size: (1 << 8 * size) - 1 for size in (1, 2, 4, 8)}
 
 
 def parse_body(raw: Buffer, head: Head) -> Body:
@@ -120,18 +121,19 @@ class _Reader:
             raise MalformedBatch("padding between columns is not zero")
 
     def constant(self, limit: int) -> int:
-        start = self.skip(CONSTANT_NUMBER.size)
-        (number,) = CONSTANT_NUMBER.unpack_from(self.view, start)
+        number: int
+        (number,) = CONSTANT_NUMBER.unpack_from(self.view, self.skip(CONSTANT_NUMBER.size))
         if number > limit:
             raise MalformedBatch(f"a number is {number}, the most here is {limit}")
-        return int(number)
+        return number
 
     def array(self, dtype: np.dtype[np.unsignedinteger], items: int, limit: int) -> Array:
         size = dtype.itemsize * items
         array = np.frombuffer(self.view, dtype, items, self.skip(size))
-        self.skip_padding(size)
-        is_wider = 1 << 8 * dtype.itemsize > limit + 1
-        if is_wider and items and int(array.max()) > limit:
+        if size % ALIGNMENT:
+            self.skip_padding(size)
+        # Most columns are too narrow to say more than their limit.
+        if limit < _LARGEST[dtype.itemsize] and items and int(array.max()) > limit:
             raise MalformedBatch(f"a number is {int(array.max())}, the most here is {limit}")
         return array
 
