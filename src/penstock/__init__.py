@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .embedded.broker import Broker as Broker
+    from .embedded.member import Member as Member
     from .embedded.open_queue import open_queue as open  # noqa: A004, F401 - named as gzip.open is
     from .embedded.queue import Queue as Queue
+    from .errors import PenstockError as PenstockError
     from .model import Message as Message
 
 _HOMES = {
     "Broker": ("penstock.embedded.broker", "Broker"),
+    "Member": ("penstock.embedded.member", "Member"),
     "Message": ("penstock.model", "Message"),
+    "PenstockError": ("penstock.errors", "PenstockError"),
     "Queue": ("penstock.embedded.queue", "Queue"),
     "open": ("penstock.embedded.open_queue", "open_queue"),
 }

@@ -131,6 +131,8 @@ class DeliveryConfig:
     max_in_flight_per_consumer: int = 1000
     ttl_action: TtlAction = TtlAction.DROP
     dlq_enabled: bool = True
+    # A lane that has messages and was not served for this long is served one next; 0: only by its weight.
+    starvation_ms: int = 30_000
 
     def __post_init__(self) -> None:
         timeout, longest = self.visibility_timeout_ms, self.visibility_timeout_ms_max
@@ -144,6 +146,7 @@ class DeliveryConfig:
         _require("max_in_flight", self.max_in_flight, self.max_in_flight >= 1, ">= 1")
         each = self.max_in_flight_per_consumer
         _require("max_in_flight_per_consumer", each, each >= 1, ">= 1")
+        _require("starvation_ms", self.starvation_ms, self.starvation_ms >= 0, ">= 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +174,7 @@ class TopicConfig:
     ttl_ms: int = OFF
     ttl_action: TtlAction = TtlAction.DROP
     dlq_enabled: bool = True
+    starvation_ms: int = 30_000
     dedup_window_ms: int = 10 * 60 * 1000
     dedup_keys_max: int = 100_000
     max_backlog_messages: int = OFF
@@ -214,4 +218,5 @@ class TopicConfig:
             max_in_flight_per_consumer=self.max_in_flight_per_consumer,
             ttl_action=self.ttl_action,
             dlq_enabled=self.dlq_enabled,
+            starvation_ms=self.starvation_ms,
         )

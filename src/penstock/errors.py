@@ -13,14 +13,33 @@
         WrongLog             the directory belongs to another log
         FileMissing
         NotFound             no such topic, partition, group or message
+          UnknownMember      not a member of the group (any more): join again
         AlreadyExists
         StaleReceipt         the lease is over, or belongs to somebody else
-        GroupBusy            members hold messages, so the group cannot be reset
+        GroupBusy            it has members, or they hold messages, so the group cannot be reset
+        StaleGeneration      the group was assigned anew since
+        NotOwner             the partition belongs to another member
+        ModeConflict         the group reads this topic in another way
+        NotPending           a delayed message that has fired, or was cancelled
         OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
+        WrongOwner           somebody else holds the message
+        InvalidSettings      a configuration with mistakes, all of them
+        Unauthenticated      no key, or not a good one
+        Forbidden            a good key that may not do this
+        ForbiddenOrigin      a web page, or a name, that this server does not answer to
+        BadRequest           a door cannot read what it was sent
+          MethodNotAllowed
+          UnsupportedMediaType
+          TooSlow            the sender took too long
       Unavailable            the request is fine; try again
         NoSpace
         BacklogFull          consumers are too far behind
         PartlyPublished      the disk was full for some of the messages
+        TooManyRequests      over a rate or a number of requests at once
+        Draining             about to stop
+        Unreachable          no server answers at the address, or it left in the middle
+          AnswerTimeout      the server took too long
+          BadAnswer          what came back is not an answer of a broker
       Damaged                stored bytes are not what was written; never repaired silently
         DamagedBatch
         DamagedFile
@@ -174,11 +193,70 @@ class StaleReceipt(Refused):
 class GroupBusy(Refused):
     code = "GROUP_BUSY"
 
-    def __init__(self, group: str, *, in_flight: int) -> None:
+    def __init__(self, group: str, *, in_flight: int, members: int = 0) -> None:
+        has = f"{members} members, and " if members else ""
         super().__init__(
-            f"group {group} has {in_flight} messages in the hands of its members",
+            f"group {group} has {has}{in_flight} messages in the hands of its members",
             group=group,
             in_flight=in_flight,
+            members=members,
+        )
+
+
+class UnknownMember(NotFound):
+    code = "UNKNOWN_MEMBER"
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__("member", f"{member} in group {group}: join (again)")
+        self.fields.update(group=group, member=member)
+
+
+class StaleGeneration(Refused):
+    code = "STALE_GENERATION"
+
+    def __init__(self, group: str, *, asked: int, current: int) -> None:
+        super().__init__(
+            f"group {group} is in generation {current}, not {asked}: ask for the assignment first",
+            group=group,
+            asked=asked,
+            generation=current,
+        )
+
+
+class NotOwner(Refused):
+    code = "NOT_OWNER"
+
+    def __init__(self, group: str, partition: str, *, member: str, owner: str) -> None:
+        whose = f"belongs to {owner}" if owner else "belongs to nobody"
+        asks = f"not to {member}" if member else "and only its owner may do that"
+        super().__init__(
+            f"partition {partition} {whose} in group {group}, {asks}",
+            group=group,
+            partition=partition,
+            member=member,
+            owner=owner,
+        )
+
+
+class ModeConflict(Refused):
+    code = "MODE_CONFLICT"
+
+    def __init__(self, group: str, topic: str, *, asked: str, mode: str) -> None:
+        super().__init__(
+            f"group {group} reads {topic} as {mode}, not as {asked}; reset it while it is empty to change that",
+            group=group,
+            topic=topic,
+            asked=asked,
+            mode=mode,
+        )
+
+
+class NotPending(Refused):
+    code = "NOT_PENDING"
+
+    def __init__(self, identity: int, state: str) -> None:
+        super().__init__(
+            f"delayed message {identity} is not pending any more: {state}", id=identity, state=state
         )
 
 
@@ -187,6 +265,54 @@ class OutOfSequence(Refused):
 
     def __init__(self, producer: int, reason: str) -> None:
         super().__init__(f"producer {producer}: {reason}", producer=producer, reason=reason)
+
+
+class WrongOwner(Refused):
+    code = "FAILED_PRECONDITION"
+
+    def __init__(self, place: str, *, owner: str) -> None:
+        super().__init__(f"{place} is held by {owner}", place=place, owner=owner)
+
+
+class InvalidSettings(Refused):
+    code = "INVALID_CONFIG"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        lines = "".join(f"; {problem}" for problem in problems)
+        super().__init__(f"{len(problems)} problems{lines}", problems=list(problems))
+        self.problems = problems
+
+
+class Unauthenticated(Refused):
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(Refused):
+    code = "PERMISSION_DENIED"
+
+
+class ForbiddenOrigin(Refused):
+    code = "FORBIDDEN_ORIGIN"
+
+
+class BadRequest(Refused):
+    code = "MALFORMED_REQUEST"
+
+
+class MethodNotAllowed(BadRequest):
+    code = "METHOD_NOT_ALLOWED"
+
+    def __init__(self, method: str, *, allow: Sequence[str]) -> None:
+        super().__init__(f"{method[:20]} is not one of {', '.join(allow)}", allow=list(allow))
+        self.allow = allow
+
+
+class UnsupportedMediaType(BadRequest):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class TooSlow(BadRequest):
+    code = "REQUEST_TIMEOUT"
 
 
 class Unavailable(PenstockError):
@@ -229,6 +355,46 @@ class PartlyPublished(Unavailable):
             stored=len(results) - failed,
         )
         self.results = results
+
+
+class TooManyRequests(Unavailable):
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, reason: str, *, limit: int, retry_after_ms: int) -> None:
+        super().__init__(
+            f"{reason}: the limit is {limit}",
+            reason=reason,
+            limit=limit,
+            retry_after_ms=retry_after_ms,
+        )
+
+
+class Draining(Unavailable):
+    code = "NOT_READY"
+
+    def __init__(self) -> None:
+        super().__init__("the broker is stopping", retry_after_ms=1000)
+
+
+class Unreachable(Unavailable):
+    """A client got no answer. `is_sent`: the request may have been carried out all the same."""
+
+    code = "UNREACHABLE"
+
+    def __init__(self, address: str, reason: str, *, is_sent: bool = False) -> None:
+        whether = "; the request may have been carried out" if is_sent else ""
+        super().__init__(
+            f"no answer from {address}: {reason}{whether}", address=address, reason=reason
+        )
+        self.is_sent = is_sent
+
+
+class AnswerTimeout(Unreachable):
+    code = "ANSWER_TIMEOUT"
+
+
+class BadAnswer(Unreachable):
+    code = "BAD_ANSWER"
 
 
 class Damaged(PenstockError):

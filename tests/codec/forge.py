@@ -114,7 +114,7 @@ def flip_bits(rng: random.Random, parts: Parts) -> None:
 
 def overwrite_form(rng: random.Random, parts: Parts) -> None:
     known = rng.random() < 0.9
-    parts[1][rng.randrange(11 if known else 16)] = rng.randrange(16 if known else 256)
+    parts[1][rng.randrange(14 if known else 16)] = rng.randrange(16 if known else 256)
 
 
 def overwrite_number(rng: random.Random, parts: Parts) -> None:

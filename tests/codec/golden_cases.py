@@ -12,9 +12,11 @@ import numpy as np
 
 from penstock.codec import (
     HEAD_BYTES,
+    Columns,
     Compression,
     Marks,
     Origin,
+    encode,
     encode_messages,
     read_head,
     seed_of,
@@ -72,6 +74,16 @@ def stamped() -> bytes:
     return stamp(read_head(batch), **place, seed=seed_of(LOG_ID)) + batch[HEAD_BYTES:]
 
 
+def delayed() -> bytes:
+    dues, keys = [NOON + 5, NOON + 3_600_000_000_000], [None, b"invoice 7"]
+    return encode(Columns(values=[b"soon", b"later"], due_at=dues, delay_keys=keys))
+
+
+def fired() -> bytes:
+    marks = Marks(origin=Origin.DELAY, origin_source=2, origin_sequence=40)
+    return encode(Columns(values=[b"second", b"first"], delay_ids=[3, 0]), marks=marks)
+
+
 PLAIN = [
     Message(b"first", b"k1", timestamp=NOON),
     Message(b"", b"k2", timestamp=NOON + 1_000_000),
@@ -114,6 +126,8 @@ CASES = {
         [at(message, 1_000_000 + index) for index, message in enumerate(PLAIN)],
         seed=seed_of(LOG_ID),
     ),
+    "delayed": Case(delayed, [Message(b"soon"), Message(b"later")]),
+    "fired": Case(fired, [Message(b"second"), Message(b"first")]),
     "lz4": Case(
         lambda: encode_messages(JSON, compression=Compression.LZ4), JSON, is_rewritable=False
     ),

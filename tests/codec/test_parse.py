@@ -143,7 +143,7 @@ def test_a_body_that_lies_is_malformed(body):
 @pytest.mark.parametrize(
     "forms",
     [
-        {11: 1},
+        {14: 1},
         {15: 1},
         {15: 255},
         {VALUE: 5},

@@ -86,7 +86,7 @@ def write_body(messages: Sequence[Message], place: Place = NOWHERE) -> bytes:
         (*write_column([message.schema_id or 0 for message in messages], 0), b""),
         (0, b"", b"") if is_dense else (*write_column(deltas, None), b""),
     ]
-    forms = bytes(form for form, _, _ in columns) + bytes(5)
+    forms = bytes(form for form, _, _ in columns) + bytes(5)  # No delays: those are a broker's.
     numbers = b"".join(column for _, column, _ in columns)
     return forms + numbers + b"".join(blob for _, _, blob in columns)
 
@@ -184,9 +184,13 @@ def decode(batch: bytes) -> list[Message]:
     idempotency_lengths = reader.lengths(8, count)
     schema_ids = reader.numbers(9, count, 0)
     deltas = reader.numbers(10, count, 0) if reader.body[10] else list(range(count))
+    reader.numbers(11, count, 0)
+    delay_key_lengths = reader.lengths(12, count)
+    reader.numbers(13, count, 0)
     keys, values = reader.blob(key_lengths), reader.blob(value_lengths)
     names, header_values = reader.blob(name_lengths), reader.blob(header_value_lengths)
     idempotency_keys = reader.blob(idempotency_lengths)
+    reader.blob(delay_key_lengths)
     assert reader.position == len(reader.body)
     pairs = [(name.decode(), value) for name, value in zip(names, header_values, strict=True)]
     messages, used = [], 0

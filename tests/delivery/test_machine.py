@@ -22,6 +22,7 @@ from penstock.delivery import (
     State,
     Unfit,
     commands,
+    lanes,
 )
 from penstock.delivery.records import Released, Rewound
 from penstock.delivery.states import FINISHED, can_become
@@ -68,6 +69,7 @@ def state_of(delivery: Delivery) -> dict[str, object]:
     return {
         "progress": delivery.progress,
         "cursor": delivery.cursor,
+        "ahead": delivery.ahead,
         "leases": leases,
         "queue": sorted({*delivery.ready, *delivery.waiting}),
         "failures": delivery.failures,
@@ -345,6 +347,14 @@ def test_only_what_is_finished_can_be_reopened() -> None:
         commands.reopen(delivery, BitMap64([2, 3]))
 
 
-def test_nothing_is_skipped_that_the_group_has_not_come_to() -> None:
-    with pytest.raises(Refused):
-        commands.skip(Delivery(1, 3, now_ns=0), 4, 9)
+def test_what_is_skipped_ahead_of_the_cursor_is_not_handed_out_later() -> None:
+    delivery = Delivery(1, 3, now_ns=0)
+    for record in commands.skip(delivery, 4, 9):
+        delivery.apply(record)
+    assert (delivery.cursor, list(delivery.ahead), delivery.unseen_below(11)) == (
+        3,
+        [*range(4, 9)],
+        3,
+    )
+    choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 11, 0))
+    assert (list(choice.offsets), choice.cursor) == ([3, 9, 10], 11)

@@ -17,6 +17,14 @@ SAID = {
         "dead: five after 1, REJECTED: not JSON: Expecting value\n"
         "sum 7 after the fix\nstill dead: 1\n"
     ),
+    "assigned": (
+        "bob gets orders/3, orders/4, orders/5\n"
+        "bob gets orders/0, orders/1, orders/2\n"
+        "left to do: 0\n"
+        "generation 1: ann joined; 6 partitions pass on\n"
+        "generation 2: bob joined; 3 partitions pass on\n"
+        "generation 3: ann left; 3 partitions pass on\n"
+    ),
 }
 
 
@@ -24,7 +32,7 @@ def test_every_example_is_run_here():
     assert {path.stem for path in ROOT.joinpath("examples").glob("*.py")} == {*SAID, "two_groups"}
 
 
-@pytest.mark.parametrize("name", ["work_queue", "poison"])
+@pytest.mark.parametrize("name", SAID)
 def test_example_says_what_it_promises(name, capsys):
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     said = capsys.readouterr().out
@@ -40,10 +48,11 @@ def test_groups_of_the_example_each_see_every_order(capsys):
     assert lines["lag"] == "{'billing': 0, 'shipping': 0}"
 
 
-def test_code_of_the_guide_runs(tmp_path):
-    guide = ROOT.joinpath("docs", "embedded.md").read_text(encoding="utf-8")
-    pieces = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    assert len(pieces) >= 5
+@pytest.mark.parametrize(("guide", "count"), [("embedded.md", 5), ("groups.md", 3)])
+def test_code_of_the_guide_runs(tmp_path, guide, count):
+    text = ROOT.joinpath("docs", guide).read_text(encoding="utf-8")
+    pieces = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(pieces) >= count
     for number, piece in enumerate(pieces):
         directory = tmp_path / str(number)
         directory.mkdir()

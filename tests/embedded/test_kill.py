@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 import penstock
+from penstock.embedded.outlet import FETCH_MESSAGES
 
 PRODUCER = """
 import sys, penstock
@@ -121,4 +122,4 @@ def test_auto_ack_loses_nothing_but_may_show_the_last_ones_again(tmp_path, effor
     # Handed out means taken off the queue, though the line that tells of it may not have been written.
     missing = set(range(1, 20_001)) - seen - rest
     assert len(missing) <= effort(check=2, test=10, torture=100)
-    assert len(again) + len(rest & seen) <= 1000 * effort(check=2, test=10, torture=100)
+    assert len(again) + len(rest & seen) <= FETCH_MESSAGES * effort(check=2, test=10, torture=100)

@@ -94,7 +94,12 @@ def test_mixed_sizes_and_options_keep_their_places(path, compression):
         (b"x", {"priority": 5}, Refused),
         (b"x", {"ttl": "soon"}, Refused),
         (b"x", {"ttl": -1}, Refused),
-        (b"x", {"delay": "1s"}, Refused),
+        (b"x", {"delay": "soon"}, Refused),
+        (b"x", {"delay": 1, "deliver_at": "2030-01-01T00:00:00Z"}, Refused),
+        (b"x", {"deliver_at": "tomorrow"}, Refused),
+        (b"x", {"delay": "200000d"}, Refused),
+        (b"x", {"delay_key": "k"}, Refused),
+        (b"x", {"delay": 1, "delay_key": ""}, Refused),
     ],
 )
 def test_bad_put_is_refused_and_leaves_the_queue_as_it_was(path, value, options, error):
@@ -384,5 +389,31 @@ def test_stats_count_everything(path, clock):
 
 
 def test_public_names_are_these():
-    assert dir(penstock) == ["Broker", "Message", "Queue", "__version__", "open"]
+    names = ["Broker", "Member", "Message", "PenstockError", "Queue", "__version__", "open"]
+    assert dir(penstock) == names
     assert all(getattr(penstock, name) is not None for name in dir(penstock))
+
+
+def test_the_urgent_ones_come_first(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        queue.put_many([b"%d" % number for number in range(100)])
+        assert queue.get().value == b"0"
+        queue.put(b"urgent", priority="critical")
+        queue.put(b"later", priority="background")
+        assert queue.get().value == b"urgent"
+        assert [queue.get().value for _ in range(3)] == [b"1", b"2", b"3"]
+        queue.put_many([b"now", b"at once"], priority="high")
+        assert [queue.get().value for _ in range(3)] == [b"now", b"at once", b"4"]
+    with penstock.open(tmp_path) as queue:
+        rest = [message.value for message in queue]
+    assert sorted(rest) == sorted([b"%d" % number for number in range(5, 100)] + [b"later"])
+
+
+def test_urgent_messages_in_manual_queues(tmp_path):
+    with penstock.open(tmp_path, auto_ack=False) as queue:
+        queue.put_many([b"a", b"b"])
+        queue.put(b"urgent", priority="high")
+        held = queue.get_many(2)
+        assert [message.value for message in held] == [b"urgent", b"a"]
+        queue.nack(held[0], delay=0)
+        assert queue.get().value == b"urgent"

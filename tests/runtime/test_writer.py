@@ -141,7 +141,8 @@ def append_interrupted_at(line: int, writer: LogWriter) -> bool:
     def trace(frame, event, _arg):
         nonlocal lines
         code = frame.f_code
-        if "penstock" not in code.co_filename or code.co_name == "_undo":
+        # The interpreter reports what is raised while something is freed, and goes on.
+        if "penstock" not in code.co_filename or code.co_name in {"_undo", "__del__"}:
             return None
         is_line = event == "line" and can_be_interrupted(code.co_filename, frame.f_lineno)
         lines += is_line

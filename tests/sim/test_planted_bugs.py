@@ -11,24 +11,38 @@ import pytest
 from pyroaring import BitMap64
 
 from penstock.broker import consumption, forwarding
+from penstock.broker import groups as broker_groups
 from penstock.broker import machine as partition_machine
 from penstock.broker import partition as partitions
+from penstock.broker.catalogue import Catalogue
 from penstock.broker.dedup import Kept
 from penstock.broker.machine import PartitionMachine
+from penstock.broker.memberships import Memberships
 from penstock.broker.outbox import Letter, Outbox
 from penstock.broker.partition import Now, Partition, Published
 from penstock.broker.producers import Producers, Sent
-from penstock.broker.records import GroupOpened
+from penstock.broker.records import GroupOpened, LaneImage
 from penstock.broker.shelf import Opened
 from penstock.codec import Head
-from penstock.delivery import Answered, Delivery, commands
+from penstock.delivery import Answered, Delivery, commands, strict
 from penstock.delivery import machine as delivery_machine
 from penstock.delivery.offsets import offsets_of
 from penstock.delivery.progress import Progress
-from penstock.delivery.records import FailuresImage, OffsetsImage, Released, Retried
+from penstock.delivery.records import (
+    Committed,
+    FailuresImage,
+    Kind,
+    OffsetsImage,
+    Released,
+    Retried,
+)
+from penstock.groups import Membership, TopicPartition
+from penstock.groups import commands as group_commands
+from penstock.groups import records as group_records
 from penstock.log.journal import Journal
+from penstock.model import Priority
 from penstock.sim.shell import Shell, Waiting
-from penstock.sim.terms import draw_terms
+from penstock.sim.terms import draw_terms, with_assigned
 from penstock.sim.violation import Checker, Violation
 from penstock.sim.world import World
 
@@ -44,6 +58,8 @@ class Bug:
     seeds: int
     # Three times the faults find most bugs sooner; some need a node that lives a little longer.
     is_stormy: bool = True
+    # Needs an assigned group, which most seeds do not have.
+    is_assigned: bool = False
 
     @property
     def name(self) -> str:
@@ -54,10 +70,10 @@ BUGS: list[Bug] = []
 
 
 def bug(
-    seeds: int, *checkers: Checker, is_stormy: bool = True
+    seeds: int, *checkers: Checker, is_stormy: bool = True, is_assigned: bool = False
 ) -> Callable[[Callable[[Patch], None]], None]:
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant, frozenset(checkers), seeds, is_stormy))
+        BUGS.append(Bug(plant, frozenset(checkers), seeds, is_stormy, is_assigned))
 
     return add
 
@@ -163,7 +179,7 @@ def duplicate_answered_before_the_original_is_durable(patch: Patch) -> None:
     patch.setattr(Partition, "append_batch", append_batch)
 
 
-@bug(20, Checker.COMMIT_SAFE)
+@bug(40, Checker.COMMIT_SAFE)
 def reused_offset_born_finished(patch: Patch) -> None:
     patch.setattr(Journal, "_drop_beyond", lambda journal, start, message_end: None)
 
@@ -291,8 +307,104 @@ def idempotency_key_not_looked_up(patch: Patch) -> None:
     patch.setattr("penstock.broker.dedup.Dedup.find", find)
 
 
+@bug(4, Checker.OWNED_ONCE, is_assigned=True)
+def partition_owned_twice(patch: Patch) -> None:
+    def readable(membership: Membership, member: str) -> list[TopicPartition]:
+        return sorted(one for one, to in membership.target.items() if to == member)
+
+    patch.setattr(Membership, "readable", readable)
+
+
+@bug(4, Checker.OWNED_ONCE, is_assigned=True)
+def partition_given_before_it_is_released(patch: Patch) -> None:
+    original = group_commands._rebalance
+
+    def rebalance(*args: Any) -> group_commands.Records:
+        records = original(*args)
+        taken = [
+            group_records.Released(one.member, one.partitions, True, args[3].moment.at_ns)
+            for one in records
+            if isinstance(one, group_records.Asked)
+        ]
+        free = [partition for one in taken for partition in one.partitions]
+        target = records[-1].target
+        return (*records[:-1], *taken, *group_commands._given(target, free), records[-1])
+
+    patch.setattr(group_commands, "_rebalance", rebalance)
+
+
+@bug(6, Checker.FENCED, Checker.OWNED_ONCE, is_assigned=True)
+def revoke_acknowledged_by_a_zombie(patch: Patch) -> None:
+    def require_current(membership: Membership, member: str, generation: int | None) -> None:
+        group_commands.require_member(membership, member)
+
+    patch.setattr(group_commands, "require_current", require_current)
+
+
+@bug(6, Checker.FENCED, is_assigned=True)
+def commit_by_a_former_owner(patch: Patch) -> None:
+    patch.setattr(group_commands, "require_owner", lambda *_: None)
+
+
+@bug(6, Checker.FENCED, is_assigned=True, is_stormy=True)
+def generations_come_again_after_a_restart(patch: Patch) -> None:
+    patch.setattr(Catalogue, "reserve_generations", lambda *_: None)
+
+
+@bug(6, Checker.COMMIT_SAFE, Checker.SURPRISE, is_assigned=True)
+def floor_moves_back(patch: Patch) -> None:
+    def commit(delivery: Delivery, offset: int) -> commands.Records:
+        return (Committed(delivery.group, offset),)
+
+    def finish_below(progress: Progress, offset: int) -> None:
+        progress.floor = offset
+
+    patch.setattr(broker_groups, "decide_commit", commit)
+    patch.setattr(Progress, "finish_below", finish_below)
+
+
+@bug(8, Checker.STRICT_ORDER, is_assigned=True)
+def strict_order_goes_on_behind_a_failure(patch: Patch) -> None:
+    patch.setattr(strict, "choose", commands.choose)
+
+
+@bug(6, Checker.LEASE_EXCLUSIVE, Checker.STRICT_ORDER, is_assigned=True)
+def former_owner_keeps_its_leases(patch: Patch) -> None:
+    patch.setattr(Memberships, "_end_leases", lambda *_: None)
+
+
+@bug(8, Checker.LANE_ORDER)
+def lanes_forgotten_at_restart(patch: Patch) -> None:
+    patch.setitem(partition_machine._APPLY, LaneImage, lambda *_: None)
+
+
+@bug(8, Checker.LANE_ORDER, Checker.LIVENESS)
+def lane_skipped_at_restart(patch: Patch) -> None:
+    original = Delivery.__init__
+
+    def begin(delivery: Delivery, group: int, start: int, *, now_ns: int) -> None:
+        original(delivery, group, start, now_ns=now_ns)
+        delivery.turns.starts[Priority.LOW] = start + 20
+
+    patch.setattr(Delivery, "__init__", begin)
+
+
+@bug(8, Checker.LEASE_EXCLUSIVE, Checker.COMMIT_SAFE, Checker.RECOVERY, Checker.ATTEMPTS)
+def what_priority_let_pass_forgotten_at_restart(patch: Patch) -> None:
+    original = delivery_machine._APPLY[OffsetsImage]
+
+    def restore(delivery: Delivery, record: OffsetsImage) -> None:
+        if record.offsets_are is not Kind.AHEAD:
+            original(delivery, record)
+
+    patch_record(patch, OffsetsImage, restore)
+
+
 def run(planted: Bug, seed: int) -> None:
-    terms = draw_terms(seed)
+    # Those of delays are planted elsewhere.
+    terms = replace(draw_terms(seed), delayers=0)
+    if planted.is_assigned:
+        terms = with_assigned(terms, seed)
     if planted.is_stormy:
         World(seed, terms=replace(terms, fault_every_ms=800)).run(20)
     else:

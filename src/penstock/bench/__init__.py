@@ -25,6 +25,8 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "codec": Bench("penstock.bench.codec", "encode, check, decode and stamp batches in memory"),
         "log": Bench("penstock.bench.log", "append, read, look up, open and commit on this disk"),
         "embedded": Bench("penstock.bench.embedded", "a queue in the process, next to others"),
+        "delivery": Bench("penstock.bench.delivery", "who gets messages, when, and at what cost"),
+        "server": Bench("penstock.bench.server", "the broker over HTTP, loaded from outside"),
     }
 )
 

@@ -318,7 +318,8 @@ class Committed:
 
     def __init__(self, appends: int, syncs: int, elapsed_s: float) -> None:
         self.appends_per_s = appends / elapsed_s
-        self.syncs_an_append = syncs / appends
+        # On a machine that stands still nobody may have come through.
+        self.syncs_an_append = syncs / max(appends, 1)
 
 
 def commit_for(effort: Effort, appenders: int, sync_s: float) -> Committed:

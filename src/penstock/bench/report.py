@@ -29,10 +29,12 @@ class Unit(Enum):
     US = "us"
     MS = "ms"
     BYTES = "bytes"
+    POINTS = "points"
     TIMES = "x"
     MESSAGES_PER_S = "messages/s"
     MB_PER_S = "MB/s"
     SYNCS = "fsyncs an append"
+    PARTITIONS = "partitions"
 
     @property
     def is_bigger_better(self) -> bool:

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 
 from ..codec import Head, Origin, decode_messages, verify
-from ..codec.body import HEADER_NAMES, HEADER_VALUES, IDEMPOTENCY_KEYS, KEYS, VALUES, Body
+from ..codec.body import (
+    DELAY_COLUMNS,
+    HEADER_NAMES,
+    HEADER_VALUES,
+    IDEMPOTENCY_KEYS,
+    KEYS,
+    VALUES,
+    Body,
+)
 from ..codec.decode import open_body
 from ..codec.numbers import largest_of
 from ..config import LimitsConfig
@@ -27,6 +35,10 @@ def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Head, Sequence[M
     if head.length > limits.batch_bytes_max:
         raise TooLarge("batch in bytes", found=head.length, limit=limits.batch_bytes_max)
     body = open_body(batch, head, size_max=limits.batch_bytes_max)
+    if DELAY_COLUMNS & (body.numbers.keys() | body.blobs.keys()):
+        raise MalformedBatch(
+            "due times and what else is said of delays are not a producer's to set"
+        )
     _check_sizes(body, limits)
     if IDEMPOTENCY_KEYS not in body.blobs:
         return head, None

@@ -19,7 +19,7 @@ from ..ports import Disk, Entropy
 from .letters import dead_letter_topic
 from .partition import Now, Opening, Partition, PartitionId, Setting, open_partition
 from .publishing import Router
-from .topics import PARTITIONS_DEFAULT, TopicFacts, TopicRecord, Topics
+from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
 
 _META = "meta"
 _TOPICS = "topics"
@@ -97,6 +97,11 @@ class Catalogue:
         self._records_since_snapshot += len(records)
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
             self._take_snapshot()
+
+    def reserve_generations(self, below: int, now: Now) -> None:
+        """Make sure, durably, that no later life of the node gives a generation below this one again."""
+        if below > self.topics.next_generation:
+            self._record((GenerationsUsed(below),), now)
 
     def _take_snapshot(self) -> None:
         """It names a position in its own log in place of a message log."""

@@ -1,14 +1,31 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Sequence
-from itertools import compress, repeat
+from itertools import compress, groupby, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
 from pyroaring import BitMap64
 
-from ..delivery import Answered, Choice, Delivery, DeliveryRecord, Failing, Grant, Unfit, commands
+from ..codec.decode import rows_of
+from ..delivery import (
+    Answered,
+    Choice,
+    Delivery,
+    DeliveryRecord,
+    Failing,
+    Grant,
+    Unfit,
+    commands,
+    lanes,
+    strict,
+)
+from ..delivery.lanes import Ask
+from ..delivery.turns import LaneStats
 from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
+from ..model import Priority
 from .partition import Now, Partition
 from .received import Place, Received
 from .shelf import Opened
@@ -19,6 +36,7 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
+_PRIORITY = attrgetter("priority")
 
 
 class Wanted(NamedTuple):
@@ -27,6 +45,10 @@ class Wanted(NamedTuple):
     member: str
     limit: int
     duration_ms: int
+    # Of this lane only.
+    priority: Priority | None = None
+    # One that comes again gets the same messages again.
+    request_id: str = ""
 
 
 def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> list[Received]:
@@ -38,24 +60,67 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     settle(partition, delivery, now)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
-    look, grant = room, Grant(wanted.member, room, wanted.duration_ms)
+    look = room
     while room > 0:
-        choice = commands.choose(delivery, limit=look, end=partition.messages.end_offset)
+        choice = _choose(partition, delivery, look, wanted.priority)
         if not choice.offsets:
             break
         choice, unfit = _inspect(partition, choice, now.wall_ns)
+        # Lanes are shared out for a certain number, so a longer look at them only finishes what is unfit.
+        is_look = choice.is_by_lanes and look > room
+        grant = Grant(wanted.member, 0 if is_look else room, wanted.duration_ms)
         outcome = commands.lease(delivery, choice, unfit, grant, failing_of(partition, now))
         partition.record(outcome.records, now)
         if outcome.reply.offsets:
             granted = outcome.reply
-            return _handed_out(partition, delivery, granted.lease, granted.offsets)
-        look = _LOOK_AHEAD
+            received = _handed_out(partition, delivery, granted.lease, granted.offsets)
+            return _by_priority(delivery, received, now) if choice.is_by_lanes else received
+        look = room if is_look else _LOOK_AHEAD
     return []
+
+
+def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority | None) -> Choice:
+    end, by_priority = partition.messages.end_offset, partition.machine.lanes
+    if delivery.is_strict:
+        return strict.choose(delivery, limit=limit, end=end)
+    if only is None and by_priority.is_flat and not delivery.ahead:
+        return commands.choose(delivery, limit=limit, end=end)
+    partition.shelf.has_lanes = True
+    return lanes.choose(delivery, by_priority, Ask(limit, end, partition.rules.starvation_ms, only))
+
+
+def _by_priority(delivery: Delivery, received: list[Received], now: Now) -> list[Received]:
+    """The most urgent ones first. In a lane they stay in their order, and the first has waited longest."""
+    received.sort(key=_PRIORITY)
+    for priority, group in groupby(received, _PRIORITY):
+        lane = list(group)
+        wait_ns = max(0, now.wall_ns - lane[0].timestamp)
+        delivery.turns.averages[priority].add(len(lane), wait_ns, now.monotonic_ns)
+    return received
+
+
+class PartitionLanes(NamedTuple):
+    """The lanes of a group on one partition, the most urgent first."""
+
+    partition: int
+    lanes: tuple[LaneStats, ...]
+
+
+def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:
+    """What each priority lane holds for a group and did for it since the start."""
+    end, by_priority = partition.messages.end_offset, partition.machine.lanes
+    found = (
+        delivery.turns.averages[one].stats(
+            one, by_priority.count(one, delivery, end), now.monotonic_ns
+        )
+        for one in Priority
+    )
+    return PartitionLanes(partition.number, tuple(found))
 
 
 def ready_count(partition: Partition, delivery: Delivery) -> int:
     """How many messages nobody holds and nothing keeps back, as of the last tick; some may turn out to be expired."""
-    return len(delivery.ready) + max(0, partition.messages.end_offset - delivery.cursor)
+    return len(delivery.ready) + delivery.unseen_below(partition.messages.end_offset)
 
 
 def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
@@ -73,6 +138,13 @@ def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
         before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)
         assert delivery.leases.in_flight < before, "what is late does not stay in flight"
+        _keep_order(partition, delivery, now)
+
+
+def _keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
+    """After a failure: where the order is strict, what is out behind it comes back."""
+    if delivery.is_strict:
+        partition.record(strict.hold_back(delivery), now)
 
 
 def _inspect(partition: Partition, choice: Choice, now_ns: int) -> tuple[Choice, Unfit]:
@@ -96,7 +168,7 @@ def _inspect(partition: Partition, choice: Choice, now_ns: int) -> tuple[Choice,
 def _cut(choice: Choice, end: int) -> Choice:
     offsets = BitMap64(choice.offsets)
     offsets.remove_range(end, offsets.max() + 1)
-    return Choice(offsets, min(choice.cursor, end))
+    return Choice(offsets, min(choice.cursor, end), choice.is_by_lanes)
 
 
 def _with_unfit(unfit: Unfit, opened: Opened, offsets: BitMap64, now_ns: int) -> Unfit:
@@ -121,19 +193,23 @@ def _handed_out(
         opened = partition.shelf.at(offset)
         base, following = opened.head.base_offset, opened.head.next_offset
         mine = BitMap64(range(base, following)) & offsets
-        lists = _rows(opened.unpacked(), mine, opened.head.is_dense)
+        lists = _rows(opened, mine)
         attempts = _attempts(delivery, lists[-1])
         received += map(Received, *lists, attempts, repeat(lease), repeat(place))
         offset = offsets.next_set_bit(following) if last >= following else None
     return received
 
 
-def _rows(lists: Sequence[Sequence[Any]], mine: BitMap64, is_dense: bool) -> list[Sequence[Any]]:
+def _rows(opened: Opened, mine: BitMap64) -> Sequence[Sequence[Any]]:
     """The rows of a batch whose offsets are wanted, column by column."""
     first, last = mine.min(), mine.max()
+    is_dense, base = opened.head.is_dense, opened.head.base_offset
     if is_dense and last - first + 1 == len(mine):
-        start = first - lists[-1][0]
-        return [column[start : start + len(mine)] for column in lists]
+        return [column[first - base : last - base + 1] for column in opened.unpacked()]
+    if is_dense:
+        positions = np.frombuffer(mine.to_array(), dtype=np.int64) - base
+        return rows_of(opened.body, opened.head, positions)
+    lists = opened.unpacked()
     mask = [offset in mine for offset in lists[-1]]
     return [list(compress(column, mask)) for column in lists]
 
@@ -177,7 +253,9 @@ def nack(
     expire(partition, delivery, now)
     failing = failing_of(partition, now)
     outcome = commands.nack(delivery, lease, offsets, failing, error=error, delay_ms=delay_ms)
-    return _answer(partition, outcome, now)
+    answered = _answer(partition, outcome, now)
+    _keep_order(partition, delivery, now)
+    return answered
 
 
 def reject(
@@ -224,20 +302,26 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
 def skip_damage(partition: Partition, delivery: Delivery, now: Now) -> int:
     """Go on behind the batch that the next poll could not read; how many messages the group loses is returned."""
     settle(partition, delivery, now)
-    choice = commands.choose(delivery, limit=1, end=partition.messages.end_offset)
-    following = _next_readable(partition, choice)
-    if following is None:
+    choice = _choose(partition, delivery, 1, None)
+    if choice.is_by_lanes:
+        # With another limit another lane may have its turn: whatever a poll could choose may be the damaged one.
+        choice = _choose(partition, delivery, _LOOK_AHEAD, None)
+    found = _first_damaged(partition, choice)
+    if found is None:
         raise Refused("the next message of the group is not damaged")
     before = delivery.skipped_count
-    partition.record(commands.skip(delivery, choice.offsets.min(), following), now)
+    partition.record(commands.skip(delivery, *found), now)
     return delivery.skipped_count - before
 
 
-def _next_readable(partition: Partition, choice: Choice) -> int | None:
-    """Where reading can go on if the first message of a choice is damaged; None if it is not."""
-    try:
-        if choice.offsets:
-            partition.shelf.at(choice.offsets.min())
-    except DamagedBatch as damage:
-        return damage.next_offset
+def _first_damaged(partition: Partition, choice: Choice) -> tuple[int, int] | None:
+    """The first message of a choice that is damaged, and where reading can go on; None if there is none."""
+    offsets = choice.offsets
+    offset: int | None = offsets.min() if offsets else None
+    while offset is not None:
+        try:
+            following = partition.shelf.at(offset).head.next_offset
+        except DamagedBatch as damage:
+            return None if damage.next_offset is None else (offset, damage.next_offset)
+        offset = offsets.next_set_bit(following) if offsets.max() >= following else None
     return None

@@ -10,10 +10,19 @@ _KEY_BYTES_MAX = 64
 
 
 class Kept(NamedTuple):
-    """The first message with a key."""
+    """The first message with a key. An offset below zero is a place in the delay log: see `position`."""
 
     offset: int
     append_time: int
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.offset < 0
+
+    @property
+    def position(self) -> int:
+        """The offset in the log that it went to."""
+        return ~self.offset if self.offset < 0 else self.offset
 
 
 class Dedup:
@@ -47,6 +56,10 @@ class Dedup:
             if now_ns - kept.append_time <= self.window_ns:
                 return
             del self.kept[key]
+
+    def sort(self) -> None:
+        """Bring keys that were taken from two logs, one after the other, into the order of time."""
+        self.kept = OrderedDict(sorted(self.kept.items(), key=lambda item: item[1].append_time))
 
     def items(self) -> Iterator[tuple[bytes, int, int]]:
         return ((key, kept.offset, kept.append_time) for key, kept in self.kept.items())

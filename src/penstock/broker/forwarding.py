@@ -22,7 +22,7 @@ Resolve = Callable[[Letter], Partition | None]
 
 # A message was within its limits when it was published, and comes with a note about its death now. Nothing that is
 # on its way may be refused.
-_NO_LIMITS = LimitsConfig(
+NO_LIMITS = LimitsConfig(
     value_bytes_max=1 << 31,
     key_bytes_max=1 << 31,
     headers_bytes_max=1 << 31,
@@ -100,7 +100,7 @@ def _append(
             origin_sequence=piece[-1][0].sequence,
         )
         messages = [message for _, message in piece]
-        batch = encode_for(destination, messages, now, limits=_NO_LIMITS, marks=marks)
+        batch = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
         destination.append_batch(batch, read_head(batch), now)
     return refused
 

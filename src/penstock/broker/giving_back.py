@@ -2,9 +2,10 @@
 
 from pyroaring import BitMap64
 
-from ..delivery import Delivery
+from ..delivery import Answered, Delivery
 from ..delivery.offsets import runs_of
 from ..delivery.records import Released
+from . import consumption
 from .partition import Now, Partition
 
 _COUNTS_FOR_NONE = -1
@@ -18,6 +19,16 @@ def give_back(
     if held:
         record = Released(delivery.group, lease, runs_of(held), _COUNTS_FOR_NONE)
         partition.record((record,), now)
+
+
+def take_back(
+    partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+) -> Answered:
+    """The same on an administrator's word: what the lease does not hold any more is stale."""
+    consumption.expire(partition, delivery, now)
+    held = offsets & delivery.leases.holding(lease)
+    give_back(partition, delivery, lease, offsets, now)
+    return Answered(done=held, repeated=BitMap64(), stale=offsets - held)
 
 
 def give_back_all(partition: Partition, delivery: Delivery, member: str, now: Now) -> None:

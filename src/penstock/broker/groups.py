@@ -1,6 +1,6 @@
 """Groups as a whole: their start on every partition, reset, lag, and when they are forgotten."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..codec import read_head
@@ -9,10 +9,12 @@ from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
 from ..delivery.commands import rewind
 from ..errors import GroupBusy, NotFound, OffsetOutOfRange, Refused
+from ..groups import Mode
 from ..model import check_name
 from . import consumption
 from .partition import Now, Partition
 from .received import Place, write_receipt
+from .records import ModeSet, PartitionRecord
 from .start import EARLIEST, Start
 from .topics import INTERNAL_PREFIX
 
@@ -114,9 +116,18 @@ def plan_reset(partitions: Sequence[Partition], group: str, to: Start) -> list[M
 
 
 def reset(
-    partitions: Sequence[Partition], group: str, to: Start, now: Now, *, is_forced: bool
+    partitions: Sequence[Partition],
+    group: str,
+    to: Start,
+    now: Now,
+    *,
+    is_forced: bool,
+    is_mode_open: bool = False,
 ) -> list[Move]:
-    """Start a group again from another place: receipts and attempts are void. It has to be empty, or forced."""
+    """Start a group again from another place: receipts and attempts are void. It has to be empty, or forced.
+
+    With `is_mode_open` the next use decides again how it reads the topic.
+    """
     found = existing(partitions, group)
     for partition, delivery in found:
         consumption.expire(partition, delivery, now)
@@ -125,7 +136,10 @@ def reset(
     if in_flight and not is_forced:
         raise GroupBusy(group, in_flight=in_flight)
     for (partition, delivery), move in zip(found, moves, strict=True):
-        partition.record(rewind(delivery, move.floor_after), now)
+        records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
+        if is_mode_open and delivery.group in partition.machine.modes:
+            records.append(ModeSet(delivery.group, Mode.UNDECIDED))
+        partition.record(records, now)
     return moves
 
 
@@ -186,12 +200,18 @@ def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
                 )
 
 
-def expire_idle(partitions: Sequence[Partition], now: Now) -> list[str]:
-    """Forget the groups of a topic that nobody has asked for a long time on any partition; their names are returned."""
+def expire_idle(
+    partitions: Sequence[Partition], now: Now, *, busy: Collection[str] = ()
+) -> list[str]:
+    """Forget the groups of a topic that nobody has asked for a long time on any partition; their names are returned.
+
+    Those that are `busy` have members, which may have good reason not to ask.
+    """
     hours = partitions[0].config.group_retention_hours
     if hours == OFF:
         return []
-    names = sorted({name for partition in partitions for name, _ in partition.user_groups()})
+    known = {name for partition in partitions for name, _ in partition.user_groups()}
+    names = sorted(known.difference(busy))
     idle = [name for name in names if _is_idle(partitions, name, now, int(hours * _HOUR_NS))]
     for name in idle:
         for partition, _ in existing(partitions, name):

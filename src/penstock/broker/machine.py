@@ -1,18 +1,29 @@
 """The state of a partition beside its messages: groups, repeats, letters. Sum of the journal and of the batches."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
-from ..codec import Head, Origin
-from ..codec.body import FORMS_BYTES, IDEMPOTENCY_KEYS
+import numpy as np
+
+from ..codec import Columns, Head, Origin
+from ..codec.body import FORMS_BYTES, IDEMPOTENCY_KEYS, PRIORITIES, Body
 from ..codec.compression import Compression
 from ..codec.decode import offsets_of, open_body
+from ..codec.delays import delay_ids, delay_keys, due_times, expired_among
 from ..codec.head import BODY_BYTES_MAX, HEAD_BYTES
+from ..codec.numbers import as_array
 from ..config import TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import history
+from ..delivery.delay_records import DelayRecord
+from ..delivery.delays import Delays, Epoch
 from ..delivery.image import in_pieces
+from ..delivery.lanes import Lanes
+from ..delivery.offsets import offsets_of as runs_to_offsets
+from ..delivery.offsets import runs_in_pieces
 from ..delivery.records import Buried, Moved, Reopened
+from ..groups import Mode
+from ..log.log import Appended
 from ..model import Buffer
 from ..ports import Entropy
 from .dedup import Dedup
@@ -25,7 +36,9 @@ from .records import (
     Forwarded,
     GroupClosed,
     GroupOpened,
+    LaneImage,
     LettersImage,
+    ModeSet,
     OutboxImage,
     PartitionRecord,
     ProducerImage,
@@ -49,12 +62,16 @@ class PartitionMachine:
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
+        # How groups read; one that nobody has used yet is not in it.
+        self.modes: dict[int, Mode] = {}
         self.next_group = 1
         self.lease_base = 1
         self.outbox = Outbox()
         self.arrived: dict[Channel, dict[int, int]] = {channel: {} for channel in Channel}
         self.producers = Producers()
         self.dedup = Dedup(window_ns=0, keys_max=1)
+        self.delays = Delays()
+        self.lanes = Lanes()
         self.covered = 0
         self.configure(config)
 
@@ -78,14 +95,70 @@ class PartitionMachine:
 
     def apply_batch(self, batch: Buffer, head: Head) -> None:
         """Take note of a batch that was appended, or is read again after a restart."""
-        self.producers.add(head)
-        if head.origin is Origin.OUTBOX:
-            self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
-        if _may_have_keys(batch, head):
+        self.apply_head(head)
+        if head.priorities.bit_count() > 1:
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
+            self.lanes.add(offsets, as_array(body.number(PRIORITIES), body.count, np.uint8))
+        if head.origin is Origin.DELAY:
+            # Its idempotency keys are those of the delay log, and count from then.
+            self._apply_fired(batch, head)
+        elif _may_have_keys(batch, head):
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             if IDEMPOTENCY_KEYS in body.blobs:
                 keys = body.blob(IDEMPOTENCY_KEYS).items(body.count)
                 self.dedup.add(keys, offsets_of(body, head), head.append_time)
+
+    def _apply_fired(self, batch: Buffer, head: Head) -> None:
+        if head.message_count:
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            ids, is_late = delay_ids(body, head), expired_among(body, head)
+            self.delays.fired(ids.tolist(), head.origin_source, ids[is_late].tolist())
+            if IDEMPOTENCY_KEYS in body.blobs:
+                self._keep_keys_of_lost(ids.tolist(), body, head)
+
+    def _keep_keys_of_lost(self, ids: list[int], body: Body, head: Head) -> None:
+        """What fired and was lost where it had waited is known by its key from here on."""
+        is_lost = [self.delays.is_lost(one, head.origin_source) for one in ids]
+        if any(is_lost):
+            keys = body.blob(IDEMPOTENCY_KEYS).items(body.count)
+            lost = [key if gone else None for key, gone in zip(keys, is_lost, strict=True)]
+            self.dedup.add(lost, offsets_of(body, head), head.append_time)
+
+    def apply_scheduled(
+        self, columns: Columns, appended: Appended, epochs: Iterable[Epoch]
+    ) -> None:
+        """Take note of a batch that was just appended to the delay log."""
+        first, end = appended.base_offset, appended.next_offset
+        self.delays.follow(end, epochs)
+        ids = np.arange(first, end, dtype=np.int64)
+        if isinstance(columns.due_at, int):
+            dues = np.full(end - first, columns.due_at, dtype=np.int64)
+        else:
+            dues = np.asarray(columns.due_at, dtype=np.int64)
+        self.delays.scheduled(ids, dues, columns.delay_keys)
+        if columns.idempotency_keys is not None:
+            self.dedup.add(columns.idempotency_keys, (~ids).tolist(), appended.append_time)
+
+    def apply_delayed(self, batch: Buffer, head: Head) -> None:
+        """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches."""
+        if head.message_count:
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            ids = np.asarray(offsets_of(body, head), dtype=np.int64)
+            self.delays.scheduled(ids, due_times(body), delay_keys(body))
+            if IDEMPOTENCY_KEYS in body.blobs:
+                keys = body.blob(IDEMPOTENCY_KEYS).items(body.count)
+                self.dedup.add(keys, (~ids).tolist(), head.append_time)
+        self.delays.covered = head.next_offset
+
+    def apply_head(self, head: Head) -> None:
+        """The same for a batch of which the head says everything."""
+        self.producers.add(head)
+        if head.origin is Origin.OUTBOX:
+            self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
+        if head.priorities.bit_count() == 1:
+            priority = head.priorities.bit_length() - 1
+            self.lanes.add_run(head.base_offset, head.next_offset, priority)
         self.covered = head.next_offset
 
     def apply(self, record: PartitionRecord) -> None:
@@ -106,6 +179,13 @@ class PartitionMachine:
     def _closed(self, record: GroupClosed) -> None:
         del self.groups[record.group]
         del self.numbers[self.names.pop(record.group)]
+        self.modes.pop(record.group, None)
+
+    def _mode_set(self, record: ModeSet) -> None:
+        self.modes[record.group] = record.mode
+        if record.mode is Mode.UNDECIDED:
+            del self.modes[record.group]
+        self.groups[record.group].is_strict = record.mode is Mode.STRICT
 
     def _buried(self, record: Buried) -> None:
         delivery = self.groups[record.group]
@@ -162,6 +242,12 @@ class PartitionMachine:
         producer.recent.extend(Sent(*sent) for sent in record.recent)
         self.producers.by_id[record.producer_id] = producer
 
+    def _delay(self, record: DelayRecord) -> None:
+        self.delays.apply(record)
+
+    def _lane_image(self, record: LaneImage) -> None:
+        self.lanes.restore(record.priority, runs_to_offsets(record.runs))
+
     def _covered(self, record: Covered) -> None:
         self.covered, self.next_group = record.offset, record.next_group
 
@@ -176,9 +262,15 @@ class PartitionMachine:
         for producer_id, producer in self.producers.by_id.items():
             recent = tuple((*sent,) for sent in producer.recent)
             yield ProducerImage(0, producer_id, producer.epoch, producer.next_sequence, recent)
+        yield from self.delays.snapshot()
+        for priority, lane in self.lanes.special.items():
+            for runs in runs_in_pieces(lane):
+                yield LaneImage(0, priority, runs)
         for number, delivery in self.groups.items():
             floor, at_ns = delivery.progress.floor, delivery.active_at_ns
             yield GroupOpened(number, self.names[number], floor, at_ns)
+            if number in self.modes:
+                yield ModeSet(number, self.modes[number])
             yield from delivery.snapshot()
 
 
@@ -201,6 +293,7 @@ def _may_have_keys(batch: Buffer, head: Head) -> bool:
 _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     GroupOpened: PartitionMachine._opened,
     GroupClosed: PartitionMachine._closed,
+    ModeSet: PartitionMachine._mode_set,
     Buried: PartitionMachine._buried,
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,
@@ -211,4 +304,6 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     DedupImage: PartitionMachine._dedup_image,
     ProducerImage: PartitionMachine._producer_image,
     Covered: PartitionMachine._covered,
+    LaneImage: PartitionMachine._lane_image,
+    **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
 }

@@ -11,20 +11,27 @@ from typing import NamedTuple
 from ..codec.head import NO_MARKS
 from ..config import Cleanup, LimitsConfig, TopicConfig
 from ..errors import NoSpace, NotFound
+from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
-from . import answers, consumption, forwarding, groups, redrive
+from . import answers, consumption, delaying, firing, forwarding, groups, redrive
 from .admission import DiskGuard
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
+from .clearing import clear_delayed
+from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
 from .letters import dead_letter_topic
+from .memberships import Memberships
+from .modes import require_mode
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
 from .publishing import Answer, publish, publish_each
 from .received import Received
 from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
+from .repeats import Repeats
 from .start import EARLIEST, Start
+from .topics import PARTITIONS_DEFAULT
 
 __all__ = ["Node", "Now", "Topic"]
 
@@ -64,6 +71,10 @@ class Node(Catalogue):
     ) -> None:
         super().__init__(disk, now=now, entropy=entropy, limits=limits)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
+        # The two clocks as last seen together: delays are due on one of them and waited for on the other.
+        self._seen = now
+        self.assigned = Memberships(self)
+        self._repeats = Repeats(self.partition)
 
     def topic_names(self) -> list[str]:
         return sorted(self.open)
@@ -89,6 +100,17 @@ class Node(Catalogue):
         target = self.topic(topic)
         self.guard.admit(messages, now)
         return publish(target.partitions, target.router, messages, now, to_partition=partition)
+
+    def publish_delayed(
+        self, topic: str, delayed: Sequence[Delayed], now: Now, *, partition: int | None = None
+    ) -> list[Published]:
+        """The same for messages that are to come at a time each. Their offsets are those of the delay log."""
+        target = self.topic(topic)
+        self.guard.admit([one.message for one in delayed], now)
+        self._seen = now
+        return delaying.publish_delayed(
+            target.partitions, target.router, delayed, now, to_partition=partition
+        )
 
     def publish_each(
         self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
@@ -124,16 +146,41 @@ class Node(Catalogue):
         """Whole batches from an offset or a time on."""
         return fetch(self.partition(topic, partition), start, bytes_max=bytes_max, limit=limit)
 
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = PARTITIONS_DEFAULT,
+        config: TopicConfig | None = None,
+        now: Now,
+    ) -> Topic:
+        """A new topic. Members that read one of this name before it was deleted read it, too."""
+        topic = super().create_topic(name, partitions=partitions, config=config, now=now)
+        self.assigned.topic_changed(name, now)
+        return topic
+
+    def add_partitions(self, name: str, total: int, now: Now) -> Topic:
+        """More partitions; assigned groups share them out at once."""
+        topic = super().add_partitions(name, total, now)
+        self.assigned.topic_changed(name, now)
+        return topic
+
+    def delete_topic(self, name: str, now: Now) -> None:
+        super().delete_topic(name, now)
+        self.assigned.topic_changed(name, now)
+
     def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
         """Make sure that a group exists on every partition of a topic; a new one begins at `start`."""
         groups.open_everywhere(self.topic(topic).partitions, groups.check_group(group), start, now)
 
     def close_group(self, topic: str, group: str, now: Now) -> None:
-        """Forget a group of a topic: its progress, leases and attempts."""
+        """Forget a group of a topic: its progress, leases and attempts. GroupBusy: it has members."""
+        self.assigned.require_empty(group, topic)
         for partition, _ in groups.existing(
             self.topic(topic).partitions, groups.check_group(group)
         ):
             partition.close_group(group, now)
+        self.assigned.forget([group])
 
     def group_names(self) -> dict[str, list[str]]:
         """Every group with the topics that it reads."""
@@ -148,6 +195,11 @@ class Node(Catalogue):
         found = groups.existing(self.partitions(), group)
         return [groups.lag_of(partition, delivery, now) for partition, delivery in found]
 
+    def lanes(self, topic: str, group: str, now: Now) -> list[consumption.PartitionLanes]:
+        """What waits in each priority lane, and how it is served."""
+        found = groups.existing(self.topic(topic).partitions, group)
+        return [consumption.lane_stats(partition, delivery, now) for partition, delivery in found]
+
     def in_flight(self, group: str) -> list[groups.InFlight]:
         """What the members of a group hold."""
         found = groups.existing(self.partitions(), group)
@@ -160,12 +212,22 @@ class Node(Catalogue):
     def reset_group(
         self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
     ) -> list[groups.Move]:
-        """Start a group again from another place. GroupBusy while members hold messages, unless forced."""
+        """Start a group again from another place. GroupBusy while it has members or they hold messages, unless forced.
+
+        One that was empty may then be read in another mode.
+        """
         partitions = self.topic(topic).partitions
-        return groups.reset(partitions, group, to, now, is_forced=is_forced)
+        if not is_forced:
+            self.assigned.require_empty(group, topic)
+        is_empty = not self.assigned.members_of(group, topic)
+        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
 
     def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
-        """Finish everything below an offset for a group. False: it was finished already."""
+        """Finish everything below an offset for a group. False: it was finished already.
+
+        NotOwner: the partition is assigned to a member, which has to do that itself.
+        """
+        self.assigned.require_unowned(group, topic, partition)
         target = self.partition(topic, partition)
         return groups.commit(target, target.group(group), offset, now)
 
@@ -174,12 +236,18 @@ class Node(Catalogue):
         check_name(wanted.member, "member")
         target = self.topic(topic)
         places = groups.on_all(target.partitions, group, now)
+        require_mode(places, group, Mode.SHARED, now)
+        who = (topic, group, wanted.member)
+        if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
+            return known
         target.turn = (target.turn + 1) % len(places)
         found: list[Received] = []
         for partition, delivery in (*places[target.turn :], *places[: target.turn]):
             if len(found) < wanted.limit:
                 rest = wanted._replace(limit=wanted.limit - len(found))
                 found += consumption.poll(partition, delivery, rest, now)
+        if wanted.request_id:
+            self._repeats.keep(who, wanted.request_id, found)
         return found
 
     def ack(self, receipts: Sequence[str], now: Now) -> list[answers.Result]:
@@ -235,22 +303,58 @@ class Node(Catalogue):
         return [] if letters is None else letters.partitions
 
     def tick(self, now: Now) -> None:
-        """Let time pass everywhere: retries become ready, unanswered leases come back."""
+        """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
         for partition in self.partitions():
             for delivery in [*partition.machine.groups.values()]:
                 if delivery.next_due_ns() <= now.monotonic_ns:
                     consumption.expire(partition, delivery, now)
+        self.assigned.tick(now)
+        self._seen = now
+        self.fire(now)
+
+    def fire(self, now: Now) -> int:
+        """Deliver delayed messages that are due, so many as are good to do at once; returns how many."""
+        waiting = [one for one in self.partitions() if one.machine.delays.pending]
+        return sum(firing.fire(partition, now) for partition in waiting)
+
+    def has_due(self, now: Now) -> bool:
+        """Whether `tick` is going to append to a message log."""
+        return any(one.machine.delays.is_due(now.wall_ns) for one in self.partitions())
 
     def next_due_ns(self) -> float:
         """When `tick` should be called next, or infinity."""
-        return min(
-            (
-                delivery.next_due_ns()
-                for partition in self.partitions()
-                for delivery in partition.machine.groups.values()
-            ),
-            default=float("inf"),
+        delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
+        delayed_ns = min(delayed, default=float("inf"))
+        due = (
+            delivery.next_due_ns()
+            for partition in self.partitions()
+            for delivery in partition.machine.groups.values()
         )
+        return min(min(due, default=float("inf")), self.assigned.next_due_ns(), delayed_ns)
+
+    def delayed(self, topic: str, *, limit: int = 100, after_ns: int = 0) -> list[Waiting]:
+        """What is to come next, earliest first, of what is due after a time."""
+        return delaying.pending(self.topic(topic).partitions, limit=limit, after=after_ns)
+
+    def delayed_get(self, topic: str, partition: int, identity: int) -> Waiting:
+        return delaying.get(self.partition(topic, partition), identity)
+
+    def delayed_find(self, topic: str, delay_key: bytes) -> Waiting:
+        """The one that is pending under a business key."""
+        return delaying.get(*delaying.find_by_key(self.topic(topic).partitions, delay_key))
+
+    def cancel_delayed(self, topic: str, partition: int, identity: int, now: Now) -> None:
+        """Never deliver it. NotPending: too late."""
+        delaying.cancel(self.partition(topic, partition), identity, now)
+
+    def reschedule(self, topic: str, partition: int, identity: int, due_ns: int, now: Now) -> None:
+        """Deliver it at another time. NotPending: too late."""
+        self._seen = now
+        delaying.reschedule(self.partition(topic, partition), identity, due_ns, now)
+
+    def delay_facts(self, topic: str) -> list[DelayFacts]:
+        """Pending and finished delayed messages of each partition."""
+        return [delaying.facts_of(one) for one in self.topic(topic).partitions]
 
     def pump(self, now: Now) -> bool:
         """Move letters one step on their way. True if there is something to sync now."""
@@ -284,9 +388,14 @@ class Node(Catalogue):
         return {name: self._sweep(topic, now) for name, topic in self.open.items()}
 
     def _sweep(self, topic: Topic, now: Now) -> Swept:
-        forgotten = groups.expire_idle(topic.partitions, now)
+        busy = self.assigned.busy_groups()
+        forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+        self.assigned.forget(forgotten)
         segments = freed = 0
         for partition in topic.partitions:
+            cleared = clear_delayed(partition, now)
+            segments += cleared.segments_rewritten
+            freed += cleared.bytes_freed
             if topic.facts.config.cleanup is Cleanup.COMPACT:
                 compacted = partition.compact(now)
                 segments += compacted.segments_rewritten

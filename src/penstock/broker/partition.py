@@ -5,13 +5,14 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 `messages.durable_end`, or for the journal's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ..codec import Columns, Compression, Head, encode, read_head
+from ..codec import Columns, Compression, Head
+from ..codec.encode import encode_in_pieces
 from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
@@ -20,12 +21,13 @@ from ..errors import BacklogFull, NoSpace, NotFound
 from ..log import Log, Recovery, open_log
 from ..log.compaction import Compacted, compact
 from ..log.journal import Journal, OrderedPlan, Replayed
-from ..log.log import SyncPlan
+from ..log.log import Appended, SyncPlan
 from ..log.records import RecordFormat, batches_in
 from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
 from ..model import Buffer, LogId, Offset
 from ..ports import Disk, Entropy
+from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .records import GroupClosed, GroupOpened, PartitionRecord, Redriven
 from .shelf import Shelf
@@ -71,6 +73,8 @@ class Published(NamedTuple):
     is_duplicate: bool
     # The reply may leave once the log is durable to here, also for a duplicate that was answered from memory.
     durable_at: int
+    # It waits for its time: both offsets are those of the delay log.
+    is_delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +84,23 @@ class Opening:
     messages: Recovery
     state: Recovery
     replayed: Replayed
+    delayed: Recovery | None = None
 
 
 @dataclass(slots=True, eq=False)
 class PartitionPlan:
-    """What makes a partition durable: messages, then state, then perhaps a snapshot of both."""
+    """What makes a partition durable: messages, those delayed, then state, then perhaps a snapshot of all."""
 
     messages: SyncPlan
     state: SyncPlan
     snapshot: SnapshotPlan | None
+    delayed: SyncPlan | None = None
     is_snapshot_written: bool = False
 
     def run(self) -> None:
         self.messages.run()
+        if self.delayed is not None:
+            self.delayed.run()
         self.state.run()
         if self.snapshot is not None:
             # On a full disk the old one stays: a restart replays more, and nothing is lost.
@@ -118,14 +126,16 @@ class Partition:
         self,
         identity: PartitionId,
         setting: Setting,
-        logs: tuple[Log, Log],
+        logs: tuple[Log, Log, DelayLog],
         machine: PartitionMachine,
     ) -> None:
         self.identity, self.machine = identity, machine
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
-        self.messages, state_log = logs
+        self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.shelf = Shelf(self.messages)
+        # Called after whatever may have made messages ready, but for time that passes.
+        self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
         self.snapshot_covers = 0
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
@@ -146,6 +156,12 @@ class Partition:
     def number(self) -> int:
         return self.identity.number
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a sync would change anything."""
+        logs = (self.messages, self.delayed, self.journal.log)
+        return any(one.end_offset > one.durable_end for one in logs)
+
     def append_batch(self, batch: Buffer, head: Head, now: Now) -> Published:
         """Append an encoded batch whose body is known to be good, or find that it is there already."""
         repeat = self.machine.producers.repeat_of(head)
@@ -153,16 +169,36 @@ class Partition:
             end = repeat.base_offset + repeat.message_count
             return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(batch, head, now_ns=now.wall_ns)
-        placed = head._replace(base_offset=appended.base_offset, append_time=appended.append_time)
-        self.machine.apply_batch(batch, placed)
+        self.machine.apply_batch(batch, _placed(head, appended))
         self._bytes_since_snapshot += head.length
+        for watch in self.watchers:
+            watch()
         return Published(self.number, appended.base_offset, False, appended.next_offset)
 
+    def schedule(self, columns: Columns, now: Now) -> Published:
+        """Append messages with due times to the delay log, as one batch."""
+        encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
+        appended = self.delayed.append(encoded, now_ns=now.wall_ns)
+        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
+        self._bytes_since_snapshot += encoded.head.length
+        self._decisions_since_snapshot += 1
+        return Published(
+            self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
+        )
+
     def append_columns(self, columns: Columns, now: Now) -> Published:
-        """Append messages that have no idempotency keys as one batch."""
+        """Append messages as one batch."""
         self.require_room(len(columns.values))
-        batch = encode(columns, compression=self.compression, limits=self.limits)
-        return self.append_batch(batch, read_head(batch), now)
+        encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
+        head = encoded.head
+        if not is_all_in_head(columns, head):
+            return self.append_batch(encoded.joined(), head, now)
+        appended = self.messages.append_body(head, *encoded.body, now_ns=now.wall_ns)
+        self.machine.apply_head(_placed(head, appended))
+        self._bytes_since_snapshot += head.length
+        for watch in self.watchers:
+            watch()
+        return Published(self.number, appended.base_offset, False, appended.next_offset)
 
     def require_room(self, count: int) -> None:
         """Refuse while consumers are too far behind. Without a group everything retained counts.
@@ -213,6 +249,8 @@ class Partition:
             self.machine.apply(one)
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
+        for watch in self.watchers:
+            watch()
 
     def _note_intent(self, record: Buried | Redriven) -> None:
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
@@ -238,21 +276,27 @@ class Partition:
 
     def plan_sync(self) -> PartitionPlan:
         """Make everything durable, messages before state; now and then with a snapshot behind it."""
+        # A snapshot lists what is pending, so the more that is, the rarer they are.
+        decisions_max = _DECISIONS_A_SNAPSHOT + len(self.machine.delays.pending) // 8
         if (
-            self._decisions_since_snapshot >= _DECISIONS_A_SNAPSHOT
+            self._decisions_since_snapshot >= decisions_max
             or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
         ):
             return self.plan_snapshot()
         plan = self.journal.plan_sync(self.messages)
-        return PartitionPlan(plan.messages, plan.state, None)
+        return PartitionPlan(plan.messages, plan.state, None, self.delayed.plan_sync())
 
     def plan_snapshot(self) -> PartitionPlan:
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         plan = self.journal.plan_snapshot(self.messages, self.machine)
-        return PartitionPlan(plan.messages, plan.state, plan.snapshot)
+        return PartitionPlan(plan.messages, plan.state, plan.snapshot, self.delayed.plan_sync())
 
     def synced(self, plan: PartitionPlan) -> None:
         snapshot = plan.snapshot if plan.is_snapshot_written else None
+        self.delayed.synced(plan.delayed)
+        if snapshot is not None:
+            # What follows syncs the state log to its end, and that may speak of what came since.
+            self.delayed.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, snapshot))
         if snapshot is not None:
             self.snapshot_covers = plan.messages.up_to
@@ -260,13 +304,14 @@ class Partition:
     def sync(self) -> None:
         self._perform(self.plan_sync())
 
-    def take_snapshot(self) -> None:
-        """Make everything durable, with a snapshot, here and now."""
-        self._perform(self.plan_snapshot())
+    def take_snapshot(self) -> bool:
+        """Make everything durable, here and now, with a snapshot if there is room for one."""
+        return self._perform(self.plan_snapshot())
 
-    def _perform(self, plan: PartitionPlan) -> None:
+    def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
         self.synced(plan)
+        return plan.is_snapshot_written
 
     def retain(self, now: Now) -> Retained:
         """Remove what is old, but nothing that somebody still needs; tell groups that were overtaken."""
@@ -274,6 +319,7 @@ class Partition:
         keep_from = Offset(min(self.keep_from(), self.snapshot_covers))
         kept = retain(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
         self.machine.dedup.forget_expired(now.wall_ns)
+        self.machine.lanes.forget_below(self.messages.start_offset)
         with suppress(NoSpace):
             self.overtake(now)
         return kept
@@ -324,13 +370,24 @@ class Partition:
     def discard(self) -> None:
         """Let go of the files without another write."""
         self.messages.discard()
+        self.delayed.discard()
         self.journal.log.discard()
 
     def close(self) -> None:
         """Snapshot and close, so that the next open replays nothing."""
         self.take_snapshot()
         self.messages.close()
+        self.delayed.close()
         self.journal.log.close()
+
+
+def is_all_in_head(columns: Columns, head: Head) -> bool:
+    """Whether the head alone says all that the machine has to know of a batch."""
+    return columns.idempotency_keys is None and head.priorities.bit_count() == 1
+
+
+def _placed(head: Head, appended: Appended) -> Head:
+    return head._replace(base_offset=appended.base_offset, append_time=appended.append_time)
 
 
 def open_partition(
@@ -346,17 +403,26 @@ def open_partition(
     state, state_found = open_log(
         disk, f"{directory}/state", log_id=_log_id(identity, "state"), config=_STATE_CONFIG
     )
+    delayed = DelayLog(
+        disk,
+        f"{directory}/delayed",
+        _log_id(identity, "delayed"),
+        segment_bytes=setting.config.segment_size_bytes,
+    )
     machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-    partition = Partition(identity, setting, (messages, state), machine)
+    machine.delays.follow(delayed.end_offset, delayed.epochs())
+    partition = Partition(identity, setting, (messages, state, delayed), machine)
     replayed = partition.journal.recover(machine, message_end=messages.end)
     partition.snapshot_covers = machine.covered
     _apply_batches(messages, machine)
+    _apply_delayed(delayed, machine)
+    machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(setting.entropy)
     _grant_grace(machine, setting.config, now)
     with suppress(NoSpace):
         # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
         partition.overtake(now)
-    return partition, Opening(found, state_found, replayed)
+    return partition, Opening(found, state_found, replayed, delayed.recovery)
 
 
 def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
@@ -380,3 +446,17 @@ def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
         for head, batch in batches_in(run.data, seed=messages.seed):
             machine.apply_batch(batch, head)
         offset = run.next_offset
+
+
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
+    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
+    delays = machine.delays
+    delayed.require(delays.covered)
+    for head, batch in delayed.batches_from(delays.covered):
+        machine.apply_delayed(batch, head)
+    # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
+    delays.forget_below(delayed.start_offset)
+    machine.dedup.sort()
+    if delays.lost_epoch >= 0:
+        delayed.begin_epoch_after(delays.lost_epoch)
+        delays.follow(delayed.end_offset, delayed.epochs())

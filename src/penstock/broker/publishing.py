@@ -61,11 +61,11 @@ class Parcel:
 
     def deliver(self, now: Now) -> list[Published]:
         """Append the batch, and answer for every message."""
-        if self.head is not None:
-            stored = self.partition.append_batch(self.batch, self.head, now)
-            number, _, is_repeat, end = stored
+        stored = self.store(now)
+        if stored is not None:
+            number, _, is_repeat, end, is_delayed = stored
             answers = [
-                Published(number, offset, is_repeat, end)
+                Published(number, offset, is_repeat, end, is_delayed)
                 for offset in range(stored.offset, stored.offset + len(self.fresh))
             ]
             if len(answers) == len(self.results):
@@ -77,6 +77,12 @@ class Parcel:
             assert known is not None, "the first with a key is stored or known"
             self.results[index] = known._replace(is_duplicate=True)
         return [one for one in self.results if one is not None]
+
+    def store(self, now: Now) -> Published | None:
+        """Where the first message came to rest; None if there is nothing to store."""
+        if self.head is None:
+            return None
+        return self.partition.append_batch(self.batch, self.head, now)
 
 
 Answer = Published | PenstockError
@@ -95,11 +101,11 @@ def publish(
     What is refused is found before anything is stored. After that only the disk can say no, and if it does so for some
     partitions of several: PartlyPublished.
     """
-    routed = _routed(partitions, router, messages, to_partition)
+    by_partition = routed(partitions, router, messages, to_partition)
     homes = (partitions, router)
     parcels = [
         pack(partitions[number], [messages[one] for one in indexes], now, homes)
-        for number, indexes in routed.items()
+        for number, indexes in by_partition.items()
     ]
     for parcel in parcels:
         if parcel.fresh:
@@ -107,19 +113,19 @@ def publish(
     if len(parcels) == 1:
         return parcels[0].deliver(now)
     answers: dict[int, Answer] = {}
-    for parcel, indexes in zip(parcels, routed.values(), strict=True):
-        answers.update(zip(indexes, _delivered(parcel, now), strict=True))
-    return _all_or_error([answers[index] for index in range(len(messages))])
+    for parcel, indexes in zip(parcels, by_partition.values(), strict=True):
+        answers.update(zip(indexes, delivered(parcel, now), strict=True))
+    return all_or_error([answers[index] for index in range(len(messages))])
 
 
-def _delivered(parcel: Parcel, now: Now) -> Sequence[Answer]:
+def delivered(parcel: Parcel, now: Now) -> Sequence[Answer]:
     try:
         return parcel.deliver(now)
     except Unavailable as error:
         return [error] * len(parcel.results)
 
 
-def _all_or_error(answers: list[Answer]) -> list[Published]:
+def all_or_error(answers: list[Answer]) -> list[Published]:
     errors = [one for one in answers if isinstance(one, PenstockError)]
     stored = [one for one in answers if isinstance(one, Published)]
     if not errors:
@@ -155,7 +161,7 @@ def publish_each(
     ]
 
 
-def _routed(
+def routed(
     partitions: Sequence[Partition],
     router: Router,
     messages: Sequence[Message],
@@ -167,10 +173,10 @@ def _routed(
             raise NotFound("partition", to_partition)
         return {to_partition: list(range(len(messages)))}
     router.next_call(len(partitions))
-    routed: dict[int, list[int]] = {}
+    chosen: dict[int, list[int]] = {}
     for index, message in enumerate(messages):
-        routed.setdefault(router.choose(message, len(partitions)), []).append(index)
-    return routed
+        chosen.setdefault(router.choose(message, len(partitions)), []).append(index)
+    return chosen
 
 
 def publish_here(
@@ -193,7 +199,7 @@ def pack(
     if keys.count(None) == len(keys):
         parcel = Parcel(partition, [None] * len(keys), range(len(keys)), {})
     else:
-        parcel = _without_repeats(partition, messages, now, homes)
+        parcel = without_repeats(partition, messages, now, homes)
     if parcel.fresh:
         stored = [messages[index] for index in parcel.fresh]
         parcel.batch = encode_for(partition, stored, now, limits=partition.limits, marks=marks)
@@ -201,7 +207,7 @@ def pack(
     return parcel
 
 
-def _without_repeats(
+def without_repeats(
     partition: Partition,
     messages: Sequence[Message],
     now: Now,
@@ -226,7 +232,8 @@ def _first_of(
     for home in (partition, *former):
         kept = home.machine.dedup.find(key, now.wall_ns)
         if kept is not None:
-            return Published(home.number, kept.offset, True, kept.offset + 1)
+            end = kept.position + 1
+            return Published(home.number, kept.position, True, end, kept.is_delayed)
     return None
 
 

@@ -6,6 +6,9 @@ Records that are not about one group have group 0.
 import msgspec
 
 from ..delivery import DeliveryRecord
+from ..delivery.delay_records import DelayRecord
+from ..delivery.offsets import Runs
+from ..groups import Mode
 from .outbox import Letter, Redrive
 
 
@@ -50,6 +53,12 @@ class Arrived(_Record, frozen=True, tag=37):
     sequence: int
 
 
+class ModeSet(_Record, frozen=True, tag=80):
+    """How the group reads this topic from now on."""
+
+    mode: Mode
+
+
 class OutboxImage(_Record, frozen=True, tag=48):
     """How far our outbox and those of others have come; pairs of source and sequence."""
 
@@ -79,6 +88,13 @@ class ProducerImage(_Record, frozen=True, tag=51):
     recent: tuple[tuple[int, int, int], ...]
 
 
+class LaneImage(_Record, frozen=True, tag=53):
+    """Some of the offsets that have a priority other than the normal one."""
+
+    priority: int
+    runs: Runs
+
+
 class Covered(_Record, frozen=True, tag=52):
     """A snapshot knows every message below this offset; what follows is read from the messages."""
 
@@ -94,9 +110,12 @@ PartitionRecord = (
     | Redriven
     | Returned
     | Arrived
+    | ModeSet
     | OutboxImage
     | LettersImage
     | DedupImage
     | ProducerImage
     | Covered
+    | LaneImage
+    | DelayRecord
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codec import Head, read_head
+from ..codec import Compression, Head, read_head
 from ..codec.body import EXPIRES_AT, Body
 from ..codec.decode import lists_of, open_body
 from ..codec.head import BODY_BYTES_MAX
@@ -18,8 +18,10 @@ from ..log import Log, Run
 _READ_BYTES = 256 * 1024
 # Some batches of the usual 1 MiB; more would only help readers that are far apart.
 _SHELF_BYTES = 4 * 1024 * 1024
+# Lanes are: each goes through all batches at a speed of its own.
+_SHELF_BYTES_WITH_LANES = 16 * 1024 * 1024
 # A look-up goes through them one by one; a group that reads at the end adds one with every batch.
-_STRETCHES_MAX = 16
+_STRETCHES_MAX = 64
 
 
 @dataclass(slots=True)
@@ -67,7 +69,9 @@ class _Stretch:
             head = read_head(run.data, position, seed=seed)
             self.bases.append(head.base_offset)
             self.opened.append(Opened(head, run.data[position : position + head.length]))
-            self.size += head.length + head.body_size
+            self.size += head.length
+            if head.compression is not Compression.NONE:
+                self.size += head.body_size
             position += head.length
 
     def at(self, offset: int) -> Opened:
@@ -78,7 +82,7 @@ class Shelf:
     """Stretches of one log, least recently used first."""
 
     def __init__(self, log: Log) -> None:
-        self.log = log
+        self.log, self.has_lanes = log, False
         self._stretches: list[_Stretch] = []
         self._reshapes = log.reshapes
 
@@ -100,7 +104,8 @@ class Shelf:
     def _put(self, stretch: _Stretch) -> None:
         self._stretches.append(stretch)
         size = sum(one.size for one in self._stretches)
+        size_max = _SHELF_BYTES_WITH_LANES if self.has_lanes else _SHELF_BYTES
         while len(self._stretches) > 1 and (
-            size > _SHELF_BYTES or len(self._stretches) > _STRETCHES_MAX
+            size > size_max or len(self._stretches) > _STRETCHES_MAX
         ):
             size -= self._stretches.pop(0).size

@@ -53,7 +53,13 @@ class IdsUsed(_Record, frozen=True, tag=5):
     """In a snapshot: ids below this one were given, also to topics that are gone."""
 
 
-TopicRecord = TopicCreated | TopicConfigured | PartitionsAdded | TopicDeleted | IdsUsed
+class GenerationsUsed(_Record, frozen=True, tag=16):
+    """No group was ever in this generation or a later one; the field of the others holds the number."""
+
+
+TopicRecord = (
+    TopicCreated | TopicConfigured | PartitionsAdded | TopicDeleted | IdsUsed | GenerationsUsed
+)
 
 
 @dataclass(slots=True)
@@ -109,6 +115,7 @@ class Topics:
         self.by_id: dict[int, TopicFacts] = {}
         self.by_name: dict[str, TopicFacts] = {}
         self.next_id = 1
+        self.next_generation = 1
 
     def apply(self, record: TopicRecord) -> None:
         match record:
@@ -127,9 +134,12 @@ class Topics:
                 del self.by_name[self.by_id.pop(topic_id).name]
             case IdsUsed(topic_id):
                 self.next_id = topic_id
+            case GenerationsUsed(generation):
+                self.next_generation = generation
 
     def snapshot(self) -> Iterable[TopicRecord]:
         yield IdsUsed(self.next_id)
+        yield GenerationsUsed(self.next_generation)
         for facts in self.by_id.values():
             settings = settings_of(facts.config)
             former = tuple(facts.former)

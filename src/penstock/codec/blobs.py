@@ -51,6 +51,24 @@ class Blobs(NamedTuple):
                 items[index] = None
         return items
 
+    def picked(self, positions: npt.NDArray[np.int64], count: int) -> list[bytes | None]:
+        """Some of the byte strings and nulls, without touching the others."""
+        lengths = self.lengths
+        if lengths is None:
+            return [None] * len(positions)
+        if isinstance(lengths, int) and lengths and self.valid is None:
+            equal = np.frombuffer(self.blob, dtype=f"V{lengths}")
+            found: list[bytes | None] = equal[positions].tolist()
+            return found
+        starts = self.starts(count)
+        blob, ends = memoryview(self.blob), starts[positions + 1].tolist()
+        pairs = zip(starts[positions].tolist(), ends, strict=True)
+        items: list[bytes | None] = [bytes(blob[start:end]) for start, end in pairs]
+        if self.valid is not None:
+            for index in np.flatnonzero(~self.valid[positions]).tolist():
+                items[index] = None
+        return items
+
     def part(self, start: int, stop: int, count: int) -> "Blobs":
         """Items `start` to `stop`."""
         if self.lengths is None:
@@ -63,15 +81,23 @@ class Blobs(NamedTuple):
         )
 
     def chosen(self, mask: Bools, count: int) -> "Blobs":
-        """Items where the mask is true. Compaction only, so a list of slices is good enough."""
+        """Items where the mask is true."""
         if self.lengths is None:
             return self
-        kept = compress(self.cut(count), mask.tolist())
+        kept = self._few(mask, count) if mask.sum() * 8 < count else compress(self.cut(count), mask)
         return Blobs(
             self.lengths if isinstance(self.lengths, int) else self.lengths[mask],
             None if self.valid is None else self.valid[mask],
             b"".join(kept),
         )
+
+    def _few(self, mask: Bools, count: int) -> list[bytes]:
+        """A few items out of many, without cutting the others."""
+        starts = self.starts(count)
+        whole, indexes = memoryview(self.blob), np.flatnonzero(mask)
+        ends = starts[indexes + 1].tolist()
+        pairs = zip(starts[indexes].tolist(), ends, strict=True)
+        return [bytes(whole[start:end]) for start, end in pairs]
 
     def plain(self) -> "Blobs":
         """The same items as an encoder would have them: no array or bitmap without need."""

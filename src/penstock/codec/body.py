@@ -3,7 +3,7 @@
     0   16 x u8   form of each column, by its number below
    16   columns   in order of number, each padded to 8 bytes; after a column with nulls its validity
                   bitmap (bit 1: not null, least significant first), padded to 8 bytes too
-    .   blobs     keys, values, header names, header values, idempotency keys, unpadded
+    .   blobs     keys, values, header names, header values, idempotency keys, delay keys, unpadded
 
 A form is a width (0 absent, 1 constant in 8 bytes, 2 u8, 3 u16, 4 u32, 5 u64) plus 8 if a bitmap follows. An
 absent column has its default for every message; an absent blob column is all null.
@@ -50,17 +50,32 @@ HEADERS_MAX = 1 << 20
     IDEMPOTENCY_KEYS,
     SCHEMA_IDS,
     OFFSET_DELTAS,
-) = range(11)
-COLUMNS = range(11)
-BLOB_COLUMNS = frozenset((KEYS, VALUES, HEADER_NAMES, HEADER_VALUES, IDEMPOTENCY_KEYS))
+    DUE_AT,
+    DELAY_KEYS,
+    DELAY_IDS,
+) = range(14)
+COLUMNS = range(14)
+BLOB_COLUMNS = frozenset((KEYS, VALUES, HEADER_NAMES, HEADER_VALUES, IDEMPOTENCY_KEYS, DELAY_KEYS))
 HEADER_COLUMNS = frozenset((HEADER_NAMES, HEADER_VALUES))
-NUMBER_COLUMNS = (TIMESTAMPS, HEADER_COUNTS, PRIORITIES, EXPIRES_AT, SCHEMA_IDS)
+NUMBER_COLUMNS = (
+    TIMESTAMPS,
+    HEADER_COUNTS,
+    PRIORITIES,
+    EXPIRES_AT,
+    SCHEMA_IDS,
+    DUE_AT,
+    DELAY_IDS,
+)
+# What only a broker writes: into a delay log, and into a message log when a delay is over.
+DELAY_COLUMNS = frozenset((DUE_AT, DELAY_KEYS, DELAY_IDS))
 DEFAULTS = {
     TIMESTAMPS: 0,
     HEADER_COUNTS: 0,
     PRIORITIES: int(Priority.NORMAL),
     EXPIRES_AT: 0,
     SCHEMA_IDS: 0,
+    DUE_AT: 0,
+    DELAY_IDS: 0,
 }
 """Offset deltas have none: without the column the offsets are dense, and a single delta of 0 says less."""
 
@@ -95,6 +110,9 @@ RULES = {
     IDEMPOTENCY_KEYS: _blobs((0, HAS_NULLS)),
     SCHEMA_IDS: _numbers_up_to(U32_MAX),
     OFFSET_DELTAS: _numbers_up_to(U32_MAX),
+    DUE_AT: _numbers_up_to(I64_MAX),
+    DELAY_KEYS: _blobs((0, HAS_NULLS)),
+    DELAY_IDS: _numbers_up_to(I64_MAX),
 }
 
 

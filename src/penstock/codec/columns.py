@@ -14,7 +14,9 @@ Ints = Sequence[int] | npt.NDArray[Any]
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Message i is the i-th item of every list. A single value stands for a list of equal ones.
 
-    `offsets` is filled by decoding; an encoder takes none, because the log gives them.
+    `offsets` is filled by decoding; an encoder takes none, because the log gives them. `due_at` and `delay_keys` are
+    for batches of a delay log, `delay_ids` (as distances from the head's origin sequence) for those that come out of
+    it; a decoder leaves the three alone.
     """
 
     values: Sequence[bytes | None]
@@ -25,4 +27,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Sequence[int | None] | int | None = None
     idempotency_keys: Sequence[bytes | None] | None = None
     schema_ids: Sequence[int | None] | int | None = None
+    due_at: Ints | int | None = None
+    delay_keys: Sequence[bytes | None] | None = None
+    delay_ids: Ints | None = None
     offsets: Sequence[int] | None = None

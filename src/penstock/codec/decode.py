@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, overload
 
+import numpy as np
+import numpy.typing as npt
+
 from ..config import LimitsConfig
 from ..model import Buffer, Headers, Message
 from .body import (
@@ -78,11 +81,39 @@ def lists_of(body: Body, head: Head) -> tuple[Sequence[Any], ...]:
         body.blob(KEYS).items(count),
         _headers(body),
         _list(body.number(PRIORITIES), count),
-        moved(body.number(TIMESTAMPS), count, head.base_timestamp).tolist(),
+        _moved_list(body.number(TIMESTAMPS), count, head.base_timestamp),
         _optional_list(body.number(EXPIRES_AT), count),
         body.blob(IDEMPOTENCY_KEYS).items(count),
         _optional_list(body.number(SCHEMA_IDS), count),
         offsets_of(body, head),
+    )
+
+
+def rows_of(body: Body, head: Head, positions: npt.NDArray[np.int64]) -> tuple[Sequence[Any], ...]:
+    """The same of some messages only, by their places in the batch."""
+    count = len(positions)
+
+    def numbers(column: int) -> Numbers:
+        found = body.number(column)
+        return found if isinstance(found, int) else found[positions]
+
+    headers: Sequence[Headers] = [()] * count
+    if body.header_count:
+        everybody = _headers(body)
+        headers = [everybody[one] for one in positions.tolist()]
+    deltas: Numbers = positions.view(np.uint64)
+    if OFFSET_DELTAS in body.numbers:
+        deltas = numbers(OFFSET_DELTAS)
+    return (
+        body.blob(VALUES).picked(positions, body.count),
+        body.blob(KEYS).picked(positions, body.count),
+        headers,
+        _list(numbers(PRIORITIES), count),
+        _moved_list(numbers(TIMESTAMPS), count, head.base_timestamp),
+        _optional_list(numbers(EXPIRES_AT), count),
+        body.blob(IDEMPOTENCY_KEYS).picked(positions, body.count),
+        _optional_list(numbers(SCHEMA_IDS), count),
+        _moved_list(deltas, count, head.base_offset),
     )
 
 
@@ -96,6 +127,13 @@ def offsets_of(body: Body, head: Head) -> Sequence[int]:
 
 def _list(numbers: Numbers, count: int) -> list[int]:
     return [numbers] * count if isinstance(numbers, int) else numbers.tolist()
+
+
+def _moved_list(numbers: Numbers, count: int, base: int) -> list[int]:
+    if isinstance(numbers, int):
+        return [base + numbers] * count
+    moved_ones: list[int] = moved(numbers, count, base).tolist()
+    return moved_ones
 
 
 def _optional_list(numbers: Numbers, count: int) -> list[int | None]:

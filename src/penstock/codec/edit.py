@@ -63,8 +63,8 @@ def select(
     assert len(mask) == head.message_count
     assert head.last_offset <= last_offset <= head.base_offset + U32_MAX
     body = open_body(batch, head, size_max=size_max)
-    chosen, place = _chosen(body, mask), (head.base_offset, last_offset)
-    return _rebuild(chosen, _offsets(body, head)[mask], head, place, head.compression)
+    kept, place = chosen(body, mask), (head.base_offset, last_offset)
+    return _rebuild(kept, _offsets(body, head)[mask], head, place, head.compression)
 
 
 def merge(batches: Sequence[Buffer], *, limits: LimitsConfig = _LIMITS) -> bytes:
@@ -143,20 +143,20 @@ def _part(body: Body, start: int, stop: int) -> Body:
     return part
 
 
-def _chosen(body: Body, mask: Bools) -> Body:
+def chosen(body: Body, mask: Bools) -> Body:
     """Messages where the mask is true, and the headers that are theirs."""
-    chosen = Body(int(mask.sum()))
-    if chosen.count == 0:
-        return chosen
+    part = Body(int(mask.sum()))
+    if part.count == 0:
+        return part
     for column, numbers in body.numbers.items():
         if column != OFFSET_DELTAS:
-            _put(chosen, column, numbers if isinstance(numbers, int) else numbers[mask])
+            _put(part, column, numbers if isinstance(numbers, int) else numbers[mask])
     header_mask = np.repeat(mask, as_array(body.number(HEADER_COUNTS), body.count, np.int64))
     for column, blobs in body.blobs.items():
         picks = header_mask if column in HEADER_COLUMNS else mask
         if picks.any():
-            chosen.put_blobs(column, blobs.chosen(picks, body.items(column)).plain())
-    return chosen
+            part.put_blobs(column, blobs.chosen(picks, body.items(column)).plain())
+    return part
 
 
 def _rebuild(

@@ -7,9 +7,12 @@ import numpy as np
 
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
-from ..model import Headers, Message, Priority
+from ..model import Buffer, Headers, Message, Priority
 from .blobs import blobs_of
 from .body import (
+    DELAY_IDS,
+    DELAY_KEYS,
+    DUE_AT,
     EXPIRES_AT,
     HEADER_NAMES,
     HEADER_VALUES,
@@ -46,6 +49,16 @@ Item = TypeVar("Item")
 _LIMITS = LimitsConfig()
 
 
+class Encoded(NamedTuple):
+    """A batch before it is put together: its head, and the pieces of its body, padding included."""
+
+    head: Head
+    body: list[Buffer]
+
+    def joined(self) -> bytes:
+        return b"".join((pack_head(self.head), *self.body))
+
+
 def encode(
     columns: Columns,
     *,
@@ -54,6 +67,17 @@ def encode(
     marks: Marks = NO_MARKS,
 ) -> bytes:
     """A batch from columns. Over a limit: TooLarge, with the limit; nothing is cut off silently."""
+    return encode_in_pieces(columns, compression=compression, limits=limits, marks=marks).joined()
+
+
+def encode_in_pieces(
+    columns: Columns,
+    *,
+    compression: Compression = Compression.NONE,
+    limits: LimitsConfig = _LIMITS,
+    marks: Marks = NO_MARKS,
+) -> Encoded:
+    """The same for somebody who writes it to a file at once, where the copy that puts it together is for nothing."""
     count = len(columns.values)
     if count == 0:
         raise Refused("a batch needs at least one message")
@@ -75,8 +99,10 @@ def encode(
         "idempotency key",
         limits.key_bytes_max,
     )
+    _add_times_of_delay(body, columns)
+    _add_blobs(body, DELAY_KEYS, columns.delay_keys, "delay key", limits.key_bytes_max)
     span = Span(base, latest, count - 1)
-    return build(body, span, marks, compression=compression, size_max=limits.batch_bytes_max)
+    return assemble(body, span, marks, compression=compression, size_max=limits.batch_bytes_max)
 
 
 def encode_messages(
@@ -87,7 +113,13 @@ def encode_messages(
     marks: Marks = NO_MARKS,
 ) -> bytes:
     """A batch from message objects. Their offsets are ignored: the log gives them."""
-    columns = Columns(
+    columns = columns_of(messages)
+    return encode(columns, compression=compression, limits=limits, marks=marks)
+
+
+def columns_of(messages: Sequence[Message]) -> Columns:
+    """Message objects as columns, those that say nothing left out."""
+    return Columns(
         values=[message.value for message in messages],
         keys=_collapsed([message.key for message in messages], None),
         timestamps=_one_or_all([message.timestamp for message in messages]),
@@ -97,7 +129,6 @@ def encode_messages(
         idempotency_keys=_collapsed([message.idempotency_key for message in messages], None),
         schema_ids=_collapsed([message.schema_id for message in messages], None),
     )
-    return encode(columns, compression=compression, limits=limits, marks=marks)
 
 
 def _collapsed(items: list[Item], nothing: Item) -> list[Item] | None:
@@ -122,7 +153,14 @@ class Span(NamedTuple):
 def build(
     body: Body, span: Span, marks: Marks, *, compression: Compression, size_max: int
 ) -> bytes:
-    """The batch of a body: compress it, put the head in front, pad it."""
+    """The batch of a body."""
+    return assemble(body, span, marks, compression=compression, size_max=size_max).joined()
+
+
+def assemble(
+    body: Body, span: Span, marks: Marks, *, compression: Compression, size_max: int
+) -> Encoded:
+    """Compress a body, pad it and say what it is in a head."""
     pieces, kind = write_body(body), Compression.NONE
     stored_size = body_size = sum(map(len, pieces))
     # The body counts as it unpacks: a reader with the same limit has to be able to hold it.
@@ -165,7 +203,7 @@ def build(
         body_checksum=body_checksum,
         head_checksum=0,
     )
-    return b"".join((pack_head(head), *pieces, bytes(padding)))
+    return Encoded(head, [*pieces, bytes(padding)] if padding else pieces)
 
 
 def _require_count(found: int, count: int, what: str) -> None:
@@ -208,6 +246,22 @@ def _add_priorities(body: Body, priorities: Ints | int) -> None:
     if lowest < Priority.CRITICAL or highest > Priority.BACKGROUND:
         raise Refused(f"priority must be in 0..4, got {lowest if lowest < 0 else highest}")
     body.put_numbers(PRIORITIES, numbers)
+
+
+def _add_times_of_delay(body: Body, columns: Columns) -> None:
+    """When messages are due, or which delayed messages they were."""
+    for column, numbers, what, lowest in (
+        (DUE_AT, columns.due_at, "due_at", 1),
+        (DELAY_IDS, columns.delay_ids, "delay_id", 0),
+    ):
+        if numbers is None:
+            continue
+        array = int64_array([numbers] if isinstance(numbers, int) else numbers, what)
+        if not isinstance(numbers, int):
+            _require_count(len(array), body.count, what)
+        if int(array.min()) < lowest:
+            raise Refused(f"{what} must be at least {lowest}, got {int(array.min())}")
+        body.put_numbers(column, narrow(array.view(np.uint64)))
 
 
 def _add_optional(

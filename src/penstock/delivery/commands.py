@@ -46,6 +46,7 @@ class Choice:
 
     offsets: BitMap64
     cursor: int
+    is_by_lanes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def lease(
         cursor = _first_left(offsets - taken, delivery.cursor, cursor)
         offsets = taken
     if unfit.expired or unfit.absent:
-        records = _finish_unfit(delivery, unfit, cursor, failing)
+        ripe = unfit if choice.is_by_lanes else _below(unfit, cursor)
+        records = _finish_unfit(delivery, ripe, cursor, failing)
     if not offsets:
         return Outcome(Granted(0, offsets), tuple(records))
     number = max(delivery.next_lease, delivery.lease_base)
@@ -139,21 +141,27 @@ def lease(
 
 
 def _first_left(left: BitMap64, start: int, end: int) -> int:
-    """The first offset from `start` on that is not taken now; `end` if all of those are."""
+    """The first offset from `start` on that is not taken now; `end` if all of those before it are."""
     if left.max() < start:
         return end
     first: int = left.next_set_bit(start)
-    return first
+    return min(first, end)
+
+
+def _below(unfit: Unfit, cursor: int) -> Unfit:
+    """What is unfit below the cursor. What lies above is looked at again when its turn has come."""
+    expired, absent = BitMap64(unfit.expired), BitMap64(unfit.absent)
+    for offsets in (expired, absent):
+        if offsets and offsets.max() >= cursor:
+            offsets.remove_range(cursor, offsets.max() + 1)
+    return Unfit(expired, absent)
 
 
 def _finish_unfit(
     delivery: Delivery, unfit: Unfit, cursor: int, failing: Failing
 ) -> list[DeliveryRecord]:
-    """Finish what is unfit below the cursor. What lies above is looked at again when its turn has come."""
-    expired, absent = (BitMap64(one) for one in (unfit.expired, unfit.absent))
-    for offsets in (expired, absent):
-        if offsets and offsets.max() >= cursor:
-            offsets.remove_range(cursor, offsets.max() + 1)
+    """Finish what cannot be handed out."""
+    expired, absent = unfit.expired, unfit.absent
     records: list[DeliveryRecord] = []
     if failing.config.ttl_action is TtlAction.DEAD_LETTER:
         reason = DeadReason.TTL_EXPIRED
@@ -327,12 +335,12 @@ def move(delivery: Delivery, offsets: BitMap64) -> Records:
 
 def skip(delivery: Delivery, start: int, end: int) -> Records:
     """Give up what waits from `start` to `end`, because nobody can read it. What somebody holds stays theirs."""
-    if start > delivery.cursor:
-        raise Refused(f"offset {start} is beyond {delivery.cursor}, where the group has come to")
-    lost = BitMap64(range(delivery.cursor, max(end, delivery.cursor)))
+    cursor = delivery.cursor
+    lost = BitMap64(range(max(start, cursor), max(end, cursor))) - delivery.ahead
     queued = delivery.ready | BitMap64(list(delivery.waiting))
     lost |= queued & BitMap64(range(start, end))
-    return (Absent(delivery.group, runs_of(lost), end, is_lost=True),)
+    after = max(end, cursor) if start <= cursor else cursor
+    return (Absent(delivery.group, runs_of(lost), after, is_lost=True),)
 
 
 def overtake(delivery: Delivery, start: int) -> Records:

@@ -61,6 +61,7 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
     yield from _offsets(group, Kind.FINISHED, progress.finished)
     yield from _offsets(group, Kind.READY, delivery.ready)
     yield from _offsets(group, Kind.REOPENED, progress.reopened)
+    yield from _offsets(group, Kind.AHEAD, delivery.ahead)
     for lease in delivery.leases.by_number.values():
         for term in lease.terms:
             runs = runs_of(term.offsets)
@@ -112,6 +113,8 @@ def restore_offsets(delivery: "Delivery", record: OffsetsImage) -> None:
             delivery.ready |= offsets
         case Kind.REOPENED:
             delivery.progress.reopened |= offsets
+        case Kind.AHEAD:
+            delivery.ahead |= offsets
 
 
 def restore_lease(delivery: "Delivery", record: LeaseImage) -> None:

@@ -3,8 +3,8 @@
 Never journaled, because they follow from the records: deadlines, and which retries are due. A restart grants every
 lease its full duration again.
 
-An offset at or above `cursor` was never handed out. One below it that is not finished is in exactly one of `leases`,
-`ready` and `waiting`.
+An offset at or above `cursor` was never handed out, unless it is in `ahead`: priority lets messages pass others. Any
+other that is not finished is in exactly one of `leases`, `ready` and `waiting`.
 """
 
 from collections import OrderedDict
@@ -41,6 +41,7 @@ from .records import (
 )
 from .retry import Failure
 from .states import State
+from .turns import Turns
 
 _MS = 1_000_000
 # A repeated ack is recognised for this many leases after they ended; later it is answered as stale.
@@ -50,8 +51,9 @@ _ACKED_LEASES_KEPT = 1024
 class Delivery:
     """Floor, leases, retries and history. Time is monotonic nanoseconds, as last told to `tick`.
 
-    Not part of the records, and set by the owner: `lease_base`, below which no lease is numbered any more, and
-    `active_at_ns`, the wall time at which somebody last asked.
+    Not part of the records, and set by the owner: `lease_base`, below which no lease is numbered any more,
+    `active_at_ns`, the wall time at which somebody last asked, and `is_strict`, whether a failed message holds back
+    those behind it.
     """
 
     def __init__(self, group: int, start: int, *, now_ns: int) -> None:
@@ -62,7 +64,10 @@ class Delivery:
         self.next_lease = 1
         self.lease_base = 1
         self.active_at_ns = 0
+        self.is_strict = False
         self.ready = BitMap64()
+        self.ahead = BitMap64()
+        self.turns = Turns()
         self.waiting: dict[int, int] = {}
         self._retries: list[tuple[int, int]] = []
         self.failures: dict[int, Failure] = {}
@@ -84,6 +89,10 @@ class Delivery:
             heappop(self._retries)
         retry_ns = self._retries[0][0] if self._retries else float("inf")
         return min(retry_ns, self.leases.next_deadline_ns())
+
+    def unseen_below(self, end: int) -> int:
+        """How many offsets below the end of the log were never handed out."""
+        return max(0, end - self.cursor - len(self.ahead))
 
     def attempts_of(self, offset: int) -> int:
         """Deliveries so far of a message that is leased or failed before."""
@@ -119,7 +128,7 @@ class Delivery:
         if self.failures:
             self._count_attempts(record, offsets)
         self.ready -= offsets
-        self.cursor = record.cursor
+        self._pass(offsets, record.cursor)
         self.next_lease = record.lease + 1
         self.active_at_ns = max(self.active_at_ns, record.at_ns)
 
@@ -141,9 +150,19 @@ class Delivery:
         if len(self.acked_recently) > _ACKED_LEASES_KEPT:
             self.acked_recently.popitem(last=False)
 
+    def _pass(self, offsets: BitMap64, cursor: int) -> None:
+        """Go on to a cursor, after dealing with offsets that may lie beyond it."""
+        self.cursor = cursor
+        if self.ahead:
+            self.ahead.remove_range(0, cursor)
+        if offsets and offsets.max() >= cursor:
+            beyond = BitMap64(offsets)
+            beyond.remove_range(0, cursor)
+            self.ahead |= beyond
+
     def _finish(self, offsets: BitMap64) -> None:
         self.progress.finish(offsets)
-        self.cursor = max(self.cursor, self.progress.floor)
+        self._pass(offsets, max(self.cursor, self.progress.floor))
         if self.failures:
             self._forget_failures(offsets)
 
@@ -211,7 +230,7 @@ class Delivery:
     def _drop(self, offsets: BitMap64, cursor: int) -> None:
         self._leave_queue(offsets)
         self._finish(offsets)
-        self.cursor = max(self.cursor, cursor)
+        self._pass(offsets, max(self.cursor, cursor))
 
     def _committed(self, record: Committed) -> None:
         self._finish_below(record.offset)
@@ -226,7 +245,7 @@ class Delivery:
         below = BitMap64(range(self.progress.floor, max(offset, self.progress.floor)))
         self._leave_everything(below)
         self.progress.finish_below(offset)
-        self.cursor = max(self.cursor, self.progress.floor)
+        self._pass(below, max(self.cursor, self.progress.floor))
 
     def _leave_everything(self, offsets: BitMap64) -> None:
         for lease in [*self.leases.by_number.values()]:
@@ -238,7 +257,8 @@ class Delivery:
     def _rewound(self, record: Rewound) -> None:
         self.progress = Progress(record.offset)
         self.cursor = record.offset
-        self.leases, self.ready = Leases(), BitMap64()
+        self.leases, self.ready, self.ahead = Leases(), BitMap64(), BitMap64()
+        self.turns = Turns()
         self.waiting, self._retries, self.failures = {}, [], {}
         self.acked_recently.clear()
 

@@ -139,6 +139,7 @@ class Kind(IntEnum):
     FINISHED = 0
     READY = 1
     REOPENED = 2
+    AHEAD = 3
 
 
 class OffsetsImage(_Record, frozen=True, tag=21):

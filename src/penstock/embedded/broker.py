@@ -7,7 +7,8 @@ from logging import Logger
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from ..broker.consumption import Wanted
+from ..broker.consumption import PartitionLanes, Wanted
+from ..broker.group_facts import GroupFacts
 from ..broker.groups import InFlight, Move, PartitionLag
 from ..broker.letters import DeadLetter
 from ..broker.node import PartitionFacts, Swept
@@ -18,14 +19,16 @@ from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
 from ..broker.start import EARLIEST, LATEST, Start
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
-from ..model import Message
+from ..model import Message, Priority
 from ..ports import Clock
-from ..runtime.publishing import Acks, Published, publish
+from ..runtime.publishing import Acks, Published, publish, publish_delayed
 from ..runtime.threads import FOR_EVER
 from . import answers
 from .answers import Held
+from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .durations import Duration, milliseconds, nanoseconds
-from .messages import MessageOptions, Value, make_message
+from .member import Member, Told, Wish
+from .messages import MessageOptions, Value, make_message, priority_of
 from .opening import Path, open_driver, storage_of
 
 Place = str | int | datetime
@@ -34,7 +37,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker:
+class Broker(BrokerDelays):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -117,8 +120,15 @@ class Broker:
 
         `acks`: "none" and "leader" return when it is written, or fsynced if the broker was opened with
         `fsync="always"`; "all" returns when it is fsynced, whatever the policy.
+
+        With `delay` ("30s", "2h") or `deliver_at` (a datetime) it is delivered then, and `Published.offset` is its id
+        among those that wait. One with the `delay_key` of another that still waits takes its place.
         """
-        message = make_message(value, options, now_ns=self.driver.now().wall_ns)
+        now_ns = self.driver.now().wall_ns
+        if is_delayed(options):
+            delayed = [delayed_of(value, options, now_ns)]
+            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)[0]
+        message = make_message(value, options, now_ns=now_ns)
         return self.publish_many(topic, [message], acks=acks, partition=partition)[0]
 
     def publish_many(
@@ -128,16 +138,18 @@ class Broker:
         *,
         acks: str = "leader",
         partition: int | None = None,
+        **when: Unpack[Later],
     ) -> list[Published]:
-        """Store several messages, or none of them; results in their order."""
-        if acks not in ACKS:
-            raise Refused(f"acks must be one of {', '.join(ACKS)}, got {acks!r}")
+        """Store several messages, or none of them; results in their order. All with one `delay` or `deliver_at`."""
         now_ns = self.driver.now().wall_ns
+        if when:
+            delayed = [delayed_of(one, when, now_ns) for one in messages]
+            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
             for one in messages
         ]
-        return publish(self.driver, topic, ready, ACKS[acks], partition)
+        return publish(self.driver, topic, ready, acks_of(acks), partition)
 
     def read(
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500
@@ -163,13 +175,18 @@ class Broker:
         limit: int = 500,
         timeout: Duration | None = 0,
         visibility_timeout: Duration | None = None,
+        priority: str | int | None = None,
+        request_id: str = "",
     ) -> list[Received]:
-        """Messages for a member of a group; an empty list if there is none before the time is up.
+        """Messages for a member of a group, the most urgent first; an empty list if none comes before the time is up.
 
-        Each is lent for `visibility_timeout` (the topic's, if not said): ack it, or it comes back.
+        Each is lent for `visibility_timeout` (the topic's, if not said): ack it, or it comes back. With `priority`
+        only messages of that lane. A `request_id` that comes again gets the same messages again.
         """
         timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
-        wanted = Wanted(member, limit, self._lease_ms(topic, visibility_timeout))
+        lane = None if priority is None else Priority(priority_of(priority))
+        lent_ms = self._lease_ms(topic, visibility_timeout)
+        wanted = Wanted(member, limit, lent_ms, lane, request_id)
         return self.driver.poll(topic, group, wanted, timeout_ns)
 
     def _lease_ms(self, topic: str, said: Duration | None) -> int:
@@ -217,6 +234,37 @@ class Broker:
             lambda now: self.driver.node.commit(topic, partition, group, offset, now)
         )
 
+    def join(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        member: str | None = None,
+        assignor: str | None = None,
+        order: str | None = None,
+        session_timeout: Duration = 30,
+        start: Place = "earliest",
+        auto_commit: bool = False,
+        on_revoked: Told | None = None,
+        on_assigned: Told | None = None,
+    ) -> Member:
+        """Become a member of an assigned group: each partition is read by one member, and moves only if it has to.
+
+        `assignor`: sticky (the default), range or round_robin. `order`: relaxed (the default), or strict: offset order,
+        and a failed message holds its partition until it is finished. Joining under a `member` name that is taken
+        replaces who has it. `auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
+        ModeConflict: the group shares this topic, or reads it in another order.
+        """
+        wish = Wish(topics, member, assignor, order, session_timeout)
+        joining = wish.to_join(is_auto_commit=auto_commit)._replace(start=start_of(start))
+        driver = self.driver
+        joined = driver.members.change(lambda now: driver.node.assigned.join(group, joining, now))
+        return Member(driver, group, joined, on_revoked=on_revoked, on_assigned=on_assigned)
+
+    def describe_group(self, group: str) -> GroupFacts:
+        """Members, what each of them owns, and why the last rebalances happened."""
+        return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
+
     def groups(self) -> dict[str, list[str]]:
         """Every group with the topics that it reads."""
         return self.driver.look(lambda _now: self.driver.node.group_names())
@@ -224,6 +272,10 @@ class Broker:
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
         return self.driver.look(lambda now: self.driver.node.lag(group, now))
+
+    def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
+        """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
+        return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
@@ -297,6 +349,12 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def acks_of(acks: str) -> Acks:
+    if acks not in ACKS:
+        raise Refused(f"acks must be one of {', '.join(ACKS)}, got {acks!r}")
+    return ACKS[acks]
 
 
 def start_of(place: Place) -> Start:

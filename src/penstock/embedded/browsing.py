@@ -85,4 +85,5 @@ def stats_of(
         segments=len(log.segments),
         write=timings.write.percentiles(),
         age=timings.age.percentiles(),
+        delayed=len(partition.machine.delays.pending),
     )

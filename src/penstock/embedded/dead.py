@@ -1,11 +1,14 @@
 """Dead letters as users of a queue see them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..broker.letters import DeadLetter, user_view
+from ..broker.partition import Partition
 from ..broker.redrive import ALL, Order, Selection, Target
 from ..model import Headers
+from ..runtime.threads import ThreadDriver
 
 
 class DeadMessage(NamedTuple):
@@ -55,3 +58,34 @@ def redrive_order(dead: DeadMessage | Iterable[DeadMessage] | None) -> Order:
     chosen = (dead,) if isinstance(dead, DeadMessage) else dead
     places = frozenset((one.letter.partition, one.letter.offset) for one in chosen)
     return Order(selection=Selection(offsets=places), target=Target.GROUP)
+
+
+class QueueLetters(ABC):
+    """The part of a queue that is about its dead letters."""
+
+    _driver: ThreadDriver
+
+    @abstractmethod
+    def _partition(self) -> Partition:
+        """The only partition of the queue."""
+
+    def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
+        """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
+        self._driver.settle()
+        page = self._driver.look(
+            lambda _now: self._driver.node.dead_letters(self._partition().topic, limit=limit)
+        )
+        return [dead_message(letter) for letter in page.letters]
+
+    def requeue(self, dead: DeadMessage | Iterable[DeadMessage] | None = None) -> Requeued:
+        """Hand dead letters out once more, under their old ids and with all attempts; None: all of them.
+
+        One whose message was removed from the disk meanwhile cannot come back, and stays a dead letter.
+        """
+        order = redrive_order(dead)
+        self._driver.settle()
+        answer = self._driver.change(
+            lambda now: self._driver.node.redrive(self._partition().topic, order, now)
+        )
+        self._driver.settle()
+        return Requeued(answer.redriven, len(answer.failed))

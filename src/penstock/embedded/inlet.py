@@ -1,6 +1,7 @@
 """From the intake into the log: many puts become one columnar batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -36,6 +37,17 @@ class Inlet:
         self.intake = Intake(find().messages.end_offset, driver.lock)
         self._refusal: PenstockError | None = None
         self._emptied_ns = 0
+        driver.while_firing = self.paused
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Somebody else appends to the log, so that nobody may be given an id meanwhile."""
+        self.intake.stop()
+        try:
+            self.flush(self._driver.now())
+            yield
+        finally:
+            self.intake.go_on(self._find().messages.end_offset)
 
     def due_ns(self, linger_ns: int) -> int:
         """When what waits has to be written: nothing in there is older than the last time it was empty."""

@@ -30,16 +30,15 @@ class Intake:
         # Not all of `waiting` are small bare values. Set before they come in, and only under the lock.
         self.is_mixed = False
         self._lock = lock
+        self._stopped: Callable[[Contents], int] | None = None
         self.take_in: Callable[[Contents], int] = self._begin()
 
     def _begin(self) -> Callable[[Contents], int]:
         """A function that takes in one message, or a list of them, and returns the id of the last."""
         last_id = self.last_out + len(self.waiting)
-        if not _is_one_thread_at_a_time():
-            return _locked(self.waiting, last_id)
-        generator = _counting(self.waiting, last_id)
+        self._numbers = generator = _counting(self.waiting, last_id)
         next(generator)
-        return generator.send
+        return generator.send if _is_one_thread_at_a_time() else _locked(generator)
 
     def take_in_patiently(self, contents: Contents) -> int:
         """The same after a failed try: another thread was inside, or a Ctrl-C had ended the generator."""
@@ -77,6 +76,22 @@ class Intake:
         """Take in again. Under the lock."""
         self.take_in = self._begin()
 
+    def stop(self) -> None:
+        """Give out no id until `go_on`: who comes finds the generator ended, and waits for the lock. Under it."""
+        self._stopped = self.take_in
+        while True:
+            try:
+                return self._numbers.close()
+            except ValueError:
+                sleep(0)  # Somebody is inside.
+
+    def go_on(self, last_id: int) -> None:
+        """Give ids again, after one that somebody else has given if nothing is left in here. Under the lock."""
+        if not self.waiting:
+            self.last_out = last_id
+        if self.take_in is self._stopped:
+            self.take_in = self._begin()
+
     def take_out(self, last_id: int) -> None:
         """Forget everything up to an id: it is in the log. Under the lock."""
         count = last_id - self.last_out
@@ -99,10 +114,9 @@ def _counting(waiting: list[Content], last_id: int) -> Generator[int, Any, None]
             last_id += 1
 
 
-def _locked(waiting: list[Content], last_id: int) -> Callable[[Any], int]:
+def _locked(numbers: Generator[int, Any, None]) -> Callable[[Any], int]:
     """For interpreters that run threads side by side: there only a lock is a lock."""
-    lock, numbers = Lock(), _counting(waiting, last_id)
-    next(numbers)
+    lock = Lock()
 
     def take_in(contents: Any) -> int:
         with lock:

@@ -1,6 +1,7 @@
 """From what a caller says about a message to the message, or to a refusal that names what is wrong with it."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from ..config import LimitsConfig
@@ -26,10 +27,16 @@ class MessageOptions(TypedDict, total=False):
     priority: str | int
     ttl: Duration
     idempotency_key: bytes | str | None
+    delay: Duration
+    deliver_at: datetime | str
+    delay_key: bytes | str | None
 
 
 OPTIONS = frozenset(MessageOptions.__annotations__)
+DELAY_OPTIONS = frozenset({"delay", "deliver_at", "delay_key"})
 LIMITS = LimitsConfig()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DUE_NS_MAX = (1 << 63) - 1
 
 
 def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Message:
@@ -38,19 +45,44 @@ def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Messa
         known = ", ".join(sorted(OPTIONS))
         raise Refused(f"unknown option {unknown[0]!r}; known: {known}")
     ttl = options.get("ttl")
+    due_ns = now_ns if DELAY_OPTIONS.isdisjoint(options) else due_of(options, now_ns) or now_ns
     return Message(
         _sized("value", as_bytes("value", value), LIMITS.value_bytes_max),
         _sized("key", as_bytes("key", options.get("key")), LIMITS.key_bytes_max),
         headers_of(options.get("headers", ())),
         priority_of(options.get("priority", Priority.NORMAL)),
         now_ns,
-        None if ttl is None else now_ns + nanoseconds(ttl),
+        # Who waits does not age: the time to live begins when the message comes.
+        None if ttl is None else max(due_ns, now_ns) + nanoseconds(ttl),
         _sized(
             "idempotency key",
             as_bytes("idempotency key", options.get("idempotency_key")),
             LIMITS.key_bytes_max,
         ),
     )
+
+
+def due_of(options: MessageOptions, now_ns: int) -> int | None:
+    """When a message is to come, in ns since 1970; None if at once. A time that is over is now."""
+    delay, at = options.get("delay"), options.get("deliver_at")
+    if delay is not None and at is not None:
+        raise Refused("a message has a delay or a deliver_at, not both")
+    if delay is not None:
+        return _possible(now_ns + nanoseconds(delay))
+    if at is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+        since = moment.astimezone(UTC) - _EPOCH
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise Refused(f"deliver_at is a datetime or text as in RFC 3339, not {at!r}") from None
+    return _possible(since // timedelta(microseconds=1) * 1000)
+
+
+def _possible(due_ns: int) -> int:
+    if due_ns > _DUE_NS_MAX:
+        raise Refused("a message cannot be due after the year 2262")
+    return max(1, due_ns)
 
 
 def as_bytes(what: str, found: Value) -> bytes | None:

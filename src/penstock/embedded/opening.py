@@ -67,7 +67,7 @@ def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -
 def _memory() -> Disk:
     from ..sim import SimDisk
 
-    return SimDisk()
+    return SimDisk(is_forgetful=True)
 
 
 def _nothing() -> None:

@@ -13,9 +13,10 @@ from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.topics import config_from
-from ..config import OFF, FsyncPolicy
+from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import Refused
+from ..model import Priority
 from ..runtime.threads import FOR_EVER, outcome_of
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
@@ -23,7 +24,8 @@ from . import answers
 from .aio import AsyncQueue
 from .answers import Held
 from .browsing import Compacted, compact, look_ahead, stats_of
-from .dead import DeadMessage, Requeued, dead_message, redrive_order
+from .dead import QueueLetters
+from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
 from .messages import MessageOptions, Value, make_message
@@ -42,11 +44,13 @@ QUEUE_SETTINGS: dict[str, Any] = {
     "keep_unread": True,
     "keep_unread_bytes_max": 1 << 60,
     "group_retention_hours": OFF,
+    # All members are threads of this process: what holds for the group is enough.
+    "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
 }
 _RETRY_NS = 1_000_000_000
 
 
-class Queue:
+class Queue(QueueDelays, QueueLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -69,7 +73,8 @@ class Queue:
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._timings = Timings()
         self._driver.change(lambda now: self._make_topic(settings, now))
-        self._inlet = Inlet(self._driver, self._partition, self._timings)
+        with self._driver.lock:
+            self._inlet = Inlet(self._driver, self._partition, self._timings)
         self._intake = self._inlet.intake
         self._outlet = Outlet(self._driver, self._partition, GROUP)
         self._ready = self._outlet.ready
@@ -108,6 +113,10 @@ class Queue:
 
         `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
         more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it.
+
+        With `delay` ("30s", "2h") or `deliver_at` (a datetime) it comes then, and gets its id then; what is returned is
+        the number by which `cancel`, `reschedule` and `delayed_get` know it. One with the `delay_key` of another that
+        still waits takes its place.
         """
         if options or type(value) is not bytes or len(value) > self._small_bytes_max:
             return self._put_carefully(value, options)
@@ -122,11 +131,11 @@ class Queue:
     def put_many(self, values: Iterable[Value], **options: Unpack[MessageOptions]) -> range:
         """Add several messages, one after the other; return their ids. Options hold for each of them.
 
-        Several with one `idempotency_key` would be one message, so that option is for `put`.
+        Several with one `idempotency_key` or `delay_key` would be one message, so those are for `put`.
         """
         batch: list[Any] = values if type(values) is list else list(values)
-        if "idempotency_key" in options:
-            raise Refused("an idempotency_key names one message; use put")
+        if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
+            raise Refused("a key names one message; use put")
         if options or not self._are_small(batch):
             return self._put_many_carefully(batch, options)
         try:
@@ -163,9 +172,14 @@ class Queue:
             self._driver.expect(self._driver.clock.monotonic_ns() + linger_ns)
 
     def _put_carefully(self, value: Value, options: MessageOptions) -> int:
+        if is_delayed(options):
+            return self.put_later([value], options)[0]
         return self._driver.change(lambda now: self._admit(value, options, now))
 
     def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
+        if is_delayed(options):
+            return self.put_later(values, options)
+
         def admit_all(now: Now) -> range:
             # All of them are looked at before the first one is taken in.
             messages = [make_message(value, options, now_ns=now.wall_ns) for value in values]
@@ -175,6 +189,7 @@ class Queue:
             self._intake.is_mixed = True
             last = self._intake.take_in_under_lock(messages)
             self._inlet.flush(now)
+            self._outlet.recall(now)
             return range(last - len(messages) + 1, last + 1)
 
         return self._driver.change(admit_all)
@@ -186,12 +201,15 @@ class Queue:
             self._inlet.flush(now)
             kept = self._partition().machine.dedup.find(key, now.wall_ns)
             if kept is not None:
-                return kept.offset + 1
+                return kept.position + 1
         self._require_room(1, now)
         self._intake.is_mixed = True
         number = self._intake.take_in_under_lock(message)
         is_small = len(message.value or b"") <= self._small_bytes_max
-        if key is not None or not is_small or self._is_always:
+        if message.priority < Priority.NORMAL:
+            self._inlet.flush(now)
+            self._outlet.recall(now)
+        elif key is not None or not is_small or self._is_always:
             self._inlet.flush(now)
         else:
             self._driver.expect(now.monotonic_ns + LINGER_NS)
@@ -218,6 +236,8 @@ class Queue:
             self._inlet.flush(now)
             due_ns = NEVER_NS
         self._outlet.ack(now)
+        # A delayed message may have come, or one of another thread.
+        self._outlet.recall(now)
         self._outlet.renew(now)
         retry_ns = now.monotonic_ns + _RETRY_NS if self._inlet.is_refusing else NEVER_NS
         return min(due_ns, retry_ns, self._outlet.renew_at_ns)
@@ -411,23 +431,6 @@ class Queue:
             offset = min(max(to - 1, messages.start_offset), messages.end_offset)
         self._partition().record(commands.rewind(self._delivery(), offset), now)
         return offset + 1
-
-    def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
-        """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
-        self._driver.settle()
-        page = self._driver.look(lambda _now: self._driver.node.dead_letters(TOPIC, limit=limit))
-        return [dead_message(letter) for letter in page.letters]
-
-    def requeue(self, dead: DeadMessage | Iterable[DeadMessage] | None = None) -> Requeued:
-        """Hand dead letters out once more, under their old ids and with all attempts; None: all of them.
-
-        One whose message was removed from the disk meanwhile cannot come back, and stays a dead letter.
-        """
-        order = redrive_order(dead)
-        self._driver.settle()
-        answer = self._driver.change(lambda now: self._driver.node.redrive(TOPIC, order, now))
-        self._driver.settle()
-        return Requeued(answer.redriven, len(answer.failed))
 
     def compact(self, older_than: Duration | None = None) -> Compacted:
         """Free the disk space of finished messages: of those past retention, or older than you say.

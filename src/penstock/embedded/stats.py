@@ -41,8 +41,8 @@ class QueueStats:
     """A queue at one moment.
 
     `put` counts every id ever given; of those, `waiting` are ready or wait for a retry, `in_flight` are in somebody's
-    hands, `done` are finished. `age` is how long messages had been in the queue when they were handed out, `write` how
-    long it took to write a batch of puts.
+    hands, `done` are finished. `delayed` are to come later and have no id yet. `age` is how long messages had been in
+    the queue when they were handed out, `write` how long it took to write a batch of puts.
     """
 
     put: int
@@ -57,3 +57,4 @@ class QueueStats:
     segments: int
     write: Percentiles
     age: Percentiles
+    delayed: int = 0

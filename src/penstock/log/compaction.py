@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from .log import Log
 from .scan import Broken, Stored, walk_batches
 from .segment import Segment
 
+T = TypeVar("T")
 KEYS_MAX = 1_000_000  # A short key takes some 150 bytes in the map.
 STEP_BYTES = 1 << 18  # Some 5 ms, then the owner may append again.
 _WRITE_BYTES = 1 << 18
@@ -60,14 +61,19 @@ Steps = Generator[int | Syncable, None, None]
 def compact(log: Log, *, now_ns: int, keep_from: Offset | None = None) -> Compacted:
     """Compact everything that is sealed, here and now; durable on return."""
     log.sync(with_checkpoint=True)
-    steps = compacting(log, now_ns=now_ns, keep_from=keep_from)
+    compacted = perform(compacting(log, now_ns=now_ns, keep_from=keep_from))
+    log.sync()
+    return compacted
+
+
+def perform(steps: "Generator[int | Syncable, None, T]") -> T:
+    """Go through all steps at once."""
     while True:
         try:
             step = next(steps)
         except StopIteration as finished:
-            log.sync()
-            compacted: Compacted = finished.value
-            return compacted
+            result: T = finished.value
+            return result
         if not isinstance(step, int):
             step.sync()
 
@@ -91,7 +97,7 @@ def compacting(
     assert not log.is_compacting, "one at a time"
     log.is_compacting = True
     try:
-        run = _Compaction(log, now_ns, _sealed(log, keep_from), step_bytes)
+        run = Compaction(log, now_ns, sealed_segments(log, keep_from), step_bytes)
         yield from run.note_last_offsets(keys_max)
         yield from run.rewrite_segments()
         if run.end_offset > log.compacted_to and not run.is_overtaken:
@@ -111,13 +117,13 @@ class _Sealed(NamedTuple):
     end_offset: Offset
 
 
-def _sealed(log: Log, keep_from: Offset | None) -> list[_Sealed]:
+def sealed_segments(log: Log, keep_from: Offset | None) -> list[_Sealed]:
     end_offset = log.settled_to if keep_from is None else min(log.settled_to, keep_from)
     found = (_Sealed(one, log.end_of(number)) for number, one in enumerate(log.segments[:-1]))
     return [one for one in found if one.end_offset <= end_offset]
 
 
-class _Compaction:
+class Compaction:
     """One run. `end_offset` is how far it goes: the end of a segment, or of a batch if the map is full there."""
 
     def __init__(self, log: Log, now_ns: int, sealed: list[_Sealed], step_bytes: int) -> None:
@@ -151,7 +157,7 @@ class _Compaction:
     def _note(self, batch: Stored) -> None:
         if batch.head.is_control:
             return
-        body = _body(batch)
+        body = body_of(batch)
         keys, offsets = body.blob(KEYS), offsets_of(body, batch.head)
         if keys.lengths is None:
             return
@@ -194,7 +200,7 @@ class _Compaction:
         head = batch.head
         if head.is_control or head.message_count == 0 or head.base_offset >= self.end_offset:
             return None
-        body = _body(batch)
+        body = body_of(batch)
         keys, offsets = body.blob(KEYS), offsets_of(body, head)
         if keys.lengths is None:
             return None
@@ -253,7 +259,7 @@ class _Compaction:
             yield done
 
 
-def _body(batch: Stored) -> Body:
+def body_of(batch: Stored) -> Body:
     # What is in the log was within somebody's limits once.
     return open_body(batch.data, batch.head, size_max=BODY_BYTES_MAX)
 

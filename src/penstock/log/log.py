@@ -132,6 +132,10 @@ class Log:
 
     def append(self, batch: Buffer, head: Head, *, now_ns: int) -> Appended:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
+        return self.append_body(head, memoryview(batch)[HEAD_BYTES : head.length], now_ns=now_ns)
+
+    def append_body(self, head: Head, *body: Buffer, now_ns: int) -> Appended:
+        """The same for a batch whose body is in pieces."""
         active = self.segments[-1]
         if self._must_roll(active, head, now_ns):
             active = self.roll()
@@ -144,8 +148,7 @@ class Log:
             # A clock that steps back must not make later messages look older than earlier ones.
             append_time=max(now_ns, self.append_time),
         )
-        body = memoryview(batch)[HEAD_BYTES : head.length]
-        active.append(placed, pack_head(placed, seed=self.seed), body)
+        active.append(placed, pack_head(placed, seed=self.seed), *body)
         self.end_offset, self.append_time = Offset(placed.next_offset), placed.append_time
         self._bytes_appended += head.length
         return Appended(base_offset, self.end_offset, self.append_time)

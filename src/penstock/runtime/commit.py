@@ -27,9 +27,8 @@ from .fatal import exit_process
 _MS_NS = 1_000_000
 # Looking a member up in its class costs more than the comparison, and every append asks.
 _ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
-# The writers whom a sync has just let go are about to come back. Waiting for them, for a quarter of what a sync
-# takes, makes one sync out of two; if they stay away, the others lose no more than that quarter.
-_GATHER_SHARE = 4
+# The writers whom a sync has just let go are about to come back. Waiting for them, for at most as long as the sync
+# took, makes one sync out of two; if they stay away, the others lose no more than that, once.
 
 
 class Plan(Protocol):
@@ -56,23 +55,36 @@ class Syncable(Protocol[P]):
 class Ticket:
     """One writer's wait for the next sync. Settled once, by whoever takes it out of its queue."""
 
-    __slots__ = ("_error", "_is_pending")
+    __slots__ = ("_is_pending", "_on_settled", "error")
 
     def __init__(self) -> None:
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        self._on_settled: Callable[[], None] | None = None
         self._is_pending = Lock()
         self._is_pending.acquire()
 
     def settle(self, error: BaseException | None) -> None:
-        self._error = error
+        self.error = error
         self._is_pending.release()
+        if self._on_settled is not None:
+            self._on_settled()
+
+    def notify(self, on_settled: Callable[[], None]) -> None:
+        """Call this when settled, from whatever thread; once, or twice if it happens right now."""
+        self._on_settled = on_settled
+        if not self._is_pending.locked():
+            on_settled()
 
     def wait(self) -> None:
         """Return once everything is durable that was written before the ticket was drawn, or raise."""
         self._is_pending.acquire()
-        if self._error is not None:
+        self.check()
+
+    def check(self) -> None:
+        """Raise what a ticket that is settled was settled with, if that was an error."""
+        if self.error is not None:
             # All who waited share the error; without this it would collect the tracebacks of all of them.
-            raise self._error.with_traceback(None)
+            raise self.error.with_traceback(None)
 
 
 class SyncPoint(Generic[P]):
@@ -94,7 +106,7 @@ class SyncPoint(Generic[P]):
         self._unsynced_bytes = 0
         self._due_ns = 0
         self._gather_until_ns = 0
-        self._gathered_last = 0
+        self._expected = 0
         self._planning = Lock()
         self._maintainers: set[object] = set()
         committer.add(self)
@@ -123,11 +135,16 @@ class SyncPoint(Generic[P]):
         """A ticket for everything written so far, with the lock held."""
         ticket = Ticket()
         self._waiting.append(ticket)
-        if not self._is_asked or len(self._waiting) in {1, self._gathered_last}:
+        if not self._is_asked or len(self._waiting) in {1, self._expected}:
             self._ask()
         # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
         self._committer.check()
         return ticket
+
+    def draw_for(self, writers: int) -> Ticket:
+        """The same for several who came together: the number counts when we gather, one ticket stands for all."""
+        self._waiting.extend(Ticket() for _ in range(writers - 1))
+        return self.draw()
 
     def _ask(self) -> None:
         self._committer.ask(self)
@@ -141,7 +158,7 @@ class SyncPoint(Generic[P]):
         """When the next sync should start."""
         if not self._waiting:
             return self._due_ns
-        return 0 if len(self._waiting) >= self._gathered_last else self._gather_until_ns
+        return 0 if len(self._waiting) >= self._expected else self._gather_until_ns
 
     def commit(self) -> None:
         """Sync, if there is anything to sync. For the committer's thread."""
@@ -170,8 +187,9 @@ class SyncPoint(Generic[P]):
         ended_ns = self._committer.clock.monotonic_ns()
         with self.lock:
             self._target.synced(plan)
-        self._gathered_last = len(self._covered)
-        self._gather_until_ns = ended_ns + (ended_ns - started_ns) // _GATHER_SHARE
+        self._expected = len(self._covered) + len(self._waiting)
+        self._gather_until_ns = ended_ns + (ended_ns - started_ns)
+        self._committer.on_synced(ended_ns - started_ns, len(self._covered))
         _settle_all(self._covered, self._committer.failure)
 
     def _plan(self) -> P:
@@ -233,6 +251,10 @@ def _settle_all(tickets: deque[Ticket], error: BaseException | None) -> None:
         ticket.settle(error)
 
 
+def _nothing(_duration_ns: int, _waiters: int) -> None:
+    return
+
+
 class Committer:
     """Syncs any number of logs, one after the other, in a thread of its own.
 
@@ -250,6 +272,8 @@ class Committer:
         self.config, self.clock = config, clock
         self.failure: BaseException | None = None
         self._on_fatal = on_fatal
+        # Told after each sync how long it took, in nanoseconds, and how many had waited for it.
+        self.on_synced: Callable[[int, int], None] = _nothing
         self._ending = RLock()
         self._points: set[SyncPoint[Any]] = set()
         self._asked: SimpleQueue[SyncPoint[Any] | None] = SimpleQueue()

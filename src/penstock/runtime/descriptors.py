@@ -8,6 +8,7 @@ closed when the last reference goes: the reference count is the pin. An evicted 
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..errors import PenstockError
 
@@ -27,7 +28,9 @@ class Descriptor:
         self.changes_synced = 0
 
     def __del__(self) -> None:
-        os.close(self.number)
+        # A Ctrl-C may have come before it had its number.
+        with suppress(AttributeError):
+            os.close(self.number)
 
     @property
     def is_clean(self) -> bool:

@@ -1,10 +1,11 @@
 """Publishing through a driver: how long to wait, and what can be said afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from ..broker.partition import Now
+from ..broker.delaying import Delayed
+from ..broker.partition import Now, Partition
 from ..broker.partition import Published as Stored
 from ..config import FsyncPolicy
 from ..model import Message
@@ -34,6 +35,8 @@ class Published(NamedTuple):
     offset: int
     is_duplicate: bool
     guarantee: Guarantee
+    # It waits for its time, and the offset is its id among those that wait.
+    is_delayed: bool = False
 
 
 def publish(
@@ -44,6 +47,25 @@ def publish(
     def store(now: Now) -> list[Stored]:
         return driver.node.publish(topic, messages, now, partition=partition)
 
+    return _settled(driver, topic, store, acks)
+
+
+def publish_delayed(
+    driver: ThreadDriver, topic: str, delayed: Sequence[Delayed], acks: Acks, partition: int | None
+) -> list[Published]:
+    """The same for messages that are to come later."""
+
+    def store(now: Now) -> list[Stored]:
+        stored = driver.node.publish_delayed(topic, delayed, now, partition=partition)
+        driver.expect_delayed(min(one.due_ns for one in delayed), now)
+        return stored
+
+    return _settled(driver, topic, store, acks) if delayed else []
+
+
+def _settled(
+    driver: ThreadDriver, topic: str, store: Callable[[Now], list[Stored]], acks: Acks
+) -> list[Published]:
     is_always = driver.config.fsync is FsyncPolicy.ALWAYS
     stored = driver.change(store) if acks is Acks.LEADER else driver.change_at_once(store)
     # A repeat may be durable long since; and one whose first is not waits as long as that does.
@@ -52,13 +74,19 @@ def publish(
     is_safe = acks is Acks.ALL or (acks is Acks.LEADER and is_always)
     guarantee = Guarantee.FSYNCED if is_safe else Guarantee.BUFFERED
     return [
-        Published(topic, one.partition, one.offset, one.is_duplicate, guarantee) for one in stored
+        Published(topic, one.partition, one.offset, one.is_duplicate, guarantee, one.is_delayed)
+        for one in stored
     ]
 
 
 def is_durable(driver: ThreadDriver, topic: str, stored: Sequence[Stored]) -> bool:
     """Whether all of these would survive a power cut now. With the lock held."""
     return all(
-        driver.node.partition(topic, one.partition).messages.durable_end >= one.durable_at
+        durable_end(driver.node.partition(topic, one.partition), one) >= one.durable_at
         for one in stored
     )
+
+
+def durable_end(partition: Partition, stored: Stored) -> int:
+    """How far the log is durable that a message went to."""
+    return partition.delayed.durable_end if stored.is_delayed else partition.messages.durable_end

@@ -9,8 +9,8 @@ its files, which hold everything that was written, whole.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from logging import Logger
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -21,11 +21,13 @@ from ..broker.giving_back import give_back
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.received import Received
-from ..config import LogConfig, StorageConfig
+from ..config import LimitsConfig, LogConfig, StorageConfig
 from ..delivery import Delivery
 from ..errors import Fatal, PenstockError, Refused, Unavailable
 from ..ports import Clock, Disk, Entropy
 from .commit import Committer, SyncPoint, Ticket
+from .members import MemberRoom
+from .memory import keep_freed_memory
 from .ticker import NEVER_NS, Ticker
 from .waiting import Waiter, WaitingRoom
 
@@ -34,7 +36,7 @@ _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
 _RETRY_NS = _S_NS
 FOR_EVER = -1
-# How often old messages are removed: retention counts in hours, so minutes are soon enough.
+# How often old messages are removed: retention counts in hours. Where a test lets a year pass, every hour will do.
 _SWEEP_NS = 300 * _S_NS
 # A dead letter arrives after two syncs; more than this many means that something keeps it.
 _STEPS_MAX = 8
@@ -66,12 +68,14 @@ class World:
     entropy: Entropy
     logger: Logger
     on_fatal: Callable[[BaseException], None]
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
 class ThreadDriver:
     """Owns a node. Thread-safe. `node` may be touched inside commands only, and not kept: it may be replaced."""
 
     def __init__(self, disk: Disk, config: StorageConfig, world: World) -> None:
+        keep_freed_memory()
         self._disk, self._world, self.config = disk, world, config
         self.clock, self.logger = world.clock, world.logger
         self.node = self._open_node()
@@ -80,11 +84,17 @@ class ThreadDriver:
             self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
         )
         self.lock = self._point.lock
-        self._room = WaitingRoom()
-        self._is_torn = self._is_hurried = False
-        self._sweep_at_ns = self.clock.monotonic_ns() + _SWEEP_NS
+        self._room, self.members = WaitingRoom(), MemberRoom(self)
+        self._is_torn = self._is_hurried = self._is_planning = False
+        self._is_stepped = isinstance(world.clock, SteppedClock)
+        self._sweep_ns = _SWEEP_NS * (12 if self._is_stepped else 1)
+        self._sweep_at_ns = self.clock.monotonic_ns() + self._sweep_ns
         # Called in each tick, with the lock held; returns when it wants the next one.
         self.on_tick: Callable[[Now], float] = _never
+        # Called after whatever may have changed something, with the lock held.
+        self.after_change: Callable[[], None] = _nothing
+        # Entered while delayed messages go to their logs, with the lock held.
+        self.while_firing: Callable[[], AbstractContextManager[None]] = nullcontext
         # Called before a sync, with the lock held: what is still in memory only goes to the node now.
         self.before_sync: Callable[[], None] = _nothing
         self._ticker = Ticker(self._tick_or_fail, world.clock)
@@ -94,13 +104,16 @@ class ThreadDriver:
             self._ticker.start()
         with self.lock:
             self.expect(min(self.node.next_due_ns(), self._sweep_at_ns))
-            self._hurry_letters()
+            self.hurry_letters()
+        if self._is_stepped and self.node.has_due(self.now()):
+            self.tick()  # Overdue, and nobody else would look before the clock moves.
 
     def _open_node(self) -> Node:
         return Node(
             self._disk,
             now=self.now(),
             entropy=self._world.entropy,
+            limits=self._world.limits,
             min_free_bytes=self.config.min_free_bytes,
         )
 
@@ -127,8 +140,21 @@ class ThreadDriver:
             ticket.wait()
         return reply
 
+    def begin_change(
+        self, command: Callable[[Now], T], *, writers: int = 0
+    ) -> tuple[T, Ticket | None]:
+        """Run a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
+        draw = self._point.draw_for
+        return self._change(command, (lambda: draw(writers)) if writers else self.note_change)
+
+    def on_synced(self, tell: Callable[[int, int], None]) -> None:
+        """Have a function told after each sync how long it took (ns) and how many had waited for it."""
+        self._committer.on_synced = tell
+
     def note_change(self) -> Ticket | None:
         """Something is to be synced, as the policy says. With the lock held."""
+        if self._is_planning:
+            return None  # The plan that is being made covers it.
         return self._point.changed(0)
 
     def _change(
@@ -194,14 +220,13 @@ class ThreadDriver:
         waiter = self.enter(topic, group, wanted, timeout_ns)
         if waiter.is_settled:
             return outcome_of(waiter)
-        is_timed = timeout_ns >= 0 and not isinstance(self.clock, SteppedClock)
+        is_timed = timeout_ns >= 0 and not self._is_stepped
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
         except BaseException:
             self.abandon(topic, group, waiter)
             raise
-        with self.lock:
-            self._room.leave(topic, group, waiter)
+        self.leave(topic, group, waiter)
         return outcome_of(waiter)
 
     def enter(
@@ -231,10 +256,14 @@ class ThreadDriver:
 
         return self._change(take_or_wait, lambda: None)[0]
 
-    def abandon(self, topic: str, group: str, waiter: Waiter) -> None:
-        """Wait no longer, and give back what came a moment too late: nobody will see it, so it does not count."""
+    def leave(self, topic: str, group: str, waiter: Waiter) -> None:
+        """Wait no longer; what the waiter was settled with stays with it."""
         with self.lock:
             self._room.leave(topic, group, waiter)
+
+    def abandon(self, topic: str, group: str, waiter: Waiter) -> None:
+        """Wait no longer, and give back what came a moment too late: nobody will see it, so it does not count."""
+        self.leave(topic, group, waiter)
         if waiter.messages:
             with suppress(PenstockError):
                 self.change_at_once(lambda now: self._release(topic, waiter.messages, now))
@@ -266,7 +295,11 @@ class ThreadDriver:
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits for messages."""
-        return bool(self._room.groups())
+        return bool(self._room) or bool(self.members)
+
+    def expect_delayed(self, due_ns: int, now: Now) -> None:
+        """The same for a wall time, at which something is to be delivered."""
+        self.expect(now.monotonic_ns + max(0, due_ns - now.wall_ns))
 
     def expect(self, due_ns: float) -> None:
         """Tick no later than this. With the lock held."""
@@ -282,6 +315,8 @@ class ThreadDriver:
         """Hand out what is ready to those who wait. With the lock held."""
         for place in self._room.groups(topic):
             self._serve_group(*place)
+        self.members.serve()
+        self.after_change()
 
     def _serve_group(self, topic: str, group: str) -> None:
         if topic not in self.node.open:
@@ -313,7 +348,7 @@ class ThreadDriver:
         return self.rearrange(retain)
 
     def _sweep_on_time(self) -> None:
-        self._sweep_at_ns = self.clock.monotonic_ns() + _SWEEP_NS
+        self._sweep_at_ns = self.clock.monotonic_ns() + self._sweep_ns
         with self.lock:
             self.expect(self._sweep_at_ns)
         try:
@@ -341,19 +376,28 @@ class ThreadDriver:
     def _tick(self, now: Now) -> None:
         wanted_ns = self.on_tick(now)
         before = self._unsynced()
-        self.node.tick(now)
+        with self.while_firing() if self.node.has_due(now) else nullcontext():
+            self.node.tick(now)
+            # Nobody comes back for what was too much for one tick while the clock stands still.
+            while self._is_stepped and self.node.has_due(now) and self.node.fire(now):
+                pass
         if self._unsynced() != before:
             self.note_change()
-            self._hurry_letters()
+            self.hurry_letters()
+        self.members.look_at_all()
         self.serve()
         self._room.end_overdue(now.monotonic_ns)
+        wanted_ns = min(wanted_ns, self.members.end_overdue(now.monotonic_ns))
         next_ns = min(wanted_ns, self.node.next_due_ns(), self._room.next_until_ns())
         self.expect(min(next_ns, self._sweep_at_ns))
 
     def _unsynced(self) -> int:
-        return sum(one.journal.log.end_offset for one in self.node.partitions())
+        return sum(
+            one.journal.log.end_offset + one.messages.end_offset for one in self.node.partitions()
+        )
 
-    def _hurry_letters(self) -> None:
+    def hurry_letters(self) -> None:
+        """Let dead letters go soon, if there are any. With the lock held."""
         if any(one.machine.outbox.pending for one in self.node.partitions()):
             self._hurry()
 
@@ -364,8 +408,12 @@ class ThreadDriver:
             return NodePlan(())  # Everything was synced when it was closed.
         if self._is_torn:
             self._open_again()
-        self.before_sync()
-        dirty = [one for one in self.node.partitions() if is_dirty(one)]
+        self._is_planning = True
+        try:
+            self.before_sync()
+        finally:
+            self._is_planning = False
+        dirty = [one for one in self.node.partitions() if one.is_dirty]
         return NodePlan(tuple((one, one.plan_sync()) for one in dirty))
 
     def synced(self, plan: NodePlan) -> None:
@@ -420,6 +468,7 @@ class ThreadDriver:
             finally:
                 self._point.close()
                 self._room.dismiss(Refused("it is closed"))
+                self.members.dismiss(Refused("it is closed"))
         self._committer.close()
 
 
@@ -435,13 +484,7 @@ def ready_count(partition: Partition, group: str) -> int:
     if group not in partition.machine.numbers:
         return partition.messages.end_offset - partition.messages.start_offset
     delivery = partition.group(group)
-    return partition.messages.end_offset - delivery.cursor + len(delivery.ready)
-
-
-def is_dirty(partition: Partition) -> bool:
-    """Whether a sync would change anything."""
-    messages, state = partition.messages, partition.journal.log
-    return messages.end_offset > messages.durable_end or state.end_offset > state.durable_end
+    return delivery.unseen_below(partition.messages.end_offset) + len(delivery.ready)
 
 
 def _never(_now: Now) -> float:

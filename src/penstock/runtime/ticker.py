@@ -6,8 +6,9 @@ from threading import Event, Thread
 from ..ports import Clock
 
 NEVER_NS = 1 << 62
-# Longer sleeps overflow what the system's timers take; waking once an hour for nothing costs nothing.
-_SLEEP_S_MAX = 3600.0
+# A wall clock that was set is noticed after so long: what is due by that clock may be due now.
+_SLEEP_S_MAX = 5.0
+_STEP_NS = 10_000_000
 
 
 class Ticker:
@@ -42,11 +43,18 @@ class Ticker:
             self._thread.join()
 
     def _run(self) -> None:
+        skew_ns = self._skew_ns()
         while not self._is_closed:
             wait_ns = self.due_ns - self._clock.monotonic_ns()
-            if wait_ns > 0:
+            was_set = abs(self._skew_ns() - skew_ns) > _STEP_NS
+            if was_set:
+                skew_ns = self._skew_ns()
+            if wait_ns > 0 and not was_set:
                 self._woken.wait(min(wait_ns / 1_000_000_000, _SLEEP_S_MAX))
                 self._woken.clear()
             else:
                 self.forget()
                 self._work()
+
+    def _skew_ns(self) -> int:
+        return self._clock.now_ns() - self._clock.monotonic_ns()

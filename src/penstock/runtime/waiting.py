@@ -5,7 +5,7 @@ the number of those who wait. So two idle streams and ten messages give five eac
 one. A message is put into the hands of the one it is for, so ten thousand who wait cost no more than ten.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -13,6 +13,7 @@ from threading import Lock
 from ..broker.consumption import Wanted
 from ..broker.received import Received
 from ..errors import Fatal, PenstockError
+from .ticker import NEVER_NS
 
 Take = Callable[[Wanted], list[Received]]
 """Lease up to so many messages to a member."""
@@ -45,24 +46,39 @@ class Waiter:
         self._pending.acquire(timeout=timeout_s)
 
 
+Place = tuple[str, str]
+"""A topic and a group."""
+
+
 class WaitingRoom:
-    """Those who wait, by topic and group, in the order in which they came. Not thread-safe: under the driver's lock."""
+    """Those who wait, by topic and group, in the order in which they came. Not thread-safe: under the driver's lock.
+
+    Coming, going and being served cost the same however many wait.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[tuple[str, str], deque[Waiter]] = {}
+        self._queues: dict[Place, OrderedDict[Waiter, None]] = {}
+        # Those who wait for a limited time only. Event loops keep time by themselves, so theirs are not among them.
+        self._timed: dict[Waiter, Place] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits. Needs no lock."""
+        return bool(self._queues)
 
     def enter(self, topic: str, group: str, waiter: Waiter) -> None:
-        self._queues.setdefault((topic, group), deque()).append(waiter)
+        self._queues.setdefault((topic, group), OrderedDict())[waiter] = None
+        if waiter.until_ns < NEVER_NS:
+            self._timed[waiter] = (topic, group)
 
     def leave(self, topic: str, group: str, waiter: Waiter) -> None:
         """Forget one who has given up."""
-        queue = self._queues.get((topic, group), deque())
-        if waiter in queue:
-            queue.remove(waiter)
-        if not queue:
-            self._queues.pop((topic, group), None)
+        queue = self._queues.get((topic, group))
+        if queue is not None:
+            queue.pop(waiter, None)
+            self._timed.pop(waiter, None)
+            self._forget_if_empty((topic, group))
 
-    def groups(self, topic: str | None = None) -> Sequence[tuple[str, str]]:
+    def groups(self, topic: str | None = None) -> Sequence[Place]:
         """Where somebody waits; of one topic, or of all."""
         return [place for place in self._queues if topic is None or place[0] == topic]
 
@@ -71,10 +87,10 @@ class WaitingRoom:
 
     def serve(self, topic: str, group: str, ready: int, take: Take) -> None:
         """Share `ready` messages among those who wait; who gets nothing keeps their place."""
-        queue = self._queues.get((topic, group), deque())
-        left: deque[Waiter] = deque()
+        queue = self._queues.get((topic, group), OrderedDict())
+        left: list[Waiter] = []
         while queue and ready > 0:
-            waiter = queue.popleft()
+            waiter, _ = queue.popitem(last=False)
             share = -(-ready // (len(queue) + 1))
             limit = min(share, waiter.wanted.limit)
             try:
@@ -83,38 +99,44 @@ class WaitingRoom:
                 raise
             except PenstockError as error:
                 # A damaged batch, a full disk: theirs to know, and none of whoever made messages ready.
-                waiter.settle([], error)
+                self._settle(waiter, [], error)
                 continue
             if messages:
                 ready -= len(messages)
-                waiter.settle(messages)
+                self._settle(waiter, messages)
             else:
                 left.append(waiter)
-        left.extend(queue)
-        self._keep(topic, group, left)
+        for waiter in reversed(left):
+            queue[waiter] = None
+            queue.move_to_end(waiter, last=False)
+        self._forget_if_empty((topic, group))
 
-    def _keep(self, topic: str, group: str, queue: deque[Waiter]) -> None:
-        if queue:
-            self._queues[topic, group] = queue
-        else:
-            self._queues.pop((topic, group), None)
+    def _settle(
+        self, waiter: Waiter, messages: list[Received], error: BaseException | None = None
+    ) -> None:
+        self._timed.pop(waiter, None)
+        waiter.settle(messages, error)
+
+    def _forget_if_empty(self, place: Place) -> None:
+        if place in self._queues and not self._queues[place]:
+            del self._queues[place]
 
     def end_overdue(self, now_ns: int) -> None:
         """Let those go whose time is up."""
-        for place, queue in [*self._queues.items()]:
-            for waiter in [one for one in queue if one.until_ns <= now_ns]:
-                queue.remove(waiter)
+        for waiter, place in [*self._timed.items()]:
+            if waiter.until_ns <= now_ns:
+                self.leave(*place, waiter)
                 waiter.settle([])
-            self._keep(*place, queue)
 
     def next_until_ns(self) -> float:
-        return min((waiter.until_ns for waiter in self._all()), default=float("inf"))
+        return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
 
     def dismiss(self, error: BaseException) -> None:
         """Everybody goes with an error: the house is closed."""
         for waiter in [*self._all()]:
             waiter.settle([], error)
         self._queues.clear()
+        self._timed.clear()
 
     def _all(self) -> Iterator[Waiter]:
         for queue in self._queues.values():

@@ -14,10 +14,10 @@ from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
 from ..model import Message
 from .answers import Receipts, check_delivery
+from .delaybook import DelayBook
 from .groupbook import Status
 from .partitionbook import PartitionBook, Stored
 from .scene import Scene
-from .shell import is_dirty
 from .violation import Checker, Violation
 
 Place = tuple[str, int]
@@ -61,15 +61,17 @@ class Books:
         # A disk that lied may have lost one half of what has to stay together.
         self.is_forgiving = False
         self.messages_seen = self.records_seen = 0
+        self.wall_ns = 0
 
     def follow(self, node: Node, scene: Scene) -> None:
         """Read on in every log, and compare."""
+        self.wall_ns = scene.moment.wall_ns
         touched = []
         for partition in node.partitions():
             book = self._book(partition)
             if not self._is_read(partition, book):
                 self._follow(partition, book, scene)
-            if book.durable_to < book.journal_end and not is_dirty(partition):
+            if book.durable_to < book.journal_end and not partition.is_dirty:
                 book.synced(book.journal_end)
             if book.touched:
                 touched.append((partition, book))
@@ -82,6 +84,7 @@ class Books:
             messages.end_offset == book.end
             and messages.start_offset == book.start_offset
             and partition.journal.log.end_offset == book.journal_end
+            and partition.delayed.end_offset == book.delays.end
         )
 
     def _book(self, partition: Partition) -> PartitionBook:
@@ -91,7 +94,12 @@ class Books:
             source = partition.identity.as_source
             name = f"{partition.topic}/{partition.number}"
             book = PartitionBook(
-                name, source, partition.rules, partition.config.keep_unread, self.is_disk_honest
+                name,
+                source,
+                partition.rules,
+                partition.config.keep_unread,
+                self.is_disk_honest,
+                DelayBook(name, partition.config.dedup_window_ms * 1_000_000),
             )
             self.by_place[place] = self.by_source[source] = book
         return book
@@ -100,6 +108,8 @@ class Books:
         messages, journal = partition.messages, partition.journal.log
         if messages.end_offset < book.end or journal.end_offset < book.journal_end:
             raise Violation(Checker.NO_ACKED_LOSS, f"{book.name} became shorter")
+        if book.delays.read(partition, scene):
+            self.notice("intent")
         if messages.end_offset > book.end:
             segments = len(messages.segments)
             for offset, stored in book.read_messages(messages):
@@ -140,6 +150,12 @@ class Books:
         if stored.source:
             self._check_copy(book, partition, offset, stored)
             self.notice("forwarded")
+            return
+        if stored.delay_id >= 0:
+            book.delays.fired(stored.delay_id, offset, stored.message, scene)
+            # What fires before it is durable leaves an id behind that may be given to another.
+            is_durable = stored.delay_id < partition.delayed.durable_end
+            self.notice("forwarded" if is_durable else "leased unsynced")
             return
         value = stored.message.value or b""
         if value not in scene.values:
@@ -273,6 +289,8 @@ class Books:
         for book in self.by_place.values():
             if book.pending:
                 found.append(f"{book.name}: letters {sorted(book.pending)} are on their way")
+            if overdue := book.delays.overdue(self.wall_ns):
+                found.append(f"{book.name}: delays {overdue} are overdue")
             found += [
                 f"{book.name}: {group.name} has {count} to do from {group.floor} on"
                 for group in book.groups.values()

@@ -26,6 +26,13 @@ from .operations import (
 UNLIMITED = 1 << 62
 
 
+class _Forgotten(list[Operation | Mark]):
+    """Operations that nobody will ask for."""
+
+    def append(self, _one: Operation | Mark) -> None:
+        return
+
+
 class SimDisk:
     """Implements `ports.Disk`. What it holds at the start is durable; what happens later is in `operations`.
 
@@ -38,9 +45,11 @@ class SimDisk:
         *,
         entropy: Entropy | None = None,
         capacity_bytes: int = UNLIMITED,
+        is_forgetful: bool = False,
     ) -> None:
+        """`is_forgetful`: no crash of this one will be looked at, so it keeps only what it holds."""
         self.start = start
-        self.operations: list[Operation | Mark] = []
+        self.operations: list[Operation | Mark] = _Forgotten() if is_forgetful else []
         # May be changed at any time: somebody else fills the disk, or makes room.
         self.capacity_bytes = capacity_bytes
         self.faults = Faults(entropy)

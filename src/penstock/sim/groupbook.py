@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from pyroaring import BitMap64
+
 from ..config import DeliveryConfig
-from ..delivery.commands import EXPIRED_LEASE
+from ..delivery.commands import EXPIRED_LEASE, MEMBER_GONE
 from ..delivery.machine import Delivery
 from ..delivery.offsets import offsets_of
 from ..delivery.records import (
@@ -25,6 +27,7 @@ from ..delivery.records import (
     Retried,
     Rewound,
 )
+from ..groups import Mode
 from .scene import Scene
 from .schedule import MS
 from .violation import Checker, Violation
@@ -71,9 +74,16 @@ class GroupBook:
         # From then on a message may be in the queue again and a dead letter as well: somebody wanted that.
         self.was_reset = False
         self._undo: list[tuple[int, Entry | None]] | None = None
+        self.mode = Mode.UNDECIDED
+        # Members of an assigned group from whom something was taken since somebody asked.
+        self.taken: set[str] = set()
 
     def entry(self, offset: int) -> Entry:
         return self.entries.get(offset, UNTOUCHED)
+
+    def is_new(self, offset: int) -> bool:
+        """Whether nothing ever happened to it."""
+        return offset >= self.floor and offset not in self.entries
 
     def is_finished(self, offset: int) -> bool:
         return offset < self.floor or self.entry(offset).status in FINISHED
@@ -119,6 +129,8 @@ class GroupBook:
             self.entries[offset] = entry._replace(latest_ns=latest_ns)
 
     def lease(self, record: Leased, scene: Scene, expires_at: Iterable[tuple[int, int]]) -> None:
+        if self.mode is Mode.STRICT:
+            self._require_order(offsets_of(record.runs))
         for offset, over_ns in expires_at:
             entry = self.entry(offset)
             self._require_free(offset, entry, scene)
@@ -141,6 +153,16 @@ class GroupBook:
             )
             self._put(offset, leased)
         self._require_limits(record.member)
+
+    def _require_order(self, offsets: BitMap64) -> None:
+        """Nothing is out, and nothing that is not finished is passed over."""
+        if self.leased:
+            story = f"{list(offsets)} are handed out while {sorted(self.leased)} are out"
+            raise Violation(Checker.STRICT_ORDER, story)
+        due = range(self.floor, offsets.max() + 1)
+        if passed := [one for one in due if one not in offsets and not self.is_finished(one)]:
+            story = f"{list(offsets)} are handed out before {passed}"
+            raise Violation(Checker.STRICT_ORDER, story)
 
     def _require_free(self, offset: int, entry: Entry, scene: Scene) -> None:
         if entry.status is Status.LEASED:
@@ -214,11 +236,23 @@ class GroupBook:
     def release(self, record: Released, scene: Scene) -> None:
         for offset in offsets_of(record.runs):
             entry = self._held(offset, record.lease, "release")
-            if entry.member != scene.leaving:
+            if not self._may_take(offset, entry.member, record, scene):
                 story = f"{offset} was taken from {entry.member}, who did not leave"
                 raise Violation(Checker.LEASE_EXCLUSIVE, story)
             attempts = entry.attempts - (offset != record.counted)
             self._put(offset, Entry(Status.READY, attempts))
+
+    def _may_take(self, offset: int, member: str, record: Released, scene: Scene) -> bool:
+        """Assigned: if the partition has passed on, which is for those to judge who know its owner."""
+        if self.mode is Mode.STRICT and record.counted == -1 and self._is_held_back(offset):
+            return True
+        if self.mode.is_assigned:
+            self.taken.add(member)
+        return self.mode.is_assigned or member == scene.leaving
+
+    def _is_held_back(self, offset: int) -> bool:
+        before = range(self.floor, offset)
+        return any(self.entry(one).status is Status.WAITING for one in before)
 
     def bury(self, record: Buried, scene: Scene, over_ns: int) -> None:
         offset, lease = record.offset, record.lease
@@ -237,8 +271,11 @@ class GroupBook:
         self._raise_floor()
 
     def _given_up(self, offset: int, record: Buried, scene: Scene) -> Entry:
-        if scene.leaving:
-            return self._held(offset, record.lease, "release")
+        if scene.leaving or (self.mode.is_assigned and record.error == MEMBER_GONE):
+            entry = self._held(offset, record.lease, "release")
+            if self.mode.is_assigned:
+                self.taken.add(entry.member)
+            return entry
         return self._failed(offset, record.lease, record.error, scene)
 
     def expire(self, record: Expired, scene: Scene, expires_at: Iterable[tuple[int, int]]) -> None:
@@ -319,6 +356,7 @@ class GroupBook:
                 story = f"{offset} shows {count} attempts in {self.name}, it had {entry.attempts}"
                 raise Violation(Checker.ATTEMPTS, story)
             is_open = offset in delivery.ready or offset in delivery.waiting
-            if not is_open and entry.status is not Status.LEASED and offset < delivery.cursor:
+            was_seen = offset < delivery.cursor or offset in delivery.ahead
+            if not is_open and entry.status is not Status.LEASED and was_seen:
                 story = f"{offset} is {entry.status.value} in {self.name}, and nobody will get it"
                 raise Violation(Checker.COMMIT_SAFE, story)

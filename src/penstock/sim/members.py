@@ -44,7 +44,7 @@ _MOODS = (
     Answer.REJECT,
     *[Answer.EXTEND] * 2,
 )
-_OLD_KEPT = 12
+OLD_KEPT = 12
 
 
 def _reset(partition: Partition, delivery: Delivery, offset: int, now: Now) -> None:
@@ -88,7 +88,7 @@ class Member:
         elif lot < 0.95:
             self._leave(shell)
         elif lot < 0.97:
-            self.old, self.hand = self.hand[-_OLD_KEPT:], []
+            self.old, self.hand = self.hand[-OLD_KEPT:], []
         elif lot < 0.98:
             self._move(shell, groups.commit)
         elif lot < 0.983:
@@ -179,7 +179,7 @@ class Member:
         gone = {id(one) for one in together}
         self.hand = [one for one in self.hand if id(one) not in gone]
         if self.place.entropy.random() < 0.5:
-            self.old = (self.old + together)[-_OLD_KEPT:]
+            self.old = (self.old + together)[-OLD_KEPT:]
 
     def _await_reply(self, shell: Shell, partition: Partition, done: int) -> None:
         state_at = partition.journal.log.end_offset
@@ -224,4 +224,4 @@ class Member:
         except Unavailable as error:
             self.place.note(f"refused: {error.code}")
             return
-        self.old, self.hand = self.hand[-_OLD_KEPT:], []
+        self.old, self.hand = self.hand[-OLD_KEPT:], []

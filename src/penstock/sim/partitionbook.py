@@ -12,9 +12,12 @@ from pyroaring import BitMap64
 
 from ..broker.partition import FORMAT, Partition
 from ..broker.received import Received
-from ..broker.records import Forwarded, GroupClosed, GroupOpened, PartitionRecord
+from ..broker.records import Forwarded, GroupClosed, GroupOpened, ModeSet, PartitionRecord
 from ..codec import Head, Origin, decode_messages
+from ..codec.decode import open_body
+from ..codec.delays import delay_ids
 from ..config import DeliveryConfig
+from ..delivery.delay_records import DelayCancelled, DelayMoved
 from ..delivery.offsets import Runs, offsets_of
 from ..delivery.records import (
     Absent,
@@ -34,6 +37,7 @@ from ..log.checkpoint import read_checkpoint
 from ..log.records import batches_in
 from ..model import Message
 from .answers import Expected, expected_answers
+from .delaybook import DelayBook
 from .groupbook import GroupBook
 from .scene import Scene
 from .violation import Checker, Violation
@@ -48,6 +52,8 @@ class Stored(NamedTuple):
     append_time: int
     epoch: int
     source: int
+    # Which delayed message it was, -1 if none.
+    delay_id: int = -1
 
 
 class Intent(NamedTuple):
@@ -76,6 +82,7 @@ class PartitionBook:
     rules: DeliveryConfig
     is_keeping_unread: bool
     is_disk_honest: bool
+    delays: DelayBook
     stored: list[Stored] = field(default_factory=list)
     groups: dict[int, GroupBook] = field(default_factory=dict)
     pending: dict[int, Intent] = field(default_factory=dict)
@@ -110,8 +117,9 @@ class PartitionBook:
                 story = f"{self.name}: offset {self.end} came again in epoch {head.epoch}"
                 raise Violation(Checker.OFFSET_UNIQUE, story)
             source = head.origin_source if head.origin is Origin.OUTBOX else 0
-            for message in decode_messages(batch, head):
-                stored = Stored(message, head.append_time, head.epoch, source)
+            delay_ids = _delay_ids(batch, head)
+            for message, delay_id in zip(decode_messages(batch, head), delay_ids, strict=True):
+                stored = Stored(message, head.append_time, head.epoch, source, delay_id)
                 fresh.append((self.end, stored))
                 self.stored.append(stored)
         return fresh
@@ -159,8 +167,26 @@ class PartitionBook:
         group = self.groups.pop(record.group)
         self._on_undo(journal_end, lambda: self.groups.update({record.group: group}))
 
+    def _mode_set(self, record: ModeSet, journal_end: int, _: Scene) -> None:
+        group = self.groups[record.group]
+        before, group.mode = group.mode, record.mode
+        self._on_undo(journal_end, lambda: setattr(group, "mode", before))
+
+    def _delay(self, record: DelayCancelled | DelayMoved, journal_end: int, _: Scene) -> None:
+        self._on_undo(journal_end, self.delays.apply(record))
+
     def _leased(self, record: Leased, _: int, scene: Scene) -> None:
+        self._require_lane_order(self.groups[record.group], offsets_of(record.runs))
         self.groups[record.group].lease(record, scene, self._expires_at(record.runs))
+
+    def _require_lane_order(self, group: GroupBook, offsets: BitMap64) -> None:
+        """First in, first out: no message is handed out for the first time before an older one of its lane."""
+        last = {self.stored[one].message.priority: one for one in offsets if group.is_new(one)}
+        for offset in range(group.floor, max(last.values(), default=0)):
+            lane = self.stored[offset].message.priority
+            if offset < last.get(lane, 0) and offset not in offsets and group.is_new(offset):
+                story = f"{self.name}: {last[lane]} is handed out before {offset} of the same lane"
+                raise Violation(Checker.LANE_ORDER, story)
 
     def _acked(self, record: Acked, _: int, scene: Scene) -> None:
         self.groups[record.group].ack(record, scene)
@@ -247,6 +273,7 @@ class PartitionBook:
         if self.is_epoch_kept:
             lost = (stored.epoch for stored in self.stored[messages_end:])
             self.epoch_lost = max(lost, default=self.epoch_lost)
+        self.delays.cut_back(partition, is_forgiven=is_forgiven)
         self.copies = {key: at for key, at in self.copies.items() if at < messages_end}
         del self.stored[messages_end:]
         while self._undo and self._undo[-1][0] > state_end:
@@ -293,6 +320,7 @@ class PartitionBook:
             raise Violation(Checker.COMMIT_SAFE, f"{self.name} has groups {found}, not {expected}")
         for number, group in self.groups.items():
             group.compare(partition.machine.groups[number])
+        self.delays.compare(partition)
         letters = partition.machine.outbox.pending
         if set(letters) != set(self.pending):
             story = f"{self.name} has letters {sorted(letters)}, not {sorted(self.pending)}"
@@ -312,6 +340,13 @@ class PartitionBook:
                 raise Violation(Checker.DLQ_ATOMIC, story)
 
 
+def _delay_ids(batch: memoryview, head: Head) -> list[int]:
+    if head.origin is not Origin.DELAY:
+        return [-1] * head.message_count
+    found: list[int] = delay_ids(open_body(batch, head), head).tolist()
+    return found
+
+
 def _batches(log: Log, offset: int) -> Iterator[tuple[Head, memoryview]]:
     while offset < log.end_offset:
         run = log.read(offset, bytes_max=_READ_BYTES)
@@ -322,6 +357,9 @@ def _batches(log: Log, offset: int) -> Iterator[tuple[Head, memoryview]]:
 _APPLY: dict[type, Callable[[PartitionBook, Any, int, Scene], None]] = {
     GroupOpened: PartitionBook._group_opened,
     GroupClosed: PartitionBook._group_closed,
+    ModeSet: PartitionBook._mode_set,
+    DelayCancelled: PartitionBook._delay,
+    DelayMoved: PartitionBook._delay,
     Leased: PartitionBook._leased,
     Acked: PartitionBook._acked,
     Extended: PartitionBook._extended,

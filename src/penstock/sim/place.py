@@ -5,6 +5,7 @@ from random import Random
 from typing import Protocol
 
 from .books import Books
+from .ownerbook import OwnerBook
 from .scene import Scene
 from .shell import Shell
 
@@ -21,6 +22,7 @@ class Place(Protocol):
     """`life` counts the lives of the node; `shell` is the present one, None while it is down."""
 
     books: Books
+    owners: OwnerBook
     entropy: Random
     life: int
     scene: Scene

@@ -8,10 +8,11 @@ from functools import partial
 from ..broker.partition import Published
 from ..codec import Marks, encode_messages
 from ..errors import OutOfSequence, PartlyPublished, Unavailable
-from ..model import Message
+from ..model import Message, Priority
 from .place import Place
 from .schedule import SECOND
 from .shell import Shell, Waiting
+from .terms import Terms
 from .violation import Checker, Violation
 
 ANY = -1
@@ -48,7 +49,7 @@ class Producer:
     topic: str
     producer_id: int
     place: Place
-    ttl_one_in: int
+    terms: Terms
     outstanding: list[Batch] = field(default_factory=list)
     is_stopping: bool = False
     epoch: int = 0
@@ -133,11 +134,18 @@ class Producer:
         self._made += 1
         value = b"%s %d " % (self.name.encode(), self._made) + b"x" * size
         entropy, expires_at = self.place.entropy, None
-        if self.ttl_one_in and entropy.randint(1, self.ttl_one_in) == 1:
+        if self.terms.ttl_one_in and entropy.randint(1, self.terms.ttl_one_in) == 1:
             wall_ns = self.place.new_scene("").moment.wall_ns
             expires_at = wall_ns + entropy.randint(1, 8) * SECOND
         key = value if self.kind is Kind.KEYED else None
-        return Message(value, key=value[-3:], expires_at=expires_at, idempotency_key=key)
+        priority = (self._made * 7 + self.producer_id) % len(Priority)
+        return Message(
+            value,
+            key=value[-3:],
+            expires_at=expires_at,
+            idempotency_key=key,
+            priority=priority if self.terms.has_priorities else Priority.NORMAL,
+        )
 
     def _send(self, shell: Shell, batch: Batch) -> None:
         what = (

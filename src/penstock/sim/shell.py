@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from ..broker.clearing import clear_delayed
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import NoSpace
@@ -17,15 +18,17 @@ _SNAPSHOT_ONE_IN = 5
 
 @dataclass(slots=True)
 class Waiting:
-    """A reply that leaves when both logs are durable to where they have to be."""
+    """A reply that leaves when all logs are durable to where they have to be."""
 
     messages_at: int
     state_at: int
     release: Callable[[], None]
+    delayed_at: int = 0
 
     def is_due(self, partition: Partition) -> bool:
         is_stored = self.messages_at <= partition.messages.durable_end
-        return is_stored and self.state_at <= partition.journal.log.durable_end
+        is_delayed = self.delayed_at <= partition.delayed.durable_end
+        return is_stored and is_delayed and self.state_at <= partition.journal.log.durable_end
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Shell:
         """Start a plan for every partition that has something to sync and no plan yet."""
         for partition in self.node.partitions():
             place = (partition.topic, partition.number)
-            if place not in self.busy and is_dirty(partition):
+            if place not in self.busy and partition.is_dirty:
                 self.busy.add(place)
                 self._next(partition, 80, "plan", partial(self._plan, partition))
 
@@ -99,6 +102,15 @@ class Shell:
 
     def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
         plan.messages.run()
+        self.report.notice("messages synced")
+        if plan.delayed is None:
+            self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+        else:
+            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
+
+    def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
+        assert plan.delayed is not None
+        plan.delayed.run()
         self.report.notice("messages synced")
         self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
 
@@ -133,8 +145,9 @@ class Shell:
         for partition in [*self.node.partitions()]:
             if (partition.topic, partition.number) not in self.busy:
                 partition.retain(self.now())
+        self.clear_delayed()
 
-
-def is_dirty(partition: Partition) -> bool:
-    messages, journal = partition.messages, partition.journal.log
-    return messages.end_offset > messages.durable_end or journal.end_offset > journal.durable_end
+    def clear_delayed(self) -> None:
+        for partition in [*self.node.partitions()]:
+            if (partition.topic, partition.number) not in self.busy:
+                clear_delayed(partition, self.now())

@@ -1,13 +1,16 @@
 """What one seed is about: the topic, who uses it, and what goes wrong. Each seed switches some things off (swarm)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from ..config import TopicConfig, TtlAction
+from ..groups import Mode
 from .durability import Model
 
 # One seed in so many has a disk that says "synced" and does nothing.
 _LYING_ONE_IN = 12
+_ASSIGNED_ONE_IN = 4
+_DELAYING_ONE_IN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,16 @@ class Terms:
     fault_every_ms: int
     model: Model
     is_lying: bool
+    has_priorities: bool
+    # Members of one more group, an assigned one; none in most seeds.
+    assigned_members: int = 0
+    is_strict: bool = False
+    # Those who send for later.
+    delayers: int = 0
+
+    @property
+    def assigned_mode(self) -> Mode:
+        return Mode.STRICT if self.is_strict else Mode.RELAXED
 
 
 # Those that every seed has; of the others each has some.
@@ -31,6 +44,25 @@ SOME_FAULTS = ("clock step", "slow disk", "full disk", "sync failed", "restart",
 
 
 def draw_terms(seed: int) -> Terms:
+    terms = _draw_shared(seed)
+    if seed % _DELAYING_ONE_IN == _DELAYING_ONE_IN - 1:
+        terms = replace(terms, delayers=2)
+    return with_assigned(terms, seed) if seed % _ASSIGNED_ONE_IN == _ASSIGNED_ONE_IN - 1 else terms
+
+
+def with_assigned(terms: Terms, seed: int) -> Terms:
+    """The same with an assigned group, and with enough partitions to hand over."""
+    entropy = Random(f"assigned {seed}")  # noqa: S311  # A simulation has to be repeatable.
+    return replace(
+        terms,
+        partitions=entropy.choice((2, 3, 4)),
+        groups=1,
+        assigned_members=entropy.choice((2, 3, 3)),
+        is_strict=entropy.random() < 0.5,
+    )
+
+
+def _draw_shared(seed: int) -> Terms:
     entropy = Random(f"terms {seed}")  # noqa: S311  # A simulation has to be repeatable.
     some = tuple(kind for kind in SOME_FAULTS if entropy.random() < 0.7)
     return Terms(
@@ -43,6 +75,7 @@ def draw_terms(seed: int) -> Terms:
         fault_every_ms=entropy.choice((1500, 2500, 4000)),
         model=entropy.choice(tuple(Model)),
         is_lying=seed % _LYING_ONE_IN == _LYING_ONE_IN - 1,
+        has_priorities=seed % 3 == 1,
     )
 
 

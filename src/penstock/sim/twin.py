@@ -34,6 +34,9 @@ def _state(partition: Partition) -> dict[str, object]:
         "keys": list(machine.dedup.items()),
         "producers": [(key, one) for key, one in machine.producers.by_id.items()],
     }
+    delays = machine.delays
+    state["delays"] = {one: delays.dues.of(one) for one in delays.pending}
+    state["finished delays"] = (delays.finished, delays.counts, delays.by_key)
     for number, delivery in machine.groups.items():
         state[machine.names[number]] = _group_state(delivery)
     return state
@@ -46,6 +49,7 @@ def _group_state(delivery: Delivery) -> tuple[object, ...]:
         progress.finished,
         progress.reopened,
         delivery.cursor,
+        delivery.ahead,
         # A wait that ends now is over or not, depending on who looks.
         set(delivery.ready) | set(delivery.waiting),
         delivery.failures,

@@ -17,8 +17,13 @@ class Checker(Enum):
     ATTEMPTS = "Attempts"
     DLQ_ATOMIC = "DLQAtomic"
     EXPIRY = "Expiry"
+    DELAY = "Delay"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"
+    OWNED_ONCE = "OwnedOnce"
+    FENCED = "Fenced"
+    STRICT_ORDER = "StrictOrder"
+    LANE_ORDER = "LaneOrder"
     LIVENESS = "Liveness"
     # Not a promise of its own: the code under test raised something that no caller is told to expect.
     SURPRISE = "Surprise"

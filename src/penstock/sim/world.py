@@ -13,17 +13,20 @@ from random import Random
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
+from .assigned import AssignedMember
 from .books import Books
 from .chaos import Chaos
 from .clock import SimClock
+from .delayers import Delayer
 from .disk import SimDisk
 from .members import Member
 from .outage import outage
+from .ownerbook import REVOCATION_MS, OwnerBook
 from .place import Client
 from .producers import Kind, Producer
 from .scene import Moment, Scene
 from .schedule import MS, SECOND, Schedule
-from .shell import Report, Shell, is_dirty
+from .shell import Report, Shell
 from .terms import Terms, draw_terms
 from .twin import require_same
 from .violation import Checker, Violation
@@ -31,6 +34,8 @@ from .violation import Checker, Violation
 TOPIC = "jobs"
 _START_WALL_NS = 1_800_000_000 * SECOND
 _EVENTS_SHOWN = 40
+# Which of the assigned members answers nothing by itself.
+_AUTO_COMMITS = 2
 _HEAL_NS = 120 * SECOND
 # What no caller is told to expect. Anything else is a fault of the simulation itself, and ends it.
 _SURPRISES = (
@@ -74,6 +79,7 @@ class World:
         self.disk = SimDisk()
         self.chaos = Chaos(self.terms, self.schedule, self.entropy, self)
         self.books = Books(self.notice, is_disk_honest=not self.terms.is_lying)
+        self.owners = OwnerBook(self.books, has_room="full disk" not in self.terms.kinds_of_faults)
         self.shell: Shell | None = None
         self.scene = self.new_scene("nothing")
         self.life = self.events = self.restarts = 0
@@ -86,10 +92,14 @@ class World:
         self._trace = blake2b(digest_size=16)
         self.producers = self._make_producers()
         self.members = self._make_members()
+        self.assigned = self._make_assigned()
+        self.delayers = [
+            Delayer(f"later-{number}", TOPIC, self) for number in range(self.terms.delayers)
+        ]
 
     def _make_producers(self) -> list[Producer]:
         return [
-            Producer(f"{kind.value}-{number}", kind, TOPIC, number, self, self.terms.ttl_one_in)
+            Producer(f"{kind.value}-{number}", kind, TOPIC, number, self, self.terms)
             for number, kind in enumerate((*Kind, self.entropy.choice(tuple(Kind))))
         ]
 
@@ -99,6 +109,22 @@ class World:
             Member(f"m{group}-{number}", f"group-{group}", TOPIC, self, lease_ms)
             for group in range(self.terms.groups)
             for number in range(self.terms.members_each)
+        ]
+
+    def _make_assigned(self) -> list[AssignedMember]:
+        terms = self.terms
+        lease_ms, mode = terms.config.visibility_timeout_ms, terms.assigned_mode
+        return [
+            AssignedMember(
+                f"a-{number}",
+                "assigned",
+                TOPIC,
+                self,
+                lease_ms,
+                mode=mode,
+                is_auto_commit=number == _AUTO_COMMITS,
+            )
+            for number in range(terms.assigned_members)
         ]
 
     def run(self, seconds: int) -> Result:
@@ -113,7 +139,12 @@ class World:
         return self._result(seconds)
 
     def _begin(self) -> None:
-        clients: list[Client] = [*self.producers, *self.members]
+        clients: list[Client] = [
+            *self.producers,
+            *self.members,
+            *self.assigned,
+            *self.delayers,
+        ]
         for client in clients:
             self.wake_later(300, client)
         self._every(250, self._tick)
@@ -130,7 +161,9 @@ class World:
         self.chaos.calm()
         for producer in self.producers:
             producer.is_stopping = True
-        for member in self.members:
+        for delayer in self.delayers:
+            delayer.is_stopping = True
+        for member in (*self.members, *self.assigned):
             member.is_draining = True
         for until_ns in range(seconds * SECOND, seconds * SECOND + _HEAL_NS, SECOND):
             self._run_until(until_ns)
@@ -143,7 +176,9 @@ class World:
 
     def _unrest(self) -> list[str]:
         found = self.books.unfinished()
-        found += [f"{one.name} waits for a reply" for one in self.producers if one.outstanding]
+        busy = [one.name for one in self.producers if one.outstanding]
+        busy += [one.name for one in self.delayers if one.outstanding]
+        found += [f"{name} waits for a reply" for name in busy]
         if self.shell is not None and any(self.shell.waiting.values()):
             found.append("replies are held back")
         return found
@@ -178,6 +213,7 @@ class World:
             if not self._ending:
                 assert self.shell is not None
                 self.books.follow(self.shell.node, self.scene)
+                self.owners.follow(self.shell.node, self.scene)
                 self.shell.sync_soon()
                 if self.books.messages_seen > seen and self.entropy.random() < 0.7:
                     waiting = self.entropy.choice(self.members)
@@ -291,6 +327,8 @@ class World:
         self.life += 1
         self.restarts += 1
         report = Report(self._act_alone, self.notice, self._synced)
+        node.assigned.revocation_ms = REVOCATION_MS
+        self.owners.restarted()
         shell = Shell(node, self.schedule, self.entropy, report)
         shell.slowness, shell.boot_ns = self._slowness, self._boot_ns
         is_forgiven, self.chaos.has_lied = self.chaos.has_lied, False
@@ -348,7 +386,7 @@ class World:
 
     def _synced(self, partition: Partition, plan: PartitionPlan) -> None:
         # Letting go of old segments after a snapshot syncs both logs to their ends, which is more than the plan said.
-        journal_end = plan.state.up_to if is_dirty(partition) else partition.journal.log.end_offset
+        journal_end = plan.state.up_to if partition.is_dirty else partition.journal.log.end_offset
         self.books.plan_reported(partition, journal_end)
 
     def _result(self, seconds: int) -> Result:

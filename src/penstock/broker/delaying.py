@@ -1,0 +1,248 @@
+"""Delayed messages: scheduled, listed, changed, cancelled.
+
+A delayed message rests in the delay log of the partition that it will go to, and its offset there is its id.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ..codec import Columns, decode_messages, read_head
+from ..codec.decode import open_body
+from ..codec.delays import due_times
+from ..codec.encode import columns_of
+from ..codec.head import BODY_BYTES_MAX
+from ..config import OFF
+from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
+from ..delivery.delays import DelayState
+from ..errors import NotFound, NotPending, Refused
+from ..model import Message
+from .partition import Now, Partition, Published
+from .publishing import Answer, Parcel, Router, all_or_error, delivered, routed, without_repeats
+
+_MS = 1_000_000
+
+
+class Delayed(NamedTuple):
+    """A message that is to come at a time. A later one with the same `delay_key` takes its place while it waits."""
+
+    message: Message
+    due_ns: int
+    delay_key: bytes | None = None
+
+
+class Waiting(NamedTuple):
+    """A delayed message. `message` is None once it is finished and was cleared away."""
+
+    topic: str
+    partition: int
+    id: int
+    state: DelayState
+    due_ns: int
+    delay_key: bytes | None
+    message: Message | None
+
+
+class DelayFacts(NamedTuple):
+    """How many delayed messages a partition has, and has had; `next_due_ns` is None while none is pending."""
+
+    partition: int
+    pending: int
+    delivered: int
+    expired: int
+    cancelled: int
+    unreadable: int
+    next_due_ns: int | None
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class DelayParcel(Parcel):
+    """What one call schedules on one partition."""
+
+    columns: Columns | None = None
+
+    def store(self, now: Now) -> Published | None:
+        return None if self.columns is None else self.partition.schedule(self.columns, now)
+
+
+def publish_delayed(
+    partitions: Sequence[Partition],
+    router: Router,
+    delayed: Sequence[Delayed],
+    now: Now,
+    *,
+    to_partition: int | None = None,
+) -> list[Published]:
+    """Schedule messages; results in their order. A repeated idempotency key gets the first result."""
+    by_partition = routed(partitions, router, [*map(_routed_as, delayed)], to_partition)
+    parcels = [
+        _pack(partitions[number], [delayed[one] for one in indexes], now, (partitions, router))
+        for number, indexes in by_partition.items()
+    ]
+    if len(parcels) == 1:
+        return parcels[0].deliver(now)
+    answers: dict[int, Answer] = {}
+    for parcel, indexes in zip(parcels, by_partition.values(), strict=True):
+        answers.update(zip(indexes, delivered(parcel, now), strict=True))
+    return all_or_error([answers[index] for index in range(len(delayed))])
+
+
+def _routed_as(delayed: Delayed) -> Message:
+    """Messages of one business key have to meet, so without a key of its own a message goes where that says."""
+    if delayed.delay_key is None or delayed.message.key is not None:
+        return delayed.message
+    return Message(None, key=delayed.delay_key)
+
+
+def _pack(
+    partition: Partition,
+    delayed: Sequence[Delayed],
+    now: Now,
+    homes: tuple[Sequence[Partition], Router],
+) -> DelayParcel:
+    messages = [one.message for one in delayed]
+    found = without_repeats(partition, messages, now, homes)
+    parcel = DelayParcel(partition, found.results, found.fresh, found.repeats)
+    if found.fresh:
+        fresh = [delayed[index] for index in found.fresh]
+        parcel.columns = _columns(partition, fresh, now)
+    return parcel
+
+
+def _columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
+    if min(one.due_ns for one in delayed) <= 0:
+        raise Refused("a due time is in nanoseconds since 1970, and must be above 0")
+    ttl_ms = partition.config.ttl_ms
+    messages = [_completed(one, ttl_ms, now) for one in delayed]
+    keys = [one.delay_key for one in delayed]
+    return replace(
+        columns_of(messages),
+        due_at=[one.due_ns for one in delayed],
+        delay_keys=None if keys.count(None) == len(keys) else keys,
+    )
+
+
+def _completed(delayed: Delayed, ttl_ms: int, now: Now) -> Message:
+    """The times that the sender left to us. The time to live begins when the message is due."""
+    message = delayed.message
+    expires_at = message.expires_at
+    if expires_at is None and ttl_ms != OFF:
+        expires_at = max(delayed.due_ns, now.wall_ns) + ttl_ms * _MS
+    if expires_at == 0:
+        raise Refused("expires_at is a time in nanoseconds since 1970, and must be above 0")
+    return Message(
+        message.value,
+        message.key,
+        message.headers,
+        message.priority,
+        message.timestamp or now.wall_ns,
+        expires_at,
+        message.idempotency_key,
+        message.schema_id,
+    )
+
+
+def find_by_key(partitions: Sequence[Partition], key: bytes) -> tuple[Partition, int]:
+    """The pending message with a business key, wherever it is."""
+    for partition in partitions:
+        found = partition.machine.delays.by_key.get(key)
+        if found is not None:
+            return partition, found
+    raise NotFound("delayed message with the key", key)
+
+
+def cancel(partition: Partition, identity: int, now: Now) -> None:
+    """Never deliver it. NotPending: it has fired, or was cancelled before."""
+    _require_pending(partition, identity)
+    partition.record((DelayCancelled(0, partition.delayed.epoch, identity),), now)
+
+
+def reschedule(partition: Partition, identity: int, due_ns: int, now: Now) -> None:
+    """Deliver it at another time. NotPending: it has fired, or was cancelled."""
+    _require_pending(partition, identity)
+    if due_ns <= 0:
+        raise Refused("a due time is in nanoseconds since 1970, and must be above 0")
+    partition.record((DelayMoved(0, partition.delayed.epoch, identity, due_ns),), now)
+
+
+def _require_pending(partition: Partition, identity: int) -> None:
+    state = partition.machine.delays.state_of(identity)
+    if state is None:
+        raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
+    if state is not DelayState.PENDING:
+        raise NotPending(identity, state.value)
+
+
+def get(partition: Partition, identity: int) -> Waiting:
+    """One delayed message, also if it is finished, for as long as the delay log keeps it."""
+    delays = partition.machine.delays
+    state = delays.state_of(identity)
+    if state is None:
+        raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
+    message, due_ns = _read(partition, identity)
+    if state is DelayState.PENDING:
+        due_ns = delays.dues.of(identity)
+    key = delays.key_of(identity)
+    return Waiting(partition.topic, partition.number, identity, state, due_ns, key, message)
+
+
+def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
+    """The message and its first due time; nothing if it was cleared away."""
+    log = partition.delayed.log
+    assert log is not None, "an id was given, so there is a log"
+    run = log.read(identity, bytes_max=1)
+    head = read_head(run.data, seed=log.seed)
+    for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
+        if message.offset == identity:
+            body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
+            return message, int(due_times(body)[index])
+    return None, 0
+
+
+def pending(partitions: Sequence[Partition], *, limit: int, after: int = 0) -> list[Waiting]:
+    """The next to be delivered, earliest first, of those that are due after a time."""
+    queues = [_in_order(partition, after) for partition in partitions]
+    by_number = {partition.number: partition for partition in partitions}
+    return [
+        get(by_number[number], identity)
+        for _, number, identity in islice(merge(*queues), max(0, limit))
+    ]
+
+
+def _in_order(partition: Partition, after: int) -> Iterator[tuple[int, int, int]]:
+    for due_ns, identity in partition.machine.delays.wheel.in_order():
+        if due_ns > after:
+            yield due_ns, partition.number, identity
+
+
+def facts_of(partition: Partition) -> DelayFacts:
+    delays = partition.machine.delays
+    return DelayFacts(
+        partition.number,
+        len(delays.pending),
+        delays.counts[DelayKind.DELIVERED],
+        delays.counts[DelayKind.EXPIRED],
+        delays.counts[DelayKind.CANCELLED],
+        len(delays.stuck),
+        None if not delays.pending else int(_next_due(partition)),
+        partition.delayed.size,
+    )
+
+
+def _next_due(partition: Partition) -> int:
+    delays = partition.machine.delays
+    first = next(delays.wheel.in_order(), None)
+    return first[0] if first is not None else delays.dues.of(delays.stuck.min())
+
+
+def next_due_ns(partition: Partition, now: Now) -> float:
+    """When to look for delayed messages next, on the clock that measures waiting; infinity: no need to."""
+    due_ns = partition.machine.delays.next_ns()
+    if due_ns is None:
+        return float("inf")
+    return now.monotonic_ns + max(0, due_ns - now.wall_ns)

@@ -1,0 +1,264 @@
+"""The delayed messages of one partition: which are pending, when they are due, and what became of the others.
+
+The sum of three logs. The delay log says what was scheduled (`scheduled`), the message log what fired (`fired`), the
+journal what was cancelled or moved (`apply`). After a restart they come in another order than they happened in, and
+give the same result: whatever the delay log shows is pending unless one of the other two knows better.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from .delay_records import (
+    DelayCancelled,
+    DelayedIds,
+    DelayKeys,
+    DelayKind,
+    DelayMoved,
+    DelayRecord,
+    DelaysCovered,
+    PendingDelays,
+)
+from .dues import Dues, Int64s, ids_in
+from .image import in_pieces
+from .offsets import offsets_of, runs_in_pieces, runs_of
+from .wheel import Wheel
+
+# Ids a record of a snapshot: 8 KiB of due times.
+_PIECE = 1024
+_KEY_BYTES = 16
+
+
+class DelayState(Enum):
+    """What became of a delayed message. EXPIRED: it fired when its time to live was over already."""
+
+    PENDING = "PENDING"
+    DELIVERED = "DELIVERED"
+    CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
+
+
+class Epoch(NamedTuple):
+    """From which id on the delay log was written in which epoch."""
+
+    first_id: int
+    epoch: int
+
+
+class Delays:
+    """Only `scheduled`, `fired` and `apply` change it, except that the wheel turns with `due`.
+
+    Set by the owner: `epochs` and `end`, as the delay log has them.
+    """
+
+    def __init__(self) -> None:
+        self.epochs: list[Epoch] = []
+        self.end = 0
+        self.covered = 0
+        self.pending = BitMap64()
+        self.finished: dict[DelayKind, BitMap64] = {kind: BitMap64() for kind in DelayKind}
+        self.counts: dict[DelayKind, int] = dict.fromkeys(DelayKind, 0)
+        self.by_key: dict[bytes, int] = {}
+        self._keys: dict[int, bytes] = {}
+        # Times that the journal gave to ids which are still to be read from the delay log.
+        self.moved: dict[int, int] = {}
+        # Ids that could not be read when they were due. They are pending, and wait for the next start.
+        self.stuck = BitMap64()
+        # The latest epoch of a record about an id that is not in the delay log; none: -1.
+        self.lost_epoch = -1
+        self.dues = Dues()
+        self.wheel = Wheel(self.dues.of_many)
+
+    def follow(self, end: int, epochs: Iterable[Epoch]) -> None:
+        """The delay log reaches this far, and was written in these epochs."""
+        self.end, self.epochs = end, list(epochs)
+
+    # What happened.
+
+    def scheduled(self, ids: Int64s, dues: Int64s, keys: Sequence[bytes | None] | None) -> None:
+        """Messages were written to the delay log, or are read from it again; ids in growing order."""
+        first, end = int(ids[0]), int(ids[-1]) + 1
+        left, times = ids, dues
+        if any(done.range_cardinality(first, end) for done in self.finished.values()) or self.moved:
+            left, times = self._left(ids, dues)
+        if len(left):
+            if len(left) == end - first:
+                self.pending.add_range(first, end)
+            else:
+                self.pending.update(left.tolist())
+            self.dues.set_many(left, times)
+            self.wheel.insert(left, times)
+        self.covered = end
+        if keys is not None:
+            for identity, key in zip(ids.tolist(), keys, strict=True):
+                if key is not None:
+                    self._name(identity, key)
+
+    def _left(self, ids: Int64s, dues: Int64s) -> tuple[Int64s, Int64s]:
+        """What is left when the journal and the message log have had their say."""
+        pairs = [
+            (identity, self.moved.pop(identity, due_ns))
+            for identity, due_ns in zip(ids.tolist(), dues.tolist(), strict=True)
+            if not any(identity in done for done in self.finished.values())
+        ]
+        return (
+            np.array([identity for identity, _ in pairs], np.int64),
+            np.array([due_ns for _, due_ns in pairs], np.int64),
+        )
+
+    def _name(self, identity: int, key: bytes) -> None:
+        """The last message with a key takes the place of the one before, whatever becomes of itself."""
+        before = self.by_key.get(key)
+        if before is not None:
+            self._finish((before,), DelayKind.CANCELLED)
+        if identity in self.pending:
+            self.by_key[key], self._keys[identity] = identity, key
+
+    def fired(self, ids: Sequence[int], epoch: int, expired: Sequence[int] = ()) -> None:
+        """A batch of the message log says that these are messages now."""
+        self._finish([one for one in expired if self._is_about(one, epoch)], DelayKind.EXPIRED)
+        self._finish([one for one in ids if self._is_about(one, epoch)], DelayKind.DELIVERED)
+
+    def _is_about(self, identity: int, epoch: int) -> bool:
+        """Whether what was said in `epoch` is about the message that the delay log has under this id now."""
+        if identity >= self.end:
+            self.lost_epoch = max(self.lost_epoch, epoch)
+            return False
+        for one in reversed(self.epochs):
+            if one.first_id <= identity:
+                return one.epoch <= epoch
+        return False
+
+    def is_lost(self, identity: int, epoch: int) -> bool:
+        """Whether a crash took the message that something said in `epoch` is about."""
+        is_known = self.epochs and identity >= self.epochs[0].first_id
+        return identity >= self.end or bool(is_known and not self._is_about(identity, epoch))
+
+    def apply(self, record: DelayRecord) -> None:
+        _APPLY[type(record)](self, record)
+
+    def _cancelled(self, record: DelayCancelled) -> None:
+        if self._is_about(record.id, record.epoch):
+            self._finish((record.id,), DelayKind.CANCELLED)
+
+    def _finish(self, ids: Sequence[int], how: DelayKind) -> None:
+        """Once and for all: who comes second changes nothing."""
+        for identity in ids:
+            if identity in self.pending:
+                self._take_out(identity)
+            elif any(identity in done for done in self.finished.values()):
+                continue
+            self.finished[how].add(identity)
+            self.counts[how] += 1
+
+    def _take_out(self, identity: int) -> None:
+        self.wheel.remove(identity, self.dues.of(identity))
+        self.pending.discard(identity)
+        self.dues.forget((identity,))
+        self.stuck.discard(identity)
+        key = self._keys.pop(identity, None)
+        if key is not None and self.by_key.get(key) == identity:
+            del self.by_key[key]
+
+    def _moved(self, record: DelayMoved) -> None:
+        if not self._is_about(record.id, record.epoch):
+            return
+        if record.id >= self.covered:
+            self.moved[record.id] = record.due_ns
+        elif record.id in self.pending:
+            self.wheel.remove(record.id, self.dues.of(record.id))
+            self.dues.change(record.id, record.due_ns)
+            self.stuck.discard(record.id)
+            self.wheel.insert(np.array([record.id]), np.array([record.due_ns]))
+
+    # What anybody may ask.
+
+    def due(self, now_ns: int, limit: int) -> tuple[Int64s, Int64s]:
+        """Ids that are due, earliest first, with their times."""
+        self.wheel.advance(now_ns)
+        return self.wheel.due(now_ns, limit)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether anything may be due."""
+        next_ns = self.wheel.next_ns()
+        return next_ns is not None and next_ns <= now_ns
+
+    def next_ns(self) -> int | None:
+        """A wall time before which nothing is due; None if nothing is pending."""
+        return self.wheel.next_ns()
+
+    def set_aside(self, ids: Iterable[int]) -> None:
+        """These cannot be read: they stay pending, and out of the way of the others."""
+        for identity in ids:
+            self.wheel.remove(identity, self.dues.of(identity))
+            self.stuck.add(identity)
+
+    def state_of(self, identity: int) -> DelayState | None:
+        """None: there is no such id, or no longer."""
+        if identity < 0:
+            return None
+        if identity in self.pending:
+            return DelayState.PENDING
+        for kind, done in self.finished.items():
+            if identity in done:
+                return DelayState[kind.name]
+        return None
+
+    def key_of(self, identity: int) -> bytes | None:
+        return self._keys.get(identity)
+
+    def forget_below(self, identity: int) -> None:
+        """The delay log begins here now: everything before it is finished."""
+        for gone in self.pending & BitMap64(range(identity)) if identity else ():
+            self._take_out(gone)
+        for done in self.finished.values():
+            done.remove_range(0, identity)
+
+    # Snapshots.
+
+    def snapshot(self) -> Iterator[DelayRecord]:
+        if not self.covered:
+            return
+        yield DelaysCovered(0, self.covered, *(self.counts[kind] for kind in DelayKind))
+        for kind, done in self.finished.items():
+            for runs in runs_in_pieces(done):
+                yield DelayedIds(0, kind, runs)
+        ids = ids_in(self.pending)
+        for start in range(0, len(ids), _PIECE):
+            piece = ids[start : start + _PIECE]
+            yield PendingDelays(
+                0, runs_of(BitMap64(piece.tolist())), self.dues.of_many(piece).tobytes()
+            )
+        for keys in in_pieces(self.by_key.items(), lambda item: len(item[0]) + _KEY_BYTES):
+            yield DelayKeys(0, keys)
+
+    def _covered(self, record: DelaysCovered) -> None:
+        self.covered = record.id
+        counts = (record.delivered_count, record.expired_count, record.cancelled_count)
+        self.counts = dict(zip(DelayKind, counts, strict=True))
+
+    def _ids(self, record: DelayedIds) -> None:
+        self.finished[record.ids_are] |= offsets_of(record.runs)
+
+    def _pending(self, record: PendingDelays) -> None:
+        ids, dues = offsets_of(record.runs), np.frombuffer(record.dues, np.int64)
+        self.pending |= ids
+        self.dues.set_many(ids_in(ids), dues)
+        self.wheel.insert(ids_in(ids), dues)
+
+    def _restored_keys(self, record: DelayKeys) -> None:
+        for key, identity in record.keys:
+            self.by_key[key], self._keys[identity] = identity, key
+
+
+_APPLY: dict[type, Callable[[Delays, Any], None]] = {
+    DelayCancelled: Delays._cancelled,
+    DelayMoved: Delays._moved,
+    DelaysCovered: Delays._covered,
+    DelayedIds: Delays._ids,
+    PendingDelays: Delays._pending,
+    DelayKeys: Delays._restored_keys,
+}

@@ -1,0 +1,186 @@
+"""A hierarchical timing wheel for millions of ids, each a bit or two in a set.
+
+A tick is 10 ms. The first level has a slot for each of the next 256 ticks, the three levels above it 64 slots each,
+every one as long as the whole level below; what lies beyond the week that they span waits in a slot of its own week. A
+slot is spread over the level below when its time begins, so each id moves five times at the most, whatever its delay.
+
+Slots are numbered by time and not by place in a ring: then an id is always in the lowest level whose present round its
+tick belongs to, and is found, to be taken out, from its due time alone.
+
+Ids of the present tick, and of ticks before it, are `near`: whether they are due is seen from their exact times. So
+nothing is early within a tick, and a clock that was set back makes the near ones wait, not fire.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from .dues import Int64s, ids_in
+
+TICK_NS = 10_000_000
+# How many ticks, as a power of two, a slot of each level lasts. The last one has no end.
+_SHIFTS = (0, 8, 14, 20, 26)
+_LEVELS = range(len(_SHIFTS))
+# A clock that was set back by less than this finds the ids near; more, and the wheel is turned back.
+_SLACK_TICKS = 256
+# So many at a time are looked at one by one; a wheel that is far behind goes on when they are gone.
+_NEAR_MAX = 8192
+_NEVER = 1 << 62
+# Small groups are cheaper to add one by one.
+_GROUP_MIN = 16
+
+DuesOf = Callable[[Int64s], Int64s]
+"""The exact due times of ids in growing order."""
+
+
+class Wheel:
+    """`now_tick` is where the wheel stands. It knows ids by tick; exact times are asked for with `dues_of`."""
+
+    def __init__(self, dues_of: DuesOf) -> None:
+        # It starts long ago, and comes by everything that is overdue in the order of time.
+        self.now_tick = 0
+        self.near = BitMap64()
+        self._dues_of = dues_of
+        self._slots: tuple[dict[int, BitMap64], ...] = tuple({} for _ in _LEVELS)
+
+    def insert(self, ids: Int64s, dues: Int64s) -> None:
+        """Add ids, in growing order, with their due times."""
+        if len(ids) == 0:
+            return
+        ticks = dues // TICK_NS
+        if int(ticks.min()) == int(ticks.max()):
+            self._add(self._slot_of(int(ticks[0])), ids)
+            return
+        is_left = ticks > self.now_tick
+        self._add(self.near, ids[~is_left])
+        for level in _LEVELS:
+            if not is_left.any():
+                return
+            is_here = is_left & self._is_of_round(ticks, level)
+            self._insert_level(level, ids[is_here], ticks[is_here])
+            is_left &= ~is_here
+
+    def _is_of_round(self, ticks: Int64s, level: int) -> npt.NDArray[np.bool_]:
+        if level == _LEVELS[-1]:
+            return np.ones(len(ticks), np.bool_)
+        round_shift = _SHIFTS[level + 1]
+        found: npt.NDArray[np.bool_] = ticks >> round_shift == self.now_tick >> round_shift
+        return found
+
+    def _insert_level(self, level: int, ids: Int64s, ticks: Int64s) -> None:
+        slots = ticks >> _SHIFTS[level]
+        order = np.argsort(slots, kind="stable")
+        ids, slots = ids[order], slots[order]
+        ends = [*(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(ids)] if len(ids) else []
+        start = 0
+        for end in ends:
+            self._add(self._slot(level, int(slots[start])), ids[start:end])
+            start = end
+
+    def _add(self, slot: BitMap64, ids: Int64s) -> None:
+        if len(ids) > _GROUP_MIN and int(ids[-1]) - int(ids[0]) + 1 == len(ids):
+            slot.add_range(int(ids[0]), int(ids[-1]) + 1)
+        else:
+            slot.update(ids.tolist())
+
+    def _slot(self, level: int, number: int) -> BitMap64:
+        slots = self._slots[level]
+        found = slots.get(number)
+        if found is None:
+            found = slots[number] = BitMap64()
+        return found
+
+    def _slot_of(self, tick: int) -> BitMap64:
+        if tick <= self.now_tick:
+            return self.near
+        level = self._level_of(tick)
+        return self._slot(level, tick >> _SHIFTS[level])
+
+    def _level_of(self, tick: int) -> int:
+        for level in _LEVELS[:-1]:
+            round_shift = _SHIFTS[level + 1]
+            if tick >> round_shift == self.now_tick >> round_shift:
+                return level
+        return _LEVELS[-1]
+
+    def remove(self, identity: int, due_ns: int) -> None:
+        """Take an id out; its due time says where it is."""
+        tick = due_ns // TICK_NS
+        if tick <= self.now_tick:
+            self.near.discard(identity)
+            return
+        level = self._level_of(tick)
+        number = tick >> _SHIFTS[level]
+        slot = self._slots[level].get(number)
+        if slot is not None:
+            slot.discard(identity)
+            if not slot:
+                del self._slots[level][number]
+
+    def advance(self, now_ns: int) -> None:
+        """Turn the wheel towards a time, until enough is near to be busy with. What is due first is near first."""
+        tick = now_ns // TICK_NS
+        if self.now_tick - tick > _SLACK_TICKS:
+            self._turn_back(tick)
+        while self.now_tick < tick and len(self.near) < _NEAR_MAX:
+            self.now_tick = min(tick, self._next_stop())
+            self._spread()
+
+    def _next_stop(self) -> int:
+        """The next tick at which a slot begins that is not empty."""
+        starts = (min(slots) << _SHIFTS[level] for level, slots in enumerate(self._slots) if slots)
+        return min(starts, default=_NEVER)
+
+    def _spread(self) -> None:
+        """Spread the slots that begin now over the levels below."""
+        for level in reversed(_LEVELS):
+            number = self.now_tick >> _SHIFTS[level]
+            slot = self._slots[level].pop(number, None)
+            if slot is not None and level == 0:
+                self.near |= slot
+            elif slot is not None:
+                ids = ids_in(slot)
+                self.insert(ids, self._dues_of(ids))
+
+    def _turn_back(self, tick: int) -> None:
+        """The clock was set back, by a lot: sort everything in anew."""
+        everything = BitMap64(self.near)
+        for slots in self._slots:
+            for slot in slots.values():
+                everything |= slot
+            slots.clear()
+        self.near, self.now_tick = BitMap64(), tick
+        if everything:
+            ids = ids_in(everything)
+            self.insert(ids, self._dues_of(ids))
+
+    def due(self, now_ns: int, limit: int) -> tuple[Int64s, Int64s]:
+        """Ids that are due, earliest first, and their times; the wheel was advanced to `now_ns`."""
+        ids = ids_in(self.near)
+        dues = self._dues_of(ids)
+        is_due = dues <= now_ns
+        ids, dues = ids[is_due], dues[is_due]
+        order = np.argsort(dues, kind="stable")[:limit]
+        return ids[order], dues[order]
+
+    def next_ns(self) -> int | None:
+        """A time before which nothing is due; None if nothing ever is."""
+        if self.near:
+            return int(self._dues_of(ids_in(self.near)).min())
+        stop = self._next_stop()
+        return None if stop == _NEVER else stop * TICK_NS
+
+    def in_order(self) -> Iterator[tuple[int, int]]:
+        """Every id with its due time, earliest first."""
+        yield from self._sorted(self.near)
+        for slots in self._slots:
+            for number in sorted(slots):
+                yield from self._sorted(slots[number])
+
+    def _sorted(self, slot: BitMap64) -> Iterator[tuple[int, int]]:
+        ids = ids_in(slot)
+        dues = self._dues_of(ids)
+        order = np.argsort(dues, kind="stable")
+        yield from zip(dues[order].tolist(), ids[order].tolist(), strict=True)

@@ -1,0 +1,242 @@
+"""A member of an assigned group, in the process."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ..broker.memberships import Ask, Join
+from ..broker.partition import Now
+from ..broker.received import Received
+from ..errors import Refused, StaleGeneration, UnknownMember
+from ..groups import Assignor, Mode, Standing, TopicPartition
+from ..model import Priority
+from ..runtime.threads import FOR_EVER, SteppedClock, ThreadDriver, outcome_of
+from .durations import Duration, milliseconds, nanoseconds
+from .messages import priority_of
+
+_S_NS = 1_000_000_000
+ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
+ASSIGNORS = {one.value: one for one in Assignor}
+
+Told = Callable[[list[str]], object]
+"""Hears of partitions, written as "orders/0"."""
+
+Reached = Received | Iterable[Received] | Mapping[str, int]
+"""How far a member has come: messages, or the next offset to be read by partition ("orders/0")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a member is to be, as a caller says it."""
+
+    topics: str | Iterable[str]
+    member: str | None
+    assignor: str | None
+    order: str | None
+    session_timeout: Duration
+
+    def to_join(self, *, is_auto_commit: bool) -> Join:
+        topics = [self.topics] if isinstance(self.topics, str) else self.topics
+        if self.order is not None and self.order not in ORDERS:
+            raise Refused(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.assignor is not None and self.assignor not in ASSIGNORS:
+            known = ", ".join(ASSIGNORS)
+            raise Refused(f"assignor must be one of {known}, got {self.assignor!r}")
+        return Join(
+            frozenset(topics),
+            member=self.member or "",
+            session_ms=milliseconds(self.session_timeout),
+            assignor=None if self.assignor is None else ASSIGNORS[self.assignor],
+            mode=None if self.order is None else ORDERS[self.order],
+            is_auto_commit=is_auto_commit,
+        )
+
+
+class Member:
+    """Reads partitions that nobody else in its group reads. Made by `Broker.join`; leaving is for the end.
+
+        with broker.join("orders", "billing", order="strict") as member:
+            for message in member.poll(timeout=5):
+                ...
+                member.commit(message)
+
+    It has to call something at least once within its session timeout: `poll` (a poll that waits counts all the time),
+    `commit` or `heartbeat`. Otherwise it is missed, its partitions pass on, and its next call raises UnknownMember:
+    join again. When the group changes, `poll` and `heartbeat` first say so to `on_revoked` and `on_assigned`, and then
+    release what has to pass on. Without `on_revoked` a partition is released when all its messages are answered.
+    """
+
+    def __init__(
+        self,
+        driver: ThreadDriver,
+        group: str,
+        joined: tuple[str, Standing],
+        *,
+        on_revoked: Told | None,
+        on_assigned: Told | None,
+    ) -> None:
+        self._driver, self.group = driver, group
+        self.id, standing = joined
+        self.generation = standing.generation
+        self._on_revoked, self._on_assigned = on_revoked, on_assigned
+        self._told: frozenset[TopicPartition] = frozenset()
+        self.assigned: list[str] = []
+        self._tell(standing)
+
+    def poll(
+        self,
+        *,
+        limit: int = 500,
+        timeout: Duration | None = 0,
+        visibility_timeout: Duration | None = None,
+        priority: str | int | None = None,
+        request_id: str = "",
+    ) -> list[Received]:
+        """Messages of this member's partitions; an empty list if there is none before the time is up.
+
+        Each is lent for `visibility_timeout` (its topic's, if not said): ack it or commit beyond it, or it comes back.
+        With `priority` it takes from that lane only, unless the order is strict: then there are no lanes. A
+        `request_id` that comes again gets the same messages again.
+        """
+        clock = self._driver.clock
+        until_ns = None if timeout is None else clock.monotonic_ns() + nanoseconds(timeout)
+        lent_ms = None if visibility_timeout is None else milliseconds(visibility_timeout)
+        lane = None if priority is None else Priority(priority_of(priority))
+        while True:
+            heard = self._hear(self._finish_last)
+            known = heard.generation, lent_ms, request_id, lane, heard.changes
+            ask = Ask(self.id, limit, *known)
+            left_ns = FOR_EVER if until_ns is None else max(0, until_ns - clock.monotonic_ns())
+            try:
+                messages = self._wait(ask, left_ns)
+            except StaleGeneration:
+                continue  # Somebody came or went a moment ago; the next time round we know.
+            if messages or (until_ns is not None and clock.monotonic_ns() >= until_ns):
+                return messages
+
+    def _finish_last(self, now: Now) -> Standing:
+        """Whoever asks for more is done with what auto commit has to ack."""
+        heard = self._ask_standing(now)
+        self._driver.node.assigned.finish_last(self.group, self.id, now)
+        return heard
+
+    def _wait(self, ask: Ask, timeout_ns: int) -> list[Received]:
+        room = self._driver.members
+        waiter = room.enter(self.group, ask, timeout_ns)
+        if waiter.is_settled:
+            return outcome_of(waiter)
+        is_timed = timeout_ns >= 0 and not isinstance(self._driver.clock, SteppedClock)
+        try:
+            waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
+        except BaseException:
+            room.abandon(waiter)
+            raise
+        room.leave(waiter)
+        return outcome_of(waiter)
+
+    def heartbeat(self) -> None:
+        """Say that this member is still there; hear, and do, what `poll` would."""
+        self._hear(self._ask_standing)
+
+    def _hear(self, ask: Callable[[Now], Standing]) -> Standing:
+        heard = self._driver.members.sign(self.group, self.id, ask)
+        self._tell(heard)
+        if heard.to_release:
+            self._give_up(heard)
+            heard = self._driver.members.sign(self.group, self.id, self._ask_standing)
+            self._tell(heard)
+        return heard
+
+    def _ask_standing(self, now: Now) -> Standing:
+        return self._driver.node.assigned.heartbeat(self.group, self.id, self.generation, now)
+
+    def _tell(self, heard: Standing) -> None:
+        """Take note of what changed, and let the callbacks know."""
+        before, now = self._told, frozenset(heard.assigned)
+        self.generation, self.assigned = heard.generation, _written(heard.assigned)
+        self._told = now
+        if before - now and self._on_revoked is not None:
+            self._on_revoked(_written(before - now))
+        if now - before and self._on_assigned is not None:
+            self._on_assigned(_written(now - before))
+
+    def _give_up(self, heard: Standing) -> None:
+        """Release what was asked back; without a callback only what has no message in our hands."""
+
+        def release(now: Now) -> None:
+            free = heard.to_release if self._on_revoked is not None else self._empty_among(heard)
+            assigned = self._driver.node.assigned
+            # It may have been taken, or left to us, a moment ago.
+            still = set(assigned.heartbeat(self.group, self.id, self.generation, now).to_release)
+            assigned.release(self.group, self.id, None, still.intersection(free), now)
+
+        self._driver.members.change(release)
+
+    def _empty_among(self, heard: Standing) -> list[TopicPartition]:
+        node = self._driver.node
+        return [
+            one
+            for one in heard.to_release
+            if not node.partition(*one).group(self.group).leases.held_by[self.id]
+        ]
+
+    def commit(self, reached: Reached, *, generation: int | None = None) -> bool:
+        """Finish everything up to these messages, or below these offsets; False if all of it was finished already.
+
+        NotOwner: a partition has passed on. StaleGeneration: the group has changed since the `generation` given.
+        """
+        offsets = _offsets_of(reached)
+
+        def commit(now: Now) -> bool:
+            assigned = self._driver.node.assigned
+            known = generation
+            if known is None:
+                known = assigned.heartbeat(self.group, self.id, self.generation, now).generation
+            return any(assigned.commit(self.group, self.id, known, offsets, now).values())
+
+        return self._driver.members.change(commit)
+
+    def leave(self) -> None:
+        """Be a member no more: its partitions and what it holds pass on at once. Leaving twice does nothing."""
+        with suppress(UnknownMember):
+            self._driver.members.change(self._leave)
+
+    def _leave(self, now: Now) -> None:
+        self._ask_standing(now)
+        self._driver.node.assigned.leave(self.group, self.id, now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whoever was missed or replaced meanwhile has nothing left to leave.
+        with suppress(StaleGeneration):
+            self.leave()
+
+
+def _written(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [str(one) for one in sorted(partitions)]
+
+
+def _offsets_of(reached: Reached) -> dict[TopicPartition, int]:
+    if isinstance(reached, Mapping):
+        return {_read(name): offset for name, offset in reached.items()}
+    offsets: dict[TopicPartition, int] = {}
+    for one in [reached] if isinstance(reached, Received) else reached:
+        partition = TopicPartition(one.topic, one.partition)
+        offsets[partition] = max(offsets.get(partition, 0), one.offset + 1)
+    return offsets
+
+
+def _read(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("/")
+    if not topic or not number.isdecimal():
+        raise Refused(f'a partition is written like "orders/0", not {name!r}')
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,185 @@
+"""The members of one group and what each of them owns. Only `apply` changes it.
+
+`owners` is who has the right to read a partition: one member at any time, or nobody. `target` is who should have it.
+Where the two differ the owner is asked to let go, and `asked` says until when it may take its time.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .assignors import Assignor, TopicPartition
+from .records import (
+    Asked,
+    Cause,
+    Given,
+    Gone,
+    GroupRecord,
+    Joined,
+    Kept,
+    Passed,
+    Released,
+    Seen,
+    Targeted,
+)
+
+_MS = 1_000_000
+_REBALANCES_KEPT = 20
+REVOCATION_MS = 60_000
+
+
+@dataclass(slots=True)
+class Member:
+    """`joined` is the generation at which it came; `changes` counts what concerns it, so that it can be woken."""
+
+    id: str
+    client: str
+    topics: frozenset[str]
+    session_ms: int
+    joined: int
+    seen_ns: int
+    changes: int = 0
+    waits: int = 0
+    owned: set[TopicPartition] = field(default_factory=set)
+
+    @property
+    def deadline_ns(self) -> float:
+        """When it will be missed. Not while it waits for messages: then we know that it is there."""
+        return float("inf") if self.waits else self.seen_ns + self.session_ms * _MS
+
+
+@dataclass(slots=True)
+class Rebalance:
+    """Why the assignment changed, and how that went. Not settled yet: `took_ms` is None."""
+
+    generation: int
+    cause: Cause
+    members: tuple[str, ...]
+    wall_ns: int
+    began_ns: int
+    passed: tuple[Passed, ...]
+    forced: int = 0
+    took_ms: int | None = None
+
+    def __str__(self) -> str:
+        who = ", ".join(self.members)
+        told = f"{who} {self.cause.value}" if who else self.cause.value
+        return f"generation {self.generation}: {told}; {len(self.passed)} partitions pass on"
+
+
+class Membership:
+    """Sum of its records. `generation` grows with each new target."""
+
+    def __init__(self, group: str, generation: int = 0) -> None:
+        self.group, self.generation = group, generation
+        self.assignor = Assignor.STICKY
+        self.members: dict[str, Member] = {}
+        self.owners: dict[TopicPartition, str] = {}
+        self.target: Mapping[TopicPartition, str] = {}
+        self.asked: dict[TopicPartition, int] = {}
+        self.rebalances: deque[Rebalance] = deque(maxlen=_REBALANCES_KEPT)
+        self.now_ns = 0
+        # Grows with whatever may concern a member.
+        self.version = 0
+        # How long an owner may take to release; set by whoever keeps the group.
+        self.revocation_ms = REVOCATION_MS
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "empty"
+        return "rebalancing" if self.asked else "stable"
+
+    def readable(self, member: str) -> list[TopicPartition]:
+        """What a member may read from: its own, without what it shall release."""
+        return sorted(one for one in self.members[member].owned if one not in self.asked)
+
+    def to_release(self, member: str) -> list[TopicPartition]:
+        return sorted(one for one in self.members[member].owned if one in self.asked)
+
+    def next_due_ns(self) -> float:
+        """When a member will be missed or a deadline passes, or infinity."""
+        sessions = min((one.deadline_ns for one in self.members.values()), default=float("inf"))
+        return min(sessions, min(self.asked.values(), default=float("inf")))
+
+    def apply(self, record: GroupRecord) -> None:
+        self.version += not isinstance(record, Seen)
+        match record:
+            case Joined():
+                self._joined(record)
+            case Seen():
+                self._seen(record)
+            case Gone(member):
+                for partition in self.members.pop(member).owned:
+                    self._vacate(partition)
+            case Targeted():
+                self._targeted(record)
+            case Asked(member, partitions, deadline_ns):
+                self.asked.update(dict.fromkeys(partitions, deadline_ns))
+                self.members[member].changes += 1
+            case Kept(member, partitions):
+                for partition in partitions:
+                    del self.asked[partition]
+                self.members[member].changes += 1
+            case Released():
+                self._released(record)
+            case Given(member, partitions):
+                self.owners.update(dict.fromkeys(partitions, member))
+                self.members[member].owned.update(partitions)
+                self.members[member].changes += 1
+
+    def _seen(self, record: Seen) -> None:
+        member = self.members[record.member]
+        member.seen_ns = max(member.seen_ns, record.at_ns)
+        member.waits = max(0, member.waits + record.waits)
+
+    def _joined(self, record: Joined) -> None:
+        former = self.members.get(record.member)
+        member = Member(
+            record.member,
+            record.client,
+            record.topics,
+            record.session_ms,
+            record.generation,
+            record.at_ns,
+        )
+        if former is not None:
+            member.owned, member.changes = former.owned, former.changes + 1
+        self.members[record.member] = member
+
+    def _targeted(self, record: Targeted) -> None:
+        self.generation, self.assignor = record.generation, record.assignor
+        self.target, self.now_ns = record.target, max(self.now_ns, record.at_ns)
+        self.rebalances.append(
+            Rebalance(
+                record.generation,
+                record.cause,
+                record.members,
+                record.wall_ns,
+                record.at_ns,
+                record.passed,
+            )
+        )
+        self._note_settled()
+
+    def _released(self, record: Released) -> None:
+        member = self.members[record.member]
+        member.owned.difference_update(record.partitions)
+        for partition in record.partitions:
+            self._vacate(partition)
+        self.now_ns = max(self.now_ns, record.at_ns)
+        if record.is_forced:
+            member.changes += 1
+            if self.rebalances:
+                self.rebalances[-1].forced += len(record.partitions)
+        self._note_settled()
+
+    def _vacate(self, partition: TopicPartition) -> None:
+        del self.owners[partition]
+        self.asked.pop(partition, None)
+
+    def _note_settled(self) -> None:
+        for one in () if self.asked else reversed(self.rebalances):
+            if one.took_ms is not None:
+                return
+            one.took_ms = max(0, self.now_ns - one.began_ns) // _MS

@@ -1,0 +1,25 @@
+"""The bench of delays runs and reports every case that is promised. No timings here."""
+
+import pytest
+
+from penstock.bench import delays
+from penstock.bench.delivery import CASES
+from penstock.bench.measure import Effort
+from penstock.bench.report import result_of
+
+BRIEF = Effort(turns=3, turn_ms_min=1)
+PROMISED = {"delayed_insert", "delayed_memory", "delayed_cancel", "delayed_restart"}
+
+
+def test_promised_cases_are_there():
+    assert {case.name for case in CASES} >= PROMISED
+
+
+@pytest.mark.parametrize("case", delays.CASES, ids=lambda case: case.name)
+def test_every_case_measures_something(case, monkeypatch):
+    monkeypatch.setattr(delays, "PENDING_QUICK", 6000)
+    monkeypatch.setattr(delays, "CANCELS", 20)
+    monkeypatch.setattr(delays, "SCATTERED_ONE_IN", 2)
+    result = result_of("delivery", case, case.measure(BRIEF))
+    assert result.value is not None
+    assert case.goal is None or result.ok is not None

@@ -1,0 +1,269 @@
+"""Assigned groups on a node: what is durable, what is not, and what a full disk or a crash leaves of them."""
+
+import pytest
+
+from penstock.broker.memberships import Ask, Join
+from penstock.broker.partition import Partition
+from penstock.errors import (
+    DamagedBatch,
+    ModeConflict,
+    NoSpace,
+    NotFound,
+    NotOwner,
+    StaleGeneration,
+    StaleReceipt,
+    UnknownMember,
+)
+from penstock.groups import Mode, TopicPartition
+from penstock.sim.disk import UNLIMITED
+
+from .world import GROUP, TOPIC, World, values
+
+SESSION_MS = 10_000
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.topic(partitions=4)
+    return world
+
+
+def join(world, member="a", **options):
+    wish = Join(frozenset({TOPIC}), member=member, session_ms=SESSION_MS, **options)
+    return world.node.assigned.join(GROUP, wish, world.now())
+
+
+def poll(world, member="a", limit=100, **options):
+    return world.node.assigned.poll(GROUP, Ask(member, limit, **options), world.now())
+
+
+def beat(world, member="a", generation=None):
+    return world.node.assigned.heartbeat(GROUP, member, generation, world.now())
+
+
+def release(world, member="a", generation=None):
+    wanted = beat(world, member).to_release
+    return world.node.assigned.release(GROUP, member, generation, wanted, world.now())
+
+
+def commit(world, member, partition, offset, generation=None):
+    offsets = {TopicPartition(TOPIC, partition): offset}
+    done = world.node.assigned.commit(GROUP, member, generation, offsets, world.now())
+    return all(done.values())
+
+
+def fill(world, each=3):
+    for partition in range(4):
+        world.publish(*(b"%d-%d" % (partition, one) for one in range(each)), partition=partition)
+
+
+def stale(results):
+    return [isinstance(one, StaleReceipt) for one in results]
+
+
+def test_a_member_without_a_name_gets_one_of_its_own(world):
+    names = [join(world, "", client="web")[0] for _ in range(3)]
+    assert len(set(names)) == 3
+    assert all(name.startswith("web-") for name in names)
+
+
+def test_members_have_to_join_again_after_a_restart_and_progress_is_there(world):
+    fill(world)
+    _, before = join(world)
+    assert commit(world, "a", 1, 2)
+    world.restart()
+    for call in (poll, beat, release, lambda world: commit(world, "a", 1, 3)):
+        with pytest.raises(UnknownMember):
+            call(world)
+    _, after = join(world)
+    assert after.generation > before.generation + 100
+    with pytest.raises(StaleGeneration):
+        beat(world, generation=before.generation)
+    assert sorted(values(poll(world)))[3:5] == [b"1-2", b"2-0"]
+
+
+@pytest.mark.parametrize("ending", ["restart", "kill", "lose_unsynced"])
+def test_generations_do_not_repeat_whatever_the_end_was(world, ending):
+    seen = []
+    for _ in range(3):
+        seen += [join(world, name)[1].generation for name in "ab"]
+        getattr(world, ending)()
+    assert len(set(seen)) == len(seen)
+
+
+def test_leases_of_before_a_restart_end_when_somebody_else_gets_the_partition(world):
+    fill(world)
+    join(world)
+    held = poll(world)
+    world.kill()
+    join(world, "b")
+    assert sorted(values(poll(world, "b"))) == sorted(values(held))
+    assert all(stale(world.ack(*held)))
+
+
+def test_a_member_that_comes_back_with_its_messages_in_hand_keeps_them(world):
+    fill(world)
+    join(world)
+    held = poll(world)
+    world.kill()
+    join(world, keeps_leases=True)
+    assert poll(world) == []
+    assert not any(stale(world.ack(*held)))
+
+
+def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
+    join(world, mode=Mode.STRICT)
+    world.sync()
+    for ending in ("kill", "restart"):
+        getattr(world, ending)()
+        with pytest.raises(ModeConflict):
+            world.poll()
+        assert all(one.group(GROUP).is_strict for one in world.node.partitions())
+    world.node.close_group(TOPIC, GROUP, world.now())
+    world.group()
+    assert world.poll() == []
+    with pytest.raises(ModeConflict):
+        join(world)
+
+
+def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(world):
+    join(world, mode=Mode.STRICT)
+    world.node.assigned.leave(GROUP, "a", world.now())
+    world.node.add_partitions(TOPIC, 6, world.now())
+    _, standing = join(world)
+    assert len(standing.assigned) == 6
+    assert all(one.group(GROUP).is_strict for one in world.node.partitions())
+
+
+def test_a_topic_that_is_made_again_is_read_again_in_the_same_order(world):
+    join(world, mode=Mode.STRICT)
+    world.node.delete_topic(TOPIC, world.now())
+    assert beat(world).assigned == ()
+    world.topic(partitions=2)
+    assert len(beat(world).assigned) == 2
+    world.publish(b"0", b"1", partition=0)
+    assert values(poll(world, limit=1)) == [b"0"]
+    assert poll(world) == []
+
+
+def test_partitions_added_on_a_disk_that_is_full_for_groups_are_read_later_in_order(world):
+    join(world, mode=Mode.STRICT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Partition, "open_group", no_space)
+        world.node.add_partitions(TOPIC, 5, world.now())
+    world.publish(b"0", b"1", partition=4)
+    assert values(poll(world, limit=1)) == [b"0"]
+    assert world.node.partition(TOPIC, 4).group(GROUP).is_strict
+
+
+def no_space(*_args):
+    raise NoSpace("state")
+
+
+def test_a_member_of_two_topics_is_refused_before_either_is_touched(world):
+    world.topic(name="shared")
+    world.group(topic="shared")
+    world.poll(topic="shared")
+    wish = Join(frozenset({TOPIC, "shared"}), member="a")
+    with pytest.raises(ModeConflict):
+        world.node.assigned.join(GROUP, wish, world.now())
+    assert GROUP not in world.node.partition(TOPIC, 0).machine.numbers
+
+
+def test_what_a_missed_member_held_passes_on_with_one_attempt_counted(world):
+    fill(world, each=2)
+    join(world)
+    poll(world)
+    world.wait(SESSION_MS)
+    assert world.node.assigned.describe(GROUP).state == "empty"
+    join(world, "b")
+    attempts = sorted(one.attempts for one in poll(world, "b"))
+    assert attempts == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_member_that_is_late_is_missed_before_its_own_call_is_heard(world):
+    join(world)
+    world.now(SESSION_MS)
+    with pytest.raises(UnknownMember):
+        beat(world)
+
+
+def test_a_full_disk_refuses_a_member_and_changes_nothing(world):
+    world.disk.capacity_bytes = 1
+    with pytest.raises(NoSpace):
+        join(world)
+    assert world.node.assigned.groups == {}
+    world.disk.capacity_bytes = UNLIMITED
+    assert join(world)[1].state == "stable"
+
+
+def test_leases_that_could_not_be_ended_on_a_full_disk_end_at_their_deadline(world):
+    fill(world)
+    join(world)
+    poll(world, duration_ms=5000)
+    join(world, "b")
+    world.disk.capacity_bytes = 1
+    passed = release(world)
+    world.disk.capacity_bytes = UNLIMITED
+    assert beat(world, "b").assigned == passed
+    assert poll(world, "b") == []
+    world.wait(5000)
+    beat(world)
+    world.wait(1000)
+    assert {one.partition for one in poll(world, "b")} == {one.number for one in passed}
+
+
+def test_a_damaged_partition_does_not_take_what_other_partitions_gave(world):
+    fill(world)
+    join(world)
+    partition = world.node.partition(TOPIC, 2)
+
+    def damaged(offset):
+        raise DamagedBatch("x", 0, "test", next_offset=3)
+
+    partition.shelf.at = damaged
+    got, refused = [], 0
+    for _ in range(8):
+        try:
+            got += poll(world)
+        except DamagedBatch:
+            refused += 1
+    assert len(got) == 9
+    assert refused
+
+
+def test_a_topic_that_is_gone_is_no_place_to_join(world):
+    with pytest.raises(NotFound):
+        world.node.assigned.join(GROUP, Join(frozenset({"nowhere"})), world.now())
+    with pytest.raises(NotFound):
+        world.node.assigned.describe(GROUP)
+
+
+def test_an_admin_may_commit_for_an_empty_group_only(world):
+    fill(world)
+    join(world)
+    with pytest.raises(NotOwner):
+        world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+    world.node.assigned.leave(GROUP, "a", world.now())
+    assert world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+
+
+def test_a_group_with_members_is_not_forgotten_however_idle(world):
+    join(world)
+    for _ in range(3):
+        world.wall_ns += 10**9 * 3600 * 24 * 365
+        beat(world)
+        assert all(not one.groups_forgotten for one in world.node.retain(world.now()).values())
+    world.node.assigned.leave(GROUP, "a", world.now())
+    before = world.node.assigned.groups[GROUP].generation
+    swept = world.node.retain(world.now())
+    assert swept[TOPIC].groups_forgotten == (GROUP,)
+    assert join(world)[1].generation > before
+
+
+def test_the_next_tick_is_due_when_a_member_would_be_missed(world):
+    join(world)
+    assert world.node.next_due_ns() == world.now().monotonic_ns + SESSION_MS * 1_000_000
+    world.node.assigned.wait(GROUP, "a", world.now(), is_over=False)
+    assert world.node.next_due_ns() == float("inf")
