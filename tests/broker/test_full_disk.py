@@ -1,12 +1,14 @@
 """A disk that is full at any one call: the command says so, and nothing has changed."""
 
+from contextlib import suppress
+
 import pytest
 
-from penstock.broker import EARLIEST
+from penstock.broker import EARLIEST, Node
 from penstock.broker.redrive import ALL, Order, Target
 from penstock.errors import NoSpace
 from penstock.model import Message
-from penstock.sim import Call, Fault, Misbehaviour
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .world import GROUP, TOPIC, World, values
 
@@ -166,4 +168,27 @@ def test_closing_without_room_for_a_snapshot_loses_nothing() -> None:
     world.disk.inject(full)
     before = picture(world)
     world.restart()
+    assert picture(world) == before
+
+
+@pytest.mark.parametrize("call", [Call.CREATE, Call.APPEND, Call.MAKE_DIRECTORIES])
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_start_without_room_says_so_and_takes_nothing_away(call, nth) -> None:
+    world = prepared()
+    world.publish(b"torn")
+    tree = world.disk.tree()
+    last = max(
+        path
+        for path in tree.files
+        if "orders.1" in path and "messages/0" in path and path.endswith(".log")
+    )
+    tree.files[last] = tree.files[last][:-1]
+    world._again(SimDisk(tree))
+    before = picture(world)
+    disk = SimDisk(tree)
+    disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, path_part="topics", nth=nth, times=99))
+    # It may well start: then nothing had to be written.
+    with suppress(NoSpace):
+        Node(disk, now=world.now(), entropy=world.entropy)
+    world._again(SimDisk(disk.tree()))
     assert picture(world) == before

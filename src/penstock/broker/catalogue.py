@@ -56,26 +56,28 @@ class Catalogue:
         self.openings: dict[tuple[str, int], Opening] = {}
         self._remove_leftovers()
         for facts in self.topics.by_name.values():
-            self._add(facts, self._prepare(facts, range(facts.partitions), now))
+            # Whatever keeps one from opening, what is there stays there.
+            self._add(facts, [self._open(facts, number, now) for number in range(facts.partitions)])
 
     def _prepare(self, facts: TopicFacts, numbers: Iterable[int], now: Now) -> list[Partition]:
-        """Open partitions that nobody knows yet. NoSpace: nothing of them is left."""
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
-        opened: list[Partition] = []
+        """Make partitions that nobody knows yet. NoSpace: nothing of them is left."""
+        made: list[Partition] = []
         for number in numbers:
-            directory = f"{facts.directory}/partition-{number}"
-            identity = PartitionId(facts.topic_id, number)
             try:
-                partition, opening = open_partition(
-                    self.disk, directory, identity, setting, now=now
-                )
+                made.append(self._open(facts, number, now))
             except NoSpace:
-                self._abandon(facts, opened)
+                self._abandon(facts, made)
                 self._remove_partition(facts, number)
                 raise
-            opened.append(partition)
-            self.openings[facts.name, number] = opening
-        return opened
+        return made
+
+    def _open(self, facts: TopicFacts, number: int, now: Now) -> Partition:
+        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
+        directory = f"{facts.directory}/partition-{number}"
+        identity = PartitionId(facts.topic_id, number)
+        partition, opening = open_partition(self.disk, directory, identity, setting, now=now)
+        self.openings[facts.name, number] = opening
+        return partition
 
     def _abandon(self, facts: TopicFacts, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
