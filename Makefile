@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
-BENCHES := codec log embedded
+BENCHES := codec log embedded server
 BENCH_FLAGS ?=
 DEBIAN_PACKAGES := strace
 ONLY ?=

@@ -12,6 +12,9 @@ COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # Set by the shell's script when it 
 
 # A new command is one line here and one module beside this one.
 COMMANDS = {
+    "serve": Lazy("penstock.cli.serve:serve", "Run the broker as a server."),
+    "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
+    "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
     "demo": Lazy("penstock.cli.demo:demo", "Write a log, kill the writer, recover, and prove it."),
     "bench": Lazy("penstock.cli.bench:bench", "Measure this machine against the goals."),
     "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
@@ -23,6 +26,7 @@ EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.i
 
 EPILOG = f"""\b
 Examples:
+  penstock serve                   the broker, on 127.0.0.1:8080
   penstock demo                    a log is written, killed and recovered
   penstock bench codec --quick     measure encoding and decoding
   penstock bench --list            what can be measured

@@ -1,0 +1,76 @@
+"""`penstock serve`: the broker as a server."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..server.settings import Settings
+
+DEFAULT_FILE = "penstock.yaml"
+
+EPILOG = """\b
+Examples:
+  penstock serve                                  127.0.0.1:8080, data in ./data
+  penstock serve --port 9000 --data-dir /srv/q    somewhere else
+  penstock serve --config /etc/penstock.yaml      with a file; see penstock config reference
+  penstock serve --fsync always                   every answer waits for the disk
+  PENSTOCK_LOG__LEVEL=debug penstock serve        any setting from the environment
+
+\b
+SIGTERM and Ctrl-C finish what is under way, sync and exit with 0. SIGHUP reads settings, keys and certificates again.
+Without keys only this machine is served; penstock keys create makes the first one.
+"""
+
+CONFIG = click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Settings in YAML; {DEFAULT_FILE} in this directory, if it is there.",
+)
+
+
+@click.command(epilog=EPILOG)
+@CONFIG
+@click.option("--host", help="Address to listen on.")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option("--data-dir", help="Directory of all data.")
+@click.option("--fsync", help="always, interval or never.")
+@click.option("--log-level", help="debug, info, warning or error.")
+@click.option("--log-format", help="json or text.")
+def serve(file: Path | None, **flags: Any) -> None:
+    """Run the broker until it is told to stop."""
+    settings = load_settings(file, flags)
+
+    from ..server.http.serving import Serving
+    from ..server.logs import configure_logging
+
+    logger = configure_logging(settings.log)
+    serving = Serving(settings, lambda: load_settings(file, flags), logger)
+    serving.run(say_where)
+
+
+def say_where(address: str) -> None:
+    click.echo(f"penstock listens on {address}", err=True)
+
+
+FLAGS = {
+    "host": ("broker", "host"),
+    "port": ("broker", "port"),
+    "data_dir": ("broker", "data_dir"),
+    "fsync": ("storage", "fsync"),
+    "log_level": ("log", "level"),
+    "log_format": ("log", "format"),
+}
+
+
+def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":
+    """Settings of a file, the environment and flags; InvalidSettings with all problems."""
+    from ..server.reading_settings import read_settings
+
+    path = file or Path(DEFAULT_FILE)
+    text = path.read_text() if file is not None or path.exists() else None
+    given = {FLAGS[name]: value for name, value in flags.items() if value is not None}
+    return read_settings(text, path=str(path), environment=os.environ, flags=given)

@@ -1,0 +1,114 @@
+"""Every metric: its name, kind, labels and meaning."""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(NamedTuple):
+    kind: Kind
+    labels: tuple[str, ...]
+    text: str
+
+
+_TOPIC = ("topic",)
+_PLACE = ("topic", "partition")
+_GROUP = ("group", "topic")
+_GROUP_PLACE = ("group", "topic", "partition")
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "penstock_info": Metric(Kind.GAUGE, ("version", "broker"), "Always 1; says who this is."),
+        "penstock_uptime_seconds": Metric(Kind.GAUGE, (), "Since the broker was opened."),
+        "penstock_ready": Metric(Kind.GAUGE, (), "1 while requests are welcome, 0 while stopping."),
+        "penstock_topics": Metric(Kind.GAUGE, (), "Topics."),
+        "penstock_partitions": Metric(Kind.GAUGE, (), "Partitions of all topics."),
+        "penstock_topic_messages": Metric(Kind.GAUGE, _PLACE, "Messages kept."),
+        "penstock_topic_bytes": Metric(Kind.GAUGE, _PLACE, "Bytes of messages on disk."),
+        "penstock_topic_appended_total": Metric(
+            Kind.COUNTER, _PLACE, "Messages ever appended: the next offset."
+        ),
+        "penstock_publish_messages_total": Metric(
+            Kind.COUNTER, (), "Messages that clients published, repeats included."
+        ),
+        "penstock_publish_errors_total": Metric(
+            Kind.COUNTER, ("code",), "Messages that were refused, by code."
+        ),
+        "penstock_delivered_messages_total": Metric(
+            Kind.COUNTER, (), "Messages lent to consumers over HTTP."
+        ),
+        "penstock_answers_total": Metric(
+            Kind.COUNTER, ("answer",), "Receipts answered: ack, nack, reject, extend, release."
+        ),
+        "penstock_group_lag_messages": Metric(
+            Kind.GAUGE, _GROUP_PLACE, "Messages that a group has not finished."
+        ),
+        "penstock_group_lag_seconds": Metric(
+            Kind.GAUGE, _GROUP_PLACE, "Age of the oldest message that a group has not finished."
+        ),
+        "penstock_group_in_flight": Metric(Kind.GAUGE, _GROUP_PLACE, "Messages lent now."),
+        "penstock_group_waiting": Metric(Kind.GAUGE, _GROUP, "Messages that wait for a retry."),
+        "penstock_group_dead_total": Metric(Kind.COUNTER, _GROUP, "Messages given up."),
+        "penstock_group_expired_total": Metric(
+            Kind.COUNTER, _GROUP, "Messages whose time to live was over."
+        ),
+        "penstock_group_skipped_total": Metric(
+            Kind.COUNTER, _GROUP, "Messages that retention or damage took before a group had them."
+        ),
+        "penstock_group_members": Metric(Kind.GAUGE, ("group",), "Members of an assigned group."),
+        "penstock_group_generation": Metric(
+            Kind.GAUGE,
+            ("group",),
+            "Number of the assignment of a group; each rebalance makes a new one.",
+        ),
+        "penstock_lane_ready": Metric(
+            Kind.GAUGE, ("group", "topic", "priority"), "Messages that wait in a priority lane."
+        ),
+        "penstock_lane_served_total": Metric(
+            Kind.COUNTER, ("group", "topic", "priority"), "Messages lent from a priority lane."
+        ),
+        "penstock_delayed_pending": Metric(
+            Kind.GAUGE, _TOPIC, "Messages that wait for their time."
+        ),
+        "penstock_delayed_finished_total": Metric(
+            Kind.COUNTER,
+            ("topic", "state"),
+            "Delayed messages that were delivered, cancelled, expired.",
+        ),
+        "penstock_dead_letters_moving": Metric(
+            Kind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
+        ),
+        "penstock_fsync_seconds": Metric(
+            Kind.HISTOGRAM, (), "How long a sync of everything takes."
+        ),
+        "penstock_fsync_waiters_total": Metric(
+            Kind.COUNTER, (), "Requests that waited for a sync; by syncs, how many share one."
+        ),
+        "penstock_disk_free_bytes": Metric(Kind.GAUGE, (), "Free space where the data is."),
+        "penstock_disk_refusing": Metric(
+            Kind.GAUGE, (), "1 while publishes are refused for want of space."
+        ),
+        "penstock_http_requests_total": Metric(
+            Kind.COUNTER, ("method", "route", "status"), "Requests, by route and status."
+        ),
+        "penstock_http_request_seconds": Metric(
+            Kind.HISTOGRAM, ("route",), "How long requests took, long polls included."
+        ),
+        "penstock_http_connections": Metric(Kind.GAUGE, (), "Open connections."),
+        "penstock_http_waiting": Metric(Kind.GAUGE, (), "Long polls and streams that wait."),
+        "penstock_http_body_bytes": Metric(Kind.GAUGE, (), "Bodies being received."),
+        "penstock_tls_expires_seconds": Metric(
+            Kind.GAUGE, (), "Until the certificate expires; below zero: it has."
+        ),
+        "process_resident_memory_bytes": Metric(Kind.GAUGE, (), "Memory of the process."),
+        "process_cpu_seconds_total": Metric(Kind.COUNTER, (), "Processor time of the process."),
+        "process_open_fds": Metric(Kind.GAUGE, (), "Open file descriptors."),
+    }
+)

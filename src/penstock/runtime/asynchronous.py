@@ -1,0 +1,204 @@
+"""A node driven from an event loop: commands run at once, waiting takes no thread.
+
+A command is memory and a write to the page cache, so the loop runs it itself, under the lock that the committer and the
+ticker share. What waits for an fsync or for messages awaits a future, which those threads resolve. Commands that open
+or remove files go through a thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from ..broker.consumption import Wanted
+from ..broker.memberships import Ask
+from ..broker.partition import Now
+from ..broker.received import Received
+from ..config import FsyncPolicy
+from .commit import Ticket
+from .threads import FOR_EVER, ThreadDriver, outcome_of
+
+T = TypeVar("T")
+_S_NS = 1_000_000_000
+_GONE = 1 << 62
+
+
+class AsyncDriver:
+    """One event loop's view of a `ThreadDriver`. Everything but `driver` itself belongs to that loop."""
+
+    def __init__(self, driver: ThreadDriver, loop: asyncio.AbstractEventLoop) -> None:
+        self.driver, self.loop = driver, loop
+        self._waits: set[asyncio.Future[None]] = set()
+        # Who waits for a partition to grow, and consumers whose hands are full; guarded by the driver's lock. Many
+        # wait for the same thing, so these are looked through by what is waited for.
+        self._readers: dict[tuple[str, int, int], set[Callable[[], None]]] = {}
+        self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
+        self._is_draining = False
+        driver.after_change = self._after_change
+
+    @property
+    def is_always_synced(self) -> bool:
+        """Whether every change waits for the disk."""
+        return self.driver.config.fsync is FsyncPolicy.ALWAYS
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for messages."""
+        return len(self._waits)
+
+    def look(self, command: Callable[[Now], T]) -> T:
+        """Run a command that changes nothing."""
+        return self.driver.look(command)
+
+    async def change(self, command: Callable[[Now], T], *, is_synced: bool = False) -> T:
+        """Run a command; return when it is as durable as the policy says, or in any case if `is_synced`."""
+        reply, ticket = self.driver.begin_change(command, writers=int(is_synced))
+        if ticket is not None:
+            await self.settled(ticket)
+        return reply
+
+    async def settled(self, ticket: Ticket) -> None:
+        """Return once a ticket is settled, or raise what it was settled with."""
+        done, wake = self._signal()
+        ticket.notify(wake)
+        await done
+        ticket.check()
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """For what opens, removes or walks through files."""
+        return await self.loop.run_in_executor(None, work)
+
+    def _signal(self) -> tuple["asyncio.Future[None]", Callable[[], None]]:
+        """A future, and what resolves it from any thread, any number of times."""
+        done: asyncio.Future[None] = self.loop.create_future()
+
+        return done, lambda: self.call_soon(lambda: _resolve(done))
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have the loop do something, from any thread."""
+        # Whoever calls this runs the disk: a loop that has ended meanwhile must not stop it.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(call)
+
+    async def poll(
+        self, topics: Sequence[str], group: str, wanted: Wanted, timeout_ns: int
+    ) -> list[Received]:
+        """Lease messages of any of these topics, waiting if there are none. A drain ends the wait at once.
+
+        Who is cancelled while waiting gives back what had just come.
+        """
+        found: list[Received] = []
+        for topic in topics:
+            if len(found) < wanted.limit:
+                rest = wanted._replace(limit=wanted.limit - len(found))
+                found += outcome_of(self.driver.enter(topic, group, rest, 0))
+        if found or timeout_ns <= 0 or self._is_draining:
+            return found
+        done, wake = self._signal()
+        waiters = [
+            (topic, self.driver.enter(topic, group, wanted, FOR_EVER, wake)) for topic in topics
+        ]
+        try:
+            if not any(waiter.is_settled for _, waiter in waiters):
+                await self._wait(done, timeout_ns)
+        except BaseException:
+            for topic, waiter in waiters:
+                self.driver.abandon(topic, group, waiter)
+            raise
+        for topic, waiter in waiters:
+            self.driver.leave(topic, group, waiter)
+        messages = [message for _, waiter in waiters for message in waiter.messages]
+        # What was leased is theirs; trouble with another topic comes again with the next poll.
+        return messages or [message for _, waiter in waiters for message in outcome_of(waiter)]
+
+    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> list[Received]:
+        """The same for a member of an assigned group; its wait ends at once when it has to hear of something."""
+        room = self.driver.members
+        waiter = room.enter(group, ask, 0)
+        if waiter.messages or waiter.error or timeout_ns <= 0 or self._is_draining:
+            return outcome_of(waiter)
+        done, wake = self._signal()
+        waiter = room.enter(group, ask, FOR_EVER, wake)
+        if not waiter.is_settled:
+            try:
+                await self._wait(done, timeout_ns)
+            except BaseException:
+                room.abandon(waiter)
+                raise
+            room.leave(waiter)
+        return outcome_of(waiter)
+
+    async def _wait(self, done: "asyncio.Future[None]", timeout_ns: int) -> None:
+        """Until resolved, timed out, or everybody is sent home. A timer of the loop costs less than a tick."""
+        timer = self.loop.call_later(timeout_ns / _S_NS, _resolve, done)
+        self._waits.add(done)
+        try:
+            await done
+        finally:
+            timer.cancel()
+            self._waits.discard(done)
+
+    async def until_beyond(self, topic: str, partition: int, offset: int, timeout_ns: int) -> None:
+        """Return when a partition ends beyond an offset, or when the time is up."""
+        await self._park(self._readers, (topic, partition, offset), timeout_ns)
+
+    async def until_room(
+        self, topic: str, group: str, member: str, max_held: int, timeout_ns: int
+    ) -> None:
+        """Return when a member holds fewer than so many messages, or when the time is up."""
+        await self._park(self._loaded, (topic, group, member, max_held), timeout_ns)
+
+    async def _park(
+        self, parked: dict[T, set[Callable[[], None]]], place: T, timeout_ns: int
+    ) -> None:
+        done, wake = self._signal()
+        with self.driver.lock:
+            parked.setdefault(place, set()).add(wake)
+            self._after_change()
+        try:
+            if not self._is_draining:
+                await self._wait(done, timeout_ns)
+        finally:
+            with self.driver.lock:
+                parked[place].discard(wake)
+                if not parked[place]:
+                    del parked[place]
+
+    def held_by(self, topic: str, group: str, member: str) -> int:
+        """How many messages a member holds. With the lock held."""
+        if topic not in self.driver.node.open:
+            return 0
+        return sum(
+            one.group(group).leases.held_by.get(member, 0)
+            for one in self.driver.node.topic(topic).partitions
+            if group in one.machine.numbers
+        )
+
+    def _after_change(self) -> None:
+        for (topic, number, offset), waiting in self._readers.items():
+            if offset < self._end_of(topic, number):
+                _call_all(waiting)
+        for (topic, group, member, max_held), waiting in self._loaded.items():
+            if self.held_by(topic, group, member) < max_held:
+                _call_all(waiting)
+
+    def _end_of(self, topic: str, number: int) -> int:
+        """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
+        opened = self.driver.node.open.get(topic)
+        return _GONE if opened is None else opened.partitions[number].messages.end_offset
+
+    def drain(self) -> None:
+        """End all waits, now and from now on."""
+        self._is_draining = True
+        for done in [*self._waits]:
+            _resolve(done)
+
+
+def _resolve(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,144 @@
+"""One connection, as uvicorn serves it, with what it leaves out: limits on headers, and word of a client that left."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+_REFUSAL = (
+    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"connection: close\r\nretry-after: 1\r\n\r\n%s"
+)
+
+
+class Connection(HttpToolsProtocol):
+    """Made by `serving`, which sets the limits for all connections of a process."""
+
+    header_bytes_max = 64 * 1024
+    header_timeout_s = 10.0
+    write_timeout_s = 30.0
+    connections_max = 20_000
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.on_lost: Callable[[], object] | None = None
+        self.is_lost = False
+        # Bytes received since the last complete headers, as long as there are no others.
+        self._header_bytes = 0
+        self._is_in_headers = True
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
+        super().connection_made(transport)
+        self._expect_headers()
+        if len(self.connections) > self.connections_max:
+            text = b"there are %d connections already" % self.connections_max
+            self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self._headers_done()
+        self._writing_goes_on()
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def pause_writing(self) -> None:
+        """The client does not read. What waits for it fills our memory, so it may not take long."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.write_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writing_goes_on()
+
+    def _writing_goes_on(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def data_received(self, data: bytes) -> None:
+        # Counted before they are parsed: headers that came whole and are too large are found when they are complete.
+        self._header_bytes += len(data)
+        super().data_received(data)
+        if not self._is_in_headers:
+            self._header_bytes = 0
+        elif self._header_bytes > self.header_bytes_max:
+            self._refuse_headers()
+        elif self._header_timer is None:
+            # Mostly headers come in one piece, and no timer is ever needed.
+            self._expect_headers()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_headers = True
+        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
+
+    def on_headers_complete(self) -> None:
+        if self._header_bytes > self.header_bytes_max:
+            self._require_small_headers()
+        self._is_in_headers = False
+        self._headers_done()
+        super().on_headers_complete()
+
+    def _require_small_headers(self) -> None:
+        """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.header_bytes_max:
+            raise ValueError("headers too large")
+
+    def _expect_headers(self) -> None:
+        self._header_timer = self.loop.call_later(self.header_timeout_s, self._headers_late)
+
+    def _headers_done(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _headers_late(self) -> None:
+        self._header_timer = None
+        text = b"the headers did not come within %g s" % self.header_timeout_s
+        self._refuse(408, b"Request Timeout", b"REQUEST_TIMEOUT", text)
+
+    def _refuse_headers(self) -> None:
+        text = b"headers are larger than %d bytes" % self.header_bytes_max
+        self._refuse(431, b"Request Header Fields Too Large", b"TOO_LARGE", text)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._is_in_headers and self._header_bytes > self.header_bytes_max:
+            self._refuse_headers()
+        else:
+            self._refuse(400, b"Bad Request", b"MALFORMED_REQUEST", msg.encode("ascii", "replace"))
+
+    def take_body(self, scope: object) -> bytes | None:
+        """The whole body, if it is here already, as most are; None: it has to be waited for."""
+        cycle = self.cycle
+        if cycle.scope is not scope or cycle.more_body or cycle.disconnected:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
+
+    def answer_at_once(self, scope: object, status: int, head: bytes, body: bytes) -> bool:
+        """Send a whole answer in one write, which is half of what two cost. False: not now, send it the usual way."""
+        cycle = self.cycle
+        # The newest request may be another one, waiting behind the one that is being answered.
+        is_current = cycle.scope is scope and not cycle.response_started
+        if not is_current or cycle.disconnected or self.flow.write_paused or not cycle.keep_alive:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        usual = b"".join(b"%b: %b\r\n" % one for one in self.server_state.default_headers)
+        self.transport.write(b"".join((STATUS_LINE[status], usual, head, b"\r\n", body)))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        body = b'{"error":"%s","message":"%s","status":%d}' % (code, text, status)
+        self.transport.write(_REFUSAL % (status, phrase, len(body), body))
+        self.transport.close()

@@ -1,0 +1,245 @@
+"""Shared consumption: a long poll, or a stream that lasts until the client leaves."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from secrets import token_hex
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...broker.consumption import Wanted
+from ...broker.groups import check_group
+from ...broker.received import Received
+from ...errors import BadRequest, ModeConflict, NotFound, PenstockError, TooLarge
+from ...model import Priority, check_name
+from .leased import leased_response
+from .requests import Request
+from .responses import BATCH, NDJSON, SSE, Answer, Stream, encode_json, json_response
+from .routing import Route, TopicIn
+from .shapes import Int64, ReceivedOut, Strict, is_base64_wanted, priority_of, received_out
+from .times import Span, span_ms
+
+_MS = 1_000_000
+_STREAM_LEASE_MS = 2000
+_STREAM_UNANSWERED = 32
+_STREAM_UNANSWERED_MAX = 10_000
+# Long enough to cost nothing, short enough for a proxy that closes what is silent.
+_KEEP_ALIVE_NS = 15_000 * _MS
+_OWNER = "http"
+_REQUEST_ID_MAX = 128
+
+
+class PollQuery(Strict):
+    """A poll of a group: how many, how long to wait, how long to lend, of one priority only.
+
+    Repeated with its `request_id` it gets the same answer: a response that was lost costs no attempt.
+    """
+
+    group: str
+    max: Int64 = 100
+    timeout: Span = 0
+    owner: str = _OWNER
+    visibility_timeout: Span | None = None
+    priority: str | None = None
+    request_id: str = ""
+    encoding: str | None = None
+
+
+class PollOut(msgspec.Struct):
+    messages: list[ReceivedOut]
+
+
+class ConsumeQuery(Strict):
+    """A stream: `max` messages may be unanswered at once, each lent for `lease_ms`."""
+
+    topic: str
+    group: str
+    owner: str | None = None
+    lease_ms: Int64 = _STREAM_LEASE_MS
+    max: Int64 = _STREAM_UNANSWERED
+    priority: str | None = None
+    encoding: str | None = None
+
+
+def poll_limit(request: Request, wanted: int) -> int:
+    if wanted < 1:
+        raise BadRequest(f"max must be above 0, got {wanted}", field="max")
+    return min(wanted, request.door.settings.consumer.max_poll_records)
+
+
+def lane_of(written: str | None) -> Priority | None:
+    return None if written is None else Priority(priority_of(written))
+
+
+def checked_request_id(written: str) -> str:
+    if len(written) > _REQUEST_ID_MAX:
+        raise TooLarge("request_id in characters", found=len(written), limit=_REQUEST_ID_MAX)
+    return written
+
+
+def poll_timeout_ns(request: Request, written: Span) -> int:
+    longest_ms = request.door.settings.consumer.poll_timeout_ms_max
+    return min(span_ms("timeout", written), longest_ms) * _MS
+
+
+def lease_ms(request: Request, topic: str, written: Span | None) -> int:
+    if written is not None:
+        return span_ms("visibility_timeout", written)
+    node = request.door.driver
+    return node.look(lambda _now: request.node.topic(topic).facts.config.visibility_timeout_ms)
+
+
+async def poll(request: Request) -> Answer:
+    """Messages for a group; any member gets any of them."""
+    asked = request.query(PollQuery)
+    topic, group = request.params["topic"], check_group(asked.group)
+    is_base64 = is_base64_wanted(asked.encoding)
+    wanted = Wanted(
+        check_name(asked.owner, "owner"),
+        poll_limit(request, asked.max),
+        lease_ms(request, topic, asked.visibility_timeout),
+        lane_of(asked.priority),
+        checked_request_id(asked.request_id),
+    )
+    with request.ends_with_client():
+        messages = await request.door.driver.poll(
+            [topic], group, wanted, poll_timeout_ns(request, asked.timeout)
+        )
+    if request.accepts(BATCH):
+        request.door.traffic.delivered += len(messages)
+        return leased_response(messages)
+    return json_response(PollOut(shown(request, messages, is_base64=is_base64)))
+
+
+def shown(request: Request, messages: Sequence[Received], *, is_base64: bool) -> list[ReceivedOut]:
+    request.door.traffic.delivered += len(messages)
+    return received_out(messages, last_errors(request, messages), is_base64=is_base64)
+
+
+def last_errors(request: Request, messages: Sequence[Received]) -> Mapping[tuple[int, int], str]:
+    """What went wrong last, of those that were delivered before."""
+    again = [one for one in messages if one.attempts > 1]
+    if not again:
+        return {}
+    node = request.door.driver
+
+    def look_up() -> dict[tuple[int, int], str]:
+        found = {}
+        for one in again:
+            partition = request.node.partition(one.topic, one.partition)
+            delivery = partition.machine.groups.get(one.place.group)
+            failure = None if delivery is None else delivery.failures.get(one.offset)
+            if failure is not None:
+                found[one.partition, one.offset] = failure.error
+        return found
+
+    with suppress(NotFound):
+        return node.look(lambda _now: look_up())
+    return {}
+
+
+async def consume(request: Request) -> Answer:
+    """Messages one a line as they come. What is not answered when the client leaves goes back at once."""
+    asked = request.query(ConsumeQuery)
+    topic, group = request.allow(asked.topic), check_group(asked.group)
+    owner = check_name(asked.owner or f"stream-{token_hex(6)}", "owner")
+    if not 1 <= asked.max <= _STREAM_UNANSWERED_MAX:
+        raise BadRequest(
+            f"max must be in 1..{_STREAM_UNANSWERED_MAX}, got {asked.max}", field="max"
+        )
+    is_base64 = is_base64_wanted(asked.encoding)
+    wanted = Wanted(owner, asked.max, asked.lease_ms, lane_of(asked.priority))
+    # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
+    first = await request.door.driver.poll([topic], group, wanted, 0)
+    is_sse = request.accepts(SSE)
+    lines = _lines(request, (topic, group), wanted, first, is_base64)
+    pieces = _as_sse(lines) if is_sse else _as_ndjson(lines)
+    return Stream(pieces, SSE if is_sse else NDJSON)
+
+
+async def _lines(
+    request: Request,
+    place: tuple[str, str],
+    wanted: Wanted,
+    messages: Sequence[Received],
+    is_base64: bool,
+) -> AsyncGenerator[list[bytes], None]:
+    """Messages as JSON, those that are ready together; nothing now and then, when none came for a while."""
+    door, (topic, group) = request.door, place
+    key = (topic, group, wanted.member)
+    door.streams[key] = door.streams.get(key, 0) + 1
+    try:
+        with request.ends_with_client():
+            yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
+            while not door.is_draining:
+                held = door.driver.look(lambda _now: door.driver.held_by(*key))
+                if held >= wanted.limit:
+                    await door.driver.until_room(*key, wanted.limit, _KEEP_ALIVE_NS)
+                    continue
+                rest = wanted._replace(limit=wanted.limit - held)
+                messages = await door.driver.poll([topic], group, rest, _KEEP_ALIVE_NS)
+                yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
+    finally:
+        _leave(request, key)
+
+
+def _leave(request: Request, key: tuple[str, str, str]) -> None:
+    """Give back what the stream holds, unless another one goes by the same name."""
+    door, (topic, group, owner) = request.door, key
+    door.streams[key] -= 1
+    if door.streams[key]:
+        return
+    del door.streams[key]
+    driver = door.driver.driver
+    with suppress(PenstockError):
+        driver.begin_change(lambda now: driver.node.release(topic, group, owner, now))
+
+
+async def _as_ndjson(groups: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
+    # One send for all lines that are ready: a send of its own costs a line a hundred times more.
+    try:
+        async for lines in groups:
+            if lines:
+                yield b"\n".join(lines) + b"\n"
+    finally:
+        await groups.aclose()
+
+
+async def _as_sse(groups: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
+    try:
+        async for lines in groups:
+            yield b"".join(b"data: %b\n\n" % line for line in lines) or b": still here\n\n"
+    finally:
+        await groups.aclose()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/topics/{topic}/messages",
+        call=poll,
+        command=Command.CONSUME,
+        summary="Lend messages to a group, waiting for them if asked to",
+        tag="consume",
+        query=PollQuery,
+        answer=PollOut,
+        other_answers={BATCH.decode(): "docs/formats/leased.md, if the client accepts that"},
+        errors=(NotFound, ModeConflict),
+        topic_in=TopicIn.PATH,
+    ),
+    Route(
+        method="GET",
+        path="/consume",
+        call=consume,
+        command=Command.CONSUME,
+        summary="Stream messages until the client leaves; its leases return at once",
+        tag="consume",
+        query=ConsumeQuery,
+        other_answers={
+            NDJSON.decode(): "one message a line",
+            SSE.decode(): "one message an event, if the client accepts that",
+        },
+        errors=(NotFound, ModeConflict),
+        topic_in=TopicIn.REST,
+    ),
+)

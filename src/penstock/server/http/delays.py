@@ -1,0 +1,296 @@
+"""Delayed messages: listed, looked at, cancelled, rescheduled; by their place or by a business key."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...broker.delaying import Waiting
+from ...broker.partition import Now
+from ...errors import BadRequest, NotFound, NotPending
+from .paging import page_limit
+from .requests import Request
+from .responses import Answer, json_response
+from .routing import Route, TopicIn
+from .shapes import ContentOut, Int64, Strict, content_of, is_base64_wanted
+from .times import Span, span_ms, time_ns, time_text
+
+_MS = 1_000_000
+
+
+class DelayedQuery(Strict):
+    """The next to come first; or only the one with this business key."""
+
+    delay_key: str | None = None
+    limit: Int64 = 100
+    cursor: str = ""
+    encoding: str | None = None
+
+
+class KeyQuery(Strict):
+    delay_key: str
+
+
+class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "deliverAt"}):
+    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    deliver_at: str
+    deliver_at_too: str
+    time_remaining: int
+    state: str
+    priority: int | None
+    delay_key: ContentOut
+    key: ContentOut
+    value: ContentOut
+
+
+class DelayedListOut(msgspec.Struct):
+    """`count` is how many are on this page."""
+
+    messages: list[DelayedOut]
+    count: int
+    cursor: str | None
+
+
+class MoveIn(Strict):
+    """Another time: from now, or as a moment."""
+
+    delay: Span | None = None
+    deliver_at: str | None = None
+
+
+class DelayStatsOut(msgspec.Struct):
+    pending: int
+    delivered: int
+    cancelled: int
+    expired: int
+    by_topic: dict[str, dict[str, Any]]
+
+
+_MOVE = msgspec.json.Decoder(MoveIn)
+
+
+def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | None:
+    """When a message is to come; None: at once."""
+    if delay is not None and deliver_at is not None:
+        raise BadRequest("give one of delay and deliver_at", field="delay")
+    if deliver_at is not None:
+        return max(1, time_ns("deliver_at", deliver_at))
+    return None if delay is None else now_ns + span_ms("delay", delay) * _MS
+
+
+def delayed_out(one: Waiting, now_ns: int, *, is_base64: bool) -> DelayedOut:
+    message = one.message
+    return DelayedOut(
+        topic=one.topic,
+        partition=one.partition,
+        offset=one.id,
+        deliver_at=time_text(one.due_ns),
+        deliver_at_too=time_text(one.due_ns),
+        time_remaining=max(0, one.due_ns - now_ns) // _MS if one.state.value == "PENDING" else 0,
+        state=one.state.value,
+        priority=None if message is None else message.priority,
+        delay_key=content_of(one.delay_key, is_base64=is_base64),
+        key=None if message is None else content_of(message.key, is_base64=is_base64),
+        value=None if message is None else content_of(message.value, is_base64=is_base64),
+    )
+
+
+async def list_delayed(request: Request) -> Answer:
+    asked, topic = request.query(DelayedQuery), request.params["topic"]
+    is_base64, limit = is_base64_wanted(asked.encoding), page_limit(asked.limit)
+    after = _cursor(asked.cursor)
+
+    def look(now: Now) -> tuple[Sequence[Waiting], int]:
+        if asked.delay_key is not None:
+            return [request.node.delayed_find(topic, asked.delay_key.encode())], now.wall_ns
+        return _behind(request, topic, after, limit + 1), now.wall_ns
+
+    found, now_ns = request.door.driver.look(look)
+    shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in found[:limit]]
+    following = "-".join(map(str, _place(found[limit - 1]))) if len(found) > limit else None
+    return json_response(DelayedListOut(shown, len(shown), following))
+
+
+def _place(one: Waiting) -> tuple[int, int, int]:
+    return one.due_ns, one.partition, one.id
+
+
+def _behind(
+    request: Request, topic: str, after: tuple[int, int, int], wanted: int
+) -> Sequence[Waiting]:
+    """So many behind a place. Several may be due at the same time, so some of them are asked for once more."""
+    asked = wanted
+    while True:
+        found = request.node.delayed(topic, limit=asked, after_ns=max(0, after[0] - 1))
+        behind = [one for one in found if _place(one) > after]
+        if len(behind) >= wanted or len(found) < asked:
+            return behind[:wanted]
+        asked *= 2
+
+
+def _cursor(written: str) -> tuple[int, int, int]:
+    if not written:
+        return (0, 0, -1)
+    parts = written.split("-")
+    if len(parts) != 3 or not all(
+        one.isascii() and one.isdecimal() and len(one) < 20 for one in parts
+    ):
+        raise BadRequest("cursor is not one of ours", field="cursor")
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+async def get(request: Request) -> Answer:
+    topic, offset = request.params["topic"], int(request.params["offset"])
+    number = int(request.params["partition"])
+    return _shown(request, lambda _now: request.node.delayed_get(topic, number, offset))
+
+
+async def find(request: Request) -> Answer:
+    """The first partition that knows the offset."""
+    topic, offset = request.params["topic"], int(request.params["offset"])
+
+    def look(_now: Now) -> Waiting:
+        for number in range(len(request.node.topic(topic).partitions)):
+            try:
+                return request.node.delayed_get(topic, number, offset)
+            except NotFound:
+                continue
+        raise NotFound("delayed message", f"{topic}/{offset}")
+
+    return _shown(request, look)
+
+
+def _shown(request: Request, look: Any) -> Answer:
+    one, now_ns = request.door.driver.look(lambda now: (look(now), now.wall_ns))
+    return json_response(delayed_out(one, now_ns, is_base64=False))
+
+
+async def cancel(request: Request) -> Answer:
+    topic, offset = request.params["topic"], int(request.params["offset"])
+    number = int(request.params["partition"])
+
+    def run(now: Now) -> None:
+        request.node.cancel_delayed(topic, number, offset, now)
+
+    await request.door.driver.change(run)
+    return await get(request)
+
+
+async def cancel_by_key(request: Request) -> Answer:
+    topic, key = request.params["topic"], request.query(KeyQuery).delay_key.encode()
+
+    def run(now: Now) -> tuple[Waiting, int]:
+        found = request.node.delayed_find(topic, key)
+        request.node.cancel_delayed(topic, found.partition, found.id, now)
+        return request.node.delayed_get(topic, found.partition, found.id), now.wall_ns
+
+    one, now_ns = await request.door.driver.change(run)
+    return json_response(delayed_out(one, now_ns, is_base64=False))
+
+
+async def reschedule(request: Request) -> Answer:
+    topic, offset = request.params["topic"], int(request.params["offset"])
+    number = int(request.params["partition"])
+    return await _move(request, lambda: request.node.delayed_get(topic, number, offset))
+
+
+async def reschedule_by_key(request: Request) -> Answer:
+    topic, key = request.params["topic"], request.query(KeyQuery).delay_key.encode()
+    return await _move(request, lambda: request.node.delayed_find(topic, key))
+
+
+async def _move(request: Request, find_it: Any) -> Answer:
+    sent = await request.json(_MOVE)
+    driver = request.door.driver.driver
+    moment = due_ns(sent.delay, sent.deliver_at, driver.clock.now_ns())
+    if moment is None:
+        raise BadRequest("give one of delay and deliver_at", field="delay")
+
+    def run(now: Now) -> tuple[Waiting, int]:
+        found: Waiting = find_it()
+        place = (found.topic, found.partition, found.id)
+        request.node.reschedule(*place, moment, now)
+        driver.expect_delayed(moment, now)
+        return request.node.delayed_get(*place), now.wall_ns
+
+    one, now_ns = await request.door.driver.change(run)
+    return json_response(delayed_out(one, now_ns, is_base64=False))
+
+
+async def stats(request: Request) -> Answer:
+    def look(_now: Now) -> dict[str, dict[str, Any]]:
+        found = {}
+        for topic in request.door.visible(request, request.node.topic_names()):
+            facts = request.node.delay_facts(topic)
+            dues = [one.next_due_ns for one in facts if one.next_due_ns is not None]
+            found[topic] = {
+                "pending": sum(one.pending for one in facts),
+                "delivered": sum(one.delivered for one in facts),
+                "cancelled": sum(one.cancelled for one in facts),
+                "expired": sum(one.expired for one in facts),
+                "next": time_text(min(dues)) if dues else None,
+                "size_bytes": sum(one.size_bytes for one in facts),
+            }
+        return {topic: one for topic, one in found.items() if one["size_bytes"]}
+
+    by_topic = request.door.driver.look(look)
+    totals = {
+        name: sum(one[name] for one in by_topic.values())
+        for name in ("pending", "delivered", "cancelled", "expired")
+    }
+    return json_response(DelayStatsOut(**totals, by_topic=by_topic))
+
+
+_TAG = "delay"
+_LIST, _ONE = "/topics/{topic}/delayed", "/topics/{topic}/delayed/{partition}/{offset}"
+
+
+def _route(method: str, path: str, call: Any, summary: str, **more: Any) -> Route:
+    is_change = method != "GET"
+    return Route(
+        method=method,
+        path=path,
+        call=call,
+        command=Command.CHANGE_DELAYED if is_change else Command.SEE_DELAYED,
+        summary=summary,
+        tag=_TAG,
+        errors=(NotFound, NotPending) if is_change else (NotFound,),
+        topic_in=TopicIn.PATH,
+        **{"answer": DelayedOut, **more},
+    )
+
+
+ROUTES = (
+    _route(
+        "GET",
+        _LIST,
+        list_delayed,
+        "Delayed messages, the next to come first",
+        query=DelayedQuery,
+        answer=DelayedListOut,
+    ),
+    _route("DELETE", _LIST, cancel_by_key, "Cancel by business key", query=KeyQuery),
+    _route(
+        "PATCH", _LIST, reschedule_by_key, "Reschedule by business key", query=KeyQuery, body=MoveIn
+    ),
+    _route("GET", _ONE, get, "A delayed message, also if it is finished"),
+    _route("DELETE", _ONE, cancel, "Cancel; 409 once it has fired"),
+    _route(
+        "PATCH", _ONE, reschedule, "Deliver at another time; 409 once it has fired", body=MoveIn
+    ),
+    _route("GET", "/topics/{topic}/delayed/{offset}", find, "The first that has this offset"),
+    Route(
+        method="GET",
+        path="/delay/stats",
+        call=stats,
+        command=Command.SEE_STATS,
+        summary="How many messages wait for their time, and what became of others",
+        tag=_TAG,
+        answer=DelayStatsOut,
+    ),
+)

@@ -1,0 +1,196 @@
+"""The ASGI application: finds the route, asks who is there and whether they may, and sends what the route says."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from secrets import token_hex
+from typing import Any
+
+from ...broker.authorise import Command, authorise
+from ...config import LimitsConfig
+from ...errors import PenstockError, TooManyRequests, TooSlow
+from ...runtime.asynchronous import AsyncDriver
+from ..settings import Settings
+from .gate import Gate
+from .inlet import Inlet
+from .metrics import SyncTimes
+from .pressure import BodyMemory, Patience, RateLimiter
+from .requests import ClientGone, Request
+from .responses import Answer, Receive, Send
+from .routing import Route, Router, TopicIn
+from .sharing import SharedMember, SharedMembers
+from .statuses import error_response
+from .traffic import Traffic
+
+_REQUEST_ID_MAX = 128
+_SAFE = frozenset({"GET", "HEAD"})
+_UNKNOWN_ROUTE = "unknown"
+# What nginx calls it; never sent, only counted.
+_CLIENT_GONE = 499
+
+
+def _none() -> int:
+    return 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """Everything that routes share. Belongs to one event loop."""
+
+    driver: AsyncDriver
+    settings: Settings
+    gate: Gate
+    router: Router
+    logger: logging.Logger
+    inlet: Inlet
+    traffic: Traffic = field(default_factory=Traffic)
+    is_draining: bool = False
+    # Requests that change something and are not answered yet.
+    under_way: int = 0
+    started_ns: int = 0
+    limits: LimitsConfig = field(init=False)
+    memory: BodyMemory = field(init=False)
+    patience: Patience = field(init=False)
+    rate: RateLimiter = field(init=False)
+    syncs: SyncTimes = field(default_factory=SyncTimes)
+    # When the certificate expires, in wall time; 0 without one.
+    tls_expires_ns: int = 0
+    connections: Callable[[], int] = _none
+    shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
+    streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _numbers: Any = field(default_factory=count)
+    _prefix: str = field(default_factory=lambda: token_hex(6))
+
+    def __post_init__(self) -> None:
+        self.limits = self.settings.limits.limits_config()
+        self.memory = BodyMemory(self.settings.http.bodies_bytes_max)
+        self.patience = Patience(self.settings.http.body_timeout_ms / 1000, time.monotonic)
+        self.driver.driver.on_synced(self.syncs.add)
+        self.rate = RateLimiter(self.settings.http.requests_per_s, time.monotonic)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "nothing else is switched on"
+        started_ns = time.perf_counter_ns()
+        request = Request(scope, receive, self)
+        request.id = self._request_id(request)
+        route: Route | None = None
+        try:
+            route, answer = await self._answer(request)
+            status = answer.status
+            await answer.send(send, request.id, scope)
+        except PenstockError as error:
+            failure = error_response(error)
+            status = failure.status
+            await failure.send(send, request.id, scope)
+        except ClientGone:
+            status = _CLIENT_GONE
+        except asyncio.CancelledError:
+            status = await self._end_cancelled(request, send)
+        except Exception:
+            # A bug of ours. uvicorn writes it down and answers; we only see to it that it is counted.
+            self._count(request, route, 500, started_ns)
+            raise
+        self._count(request, route, status, started_ns)
+
+    def _count(self, request: Request, route: Route | None, status: int, started_ns: int) -> None:
+        method, name = request.scope["method"], _UNKNOWN_ROUTE if route is None else route.path
+        duration_ns = time.perf_counter_ns() - started_ns
+        self.traffic.count(method, name, status, duration_ns)
+        if self.logger.isEnabledFor(logging.DEBUG):
+            self.logger.debug(
+                "%s %s %d in %.1f ms, request %s, %s",
+                method[:20],
+                name,
+                status,
+                duration_ns / 1e6,
+                request.id.decode("latin-1"),
+                request.principal.name,
+            )
+
+    async def _answer(self, request: Request) -> tuple[Route, Answer]:
+        method, path = request.scope["method"], request.scope["path"]
+        self.gate.check_host(request)
+        route, request.params = self.router.find(method, path)
+        request.command = route.command
+        if not route.is_open:
+            request.principal = self.gate.identify(request)
+            if self.rate.per_s > 0:
+                self.rate.admit(request.principal.name if self.gate.is_on else request.client)
+            topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
+            self.gate.check(request, topic)
+        if method in _SAFE:
+            return route, await route.call(request)
+        request.require_readable_body()
+        limit = self.settings.http.requests_max
+        if self.under_way >= limit:
+            raise TooManyRequests("requests at once", limit=limit, retry_after_ms=1000)
+        self.under_way += 1
+        try:
+            return route, await route.call(request)
+        finally:
+            self.under_way -= 1
+
+    async def _end_cancelled(self, request: Request, send: Send) -> int:
+        """Cancelled because the client left, or because its body did not come; otherwise by the server."""
+        task = asyncio.current_task()
+        assert task is not None, "requests are tasks"
+        connection = request.scope.get("penstock.connection")
+        if connection is not None and connection.is_lost:
+            task.uncancel()
+            return _CLIENT_GONE
+        if task not in self.patience.late:
+            raise asyncio.CancelledError
+        self.patience.late.discard(task)
+        task.uncancel()
+        seconds = self.patience.seconds
+        failure = error_response(TooSlow(f"the body did not come within {seconds:g} s"))
+        await failure.send(send, request.id, request.scope)
+        return failure.status
+
+    def _request_id(self, request: Request) -> bytes:
+        """The client's, if it is short and printable; otherwise one of ours."""
+        found = request.header(b"x-request-id")
+        if found and len(found) <= _REQUEST_ID_MAX and all(32 < byte < 127 for byte in found):
+            return found
+        return f"{self._prefix}-{next(self._numbers):x}".encode()
+
+    def visible(self, request: Request, topics: Sequence[str]) -> list[str]:
+        """Of these topics those that whoever asks may see."""
+        return [one for one in topics if request.principal.reaches(one)]
+
+    def require(self, request: Request, command: Command, topic: str | None = None) -> None:
+        """For routes whose command depends on what is asked."""
+        authorise(request.principal, command, topic)
+
+    def configure(self, settings: Settings) -> None:
+        """Take over what a running process can."""
+        self.settings = settings
+        self.patience.seconds = settings.http.body_timeout_ms / 1000
+        self.rate.per_s = settings.http.requests_per_s
+        self.gate.configure(settings)
+
+    def sweep(self) -> None:
+        """What has to happen now and then: end slow bodies, miss members."""
+        self.patience.sweep()
+        for member in self.shared.take_missed():
+            self.release_shared(member)
+
+    def release_shared(self, member: SharedMember) -> None:
+        """Somebody is gone: what they hold is ready again at once."""
+        driver = self.driver.driver
+        for topic in member.topics:
+            with suppress(PenstockError):
+                driver.begin_change(
+                    lambda now, topic=topic: driver.node.release(  # type: ignore[misc]  # A default, bound at once.
+                        topic, member.group, member.name, now
+                    )
+                )
+
+    def drain(self) -> None:
+        """Let everybody go who waits, and say that we are not ready; what is under way is finished."""
+        self.is_draining = True
+        self.driver.drain()

@@ -1,0 +1,129 @@
+"""Who is at the door: the host they think we are, the page they come from, the key they hold."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from ...broker.authorise import LOCAL, Principal, authorise
+from ...errors import Forbidden, ForbiddenOrigin, TooManyRequests, Unauthenticated
+from ..audit import AuditLog
+from ..keys import KeyRing
+from ..settings import Settings
+from .requests import Request
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# Guessing 256 bits is hopeless; this only keeps somebody who tries from costing anything.
+_FAILURES_MAX = 20
+_FAILURES_S = 60.0
+_REFUSAL_S = 60.0
+_ADDRESSES_KEPT = 10_000
+
+
+class Gate:
+    """Asked before every route. Without keys (`auth.enabled: false`) whoever reaches us is the local administrator."""
+
+    def __init__(
+        self, settings: Settings, keys: KeyRing, audit: AuditLog, now: Callable[[], float]
+    ) -> None:
+        self.keys, self.audit, self._now = keys, audit, now
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._noted: dict[tuple[str, str], float] = {}
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        self.is_on = settings.auth.enabled
+        self._hosts = _LOOPBACK | {one.lower() for one in settings.http.allowed_hosts}
+        # With keys a foreign name does no harm: a page that we do not know has none to show.
+        self._is_any_host = self.is_on and not settings.http.allowed_hosts
+        self._origins = frozenset(one.lower() for one in settings.http.allowed_origins)
+
+    def check_host(self, request: Request) -> None:
+        """ForbiddenOrigin for a name that is not ours, and for a web page of somebody else."""
+        written = request.header(b"host") or b""
+        host = _host_of(written)
+        if not self._is_any_host and host.name not in self._hosts:
+            raise ForbiddenOrigin(
+                f"host {host.text[:100]!r} is not served here; list it in http.allowed_hosts"
+            )
+        origin = request.header(b"origin")
+        if origin is not None:
+            self._check_origin(origin.decode("latin-1").lower(), host.text)
+
+    def _check_origin(self, origin: str, host: str) -> None:
+        is_own = origin in {f"http://{host}", f"https://{host}"}
+        if not is_own and origin not in self._origins:
+            raise ForbiddenOrigin(
+                f"pages of {origin[:100]!r} may not use this broker; list them in http.allowed_origins"
+            )
+
+    def identify(self, request: Request) -> Principal:
+        """Who holds the key that was sent. Unauthenticated without a good one."""
+        if not self.is_on:
+            return LOCAL
+        sent = _key_of(request)
+        principal = self.keys.find(sent)
+        if principal is None:
+            # A good key is never turned away: others may try theirs from the same address.
+            if sent:
+                self._count_failure(request.client)
+            raise Unauthenticated(
+                "send a key that is known and not expired: Authorization: Bearer ID.SECRET"
+            )
+        return principal
+
+    def _count_failure(self, address: str) -> None:
+        """TooManyRequests for an address that has failed too often in the last minute."""
+        now = self._now()
+        count, until = self._failures.get(address, (0, 0.0))
+        if until <= now:
+            count, until = 0, now + _FAILURES_S
+        if count >= _FAILURES_MAX:
+            wait_ms = int((until - now) * 1000) + 1
+            raise TooManyRequests("failed keys", limit=_FAILURES_MAX, retry_after_ms=wait_ms)
+        self._failures[address] = (count + 1, until)
+        self._failures.move_to_end(address)
+        if len(self._failures) > _ADDRESSES_KEPT:
+            self._failures.popitem(last=False)
+
+    def check(self, request: Request, topic: str | None) -> None:
+        """Forbidden, unless the route's command is for this role and the topic for this key."""
+        try:
+            authorise(request.principal, request.command, topic)
+        except Forbidden:
+            self._note_refusal(request.principal.name, request.command.value, topic or "")
+            raise
+
+    def _note_refusal(self, who: str, what: str, where: str) -> None:
+        """Once a minute for the same: somebody who goes on trying must not fill the disk."""
+        now = self._now()
+        if self._noted.get((who, what), 0.0) <= now:
+            if len(self._noted) >= _ADDRESSES_KEPT:
+                self._noted.clear()
+            self._noted[who, what] = now + _REFUSAL_S
+            self.audit.write(who, what, where, is_allowed=False)
+
+
+class _Host(NamedTuple):
+    """A host header, in small letters, and the name in it without the port."""
+
+    text: str
+    name: str
+
+
+@lru_cache(maxsize=1024)
+def _host_of(written: bytes) -> _Host:
+    text = written.decode("latin-1").lower()
+    try:
+        return _Host(text, urlsplit(f"//{text}").hostname or "")
+    except ValueError:
+        return _Host(text, "")
+
+
+def _key_of(request: Request) -> str:
+    sent = request.header(b"authorization") or b""
+    scheme, _, key = sent.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return key.strip().decode("latin-1")
+    return (request.header(b"x-api-key") or b"").strip().decode("latin-1")

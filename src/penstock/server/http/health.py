@@ -1,0 +1,214 @@
+"""Health, version and figures."""
+
+from importlib.metadata import version as version_of
+from typing import Any
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...errors import Draining
+from .metrics import render_metrics
+from .requests import Request
+from .responses import Answer, Response, json_response
+from .routing import Route
+from .shapes import Strict
+from .times import time_text
+
+_S = 1_000_000_000
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthQuery(Strict):
+    verbose: str | None = None
+
+
+class HealthOut(msgspec.Struct):
+    status: str
+    timestamp: str
+    uptime: float
+    checks: dict[str, str]
+    broker: str
+
+
+class VersionOut(msgspec.Struct):
+    version: str
+    broker: str
+
+
+class StatsOut(msgspec.Struct):
+    node_id: str
+    uptime: float
+    topics: int
+    total_size_bytes: int
+    topic_stats: dict[str, Any]
+
+
+class ReliabilityOut(msgspec.Struct):
+    """By group: what is lent, waits for a retry, was given up, expired, or was lost to retention or damage."""
+
+    in_flight: int
+    waiting: int
+    dead: int
+    expired: int
+    skipped: int
+    groups: dict[str, dict[str, int]]
+
+
+def uptime_s(request: Request) -> float:
+    clock = request.door.driver.driver.clock
+    return round((clock.monotonic_ns() - request.door.started_ns) / _S, 3)
+
+
+async def live(request: Request) -> Answer:
+    """The process answers."""
+    request.query(HealthQuery)
+    return json_response(_health(request, "ok", {"process": "ok"}))
+
+
+async def ready(request: Request) -> Answer:
+    """Requests are welcome. 503 while stopping."""
+    request.query(HealthQuery)
+    door = request.door
+    if door.is_draining:
+        raise Draining
+    is_full = door.driver.look(lambda _now: request.node.guard.is_refusing)
+    checks = {
+        "storage": "full: publishes are refused" if is_full else "ok",
+        "auth": "on" if door.gate.is_on else _open_word(request),
+    }
+    return json_response(_health(request, "degraded" if is_full else "ok", checks))
+
+
+def _open_word(request: Request) -> str:
+    is_insecure = not request.door.settings.broker.is_loopback
+    return (
+        "OFF, and reachable from elsewhere (auth.insecure)"
+        if is_insecure
+        else "off, this machine only"
+    )
+
+
+def _health(request: Request, status: str, checks: dict[str, str]) -> HealthOut:
+    now_ns = request.door.driver.driver.clock.now_ns()
+    broker = request.door.settings.broker.id
+    return HealthOut(status, time_text(now_ns), uptime_s(request), checks, broker)
+
+
+async def version(request: Request) -> Answer:
+    return json_response(VersionOut(version_of("penstock"), request.door.settings.broker.id))
+
+
+async def stats(request: Request) -> Answer:
+    """All topics with their sizes."""
+    node = request.door.driver
+    found = node.look(
+        lambda _now: {name: request.node.describe(name) for name in request.node.topic_names()}
+    )
+    shown = {
+        name: {
+            "partitions": len(parts),
+            "messages": sum(one.messages for one in parts),
+            "size_bytes": sum(one.size_bytes for one in parts),
+        }
+        for name, parts in found.items()
+        if request.principal.reaches(name)
+    }
+    total = sum(one["size_bytes"] for one in shown.values())
+    broker = request.door.settings.broker.id
+    return json_response(StatsOut(broker, uptime_s(request), len(shown), total, shown))
+
+
+async def reliability(request: Request) -> Answer:
+    """What became of deliveries."""
+
+    def count() -> dict[str, dict[str, int]]:
+        groups: dict[str, dict[str, int]] = {}
+        for partition in request.node.partitions():
+            if not request.principal.reaches(partition.topic):
+                continue
+            for name, one in partition.user_groups():
+                figures = {
+                    "in_flight": one.leases.in_flight,
+                    "waiting": len(one.waiting),
+                    "dead": one.dead_count,
+                    "expired": one.expired_count,
+                    "skipped": one.skipped_count,
+                }
+                known = groups.setdefault(name, dict.fromkeys(figures, 0))
+                for figure, number in figures.items():
+                    known[figure] += number
+        return groups
+
+    groups = request.door.driver.look(lambda _now: count())
+    totals = {
+        name: sum(one[name] for one in groups.values())
+        for name in ("in_flight", "waiting", "dead", "expired", "skipped")
+    }
+    return json_response(ReliabilityOut(**totals, groups=groups))
+
+
+async def metrics(request: Request) -> Answer:
+    """For Prometheus. Rendered in a thread: with thousands of series it takes as long as hundreds of publishes."""
+    door = request.door
+    body = await door.driver.in_thread(lambda: render_metrics(door, request.principal))
+    return Response(body, 200, METRICS_TYPE)
+
+
+def _health_route(path: str, call: Any, summary: str) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        call=call,
+        command=Command.SEE_HEALTH,
+        summary=summary,
+        tag="health",
+        query=HealthQuery,
+        answer=HealthOut,
+        errors=(Draining,) if call is ready else (),
+        is_open=True,
+    )
+
+
+ROUTES = (
+    _health_route("/health", ready, "Whether the broker is ready, and how it is"),
+    _health_route("/healthz", ready, "The same"),
+    _health_route("/readyz", ready, "The same"),
+    _health_route("/livez", live, "Whether the process answers"),
+    Route(
+        method="GET",
+        path="/version",
+        call=version,
+        command=Command.SEE_HEALTH,
+        summary="The version of the broker",
+        tag="health",
+        answer=VersionOut,
+        is_open=True,
+    ),
+    Route(
+        method="GET",
+        path="/stats",
+        call=stats,
+        command=Command.SEE_STATS,
+        summary="Sizes of everything",
+        tag="health",
+        answer=StatsOut,
+    ),
+    Route(
+        method="GET",
+        path="/reliability/stats",
+        call=reliability,
+        command=Command.SEE_STATS,
+        summary="What became of deliveries, by group",
+        tag="health",
+        answer=ReliabilityOut,
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        call=metrics,
+        command=Command.SEE_STATS,
+        summary="Metrics for Prometheus",
+        tag="health",
+        other_answers={METRICS_TYPE.decode(): "the text format"},
+    ),
+)

@@ -1,0 +1,150 @@
+"""Publishes of one turn of the loop go to the node together: one batch for each partition, one wait for the disk."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...broker.partition import Now
+from ...broker.plain import publish_values
+from ...broker.publishing import Answer
+from ...errors import NotFound, PenstockError
+from ...model import Message
+from ...runtime.asynchronous import AsyncDriver
+
+
+class Run(NamedTuple):
+    """Plain values that were stored one after the other."""
+
+    partition: int
+    offset: int
+    length: int
+
+
+Answers = Run | list[Answer]
+Store = Callable[[Now], None]
+
+
+class _Parcel:
+    """What one request wants to have stored, and who waits for the answers. Plain values have no messages."""
+
+    __slots__ = ("answered", "answers", "is_synced", "messages", "partition", "topic", "values")
+
+    def __init__(
+        self,
+        topic: str,
+        content: Sequence[bytes] | Sequence[Message],
+        *,
+        is_synced: bool,
+        answered: "asyncio.Future[Answers]",
+    ) -> None:
+        self.topic, self.is_synced, self.answered = topic, is_synced, answered
+        is_plain = type(content[0]) is bytes
+        self.values: Sequence[bytes] = content if is_plain else ()  # type: ignore[assignment]  # Of one kind.
+        self.messages: Sequence[Message] = () if is_plain else content  # type: ignore[assignment]  # Of one kind.
+        self.partition: int | None = None
+        self.answers: Answers = []
+
+
+class Inlet:
+    """Gathers until the tasks that are ready now have run: nobody is kept waiting for somebody who is not there."""
+
+    def __init__(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+        self._driver, self._loop = driver, loop
+        self._is_always_synced = driver.is_always_synced
+        self._parcels: list[_Parcel] = []
+
+    def publish(
+        self,
+        topic: str,
+        partition: int | None,
+        content: Sequence[bytes] | Sequence[Message],
+        *,
+        is_synced: bool,
+        is_awaited: bool = True,
+    ) -> "asyncio.Future[Answers]":
+        """An answer or an error for each message, once they are stored; if `is_synced`, once they are on the disk.
+
+        Plain values are answered by a `Run` if all of them were stored together. `is_awaited` false: even a broker that
+        syncs everything does not make this one wait.
+        """
+        answered: asyncio.Future[Answers] = self._loop.create_future()
+        if not self._parcels:
+            self._loop.call_soon(self._flush)
+        is_waiting = is_synced or (is_awaited and self._is_always_synced)
+        parcel = _Parcel(topic, content, is_synced=is_waiting, answered=answered)
+        parcel.partition = partition
+        self._parcels.append(parcel)
+        return answered
+
+    def _flush(self) -> None:
+        parcels, self._parcels = self._parcels, []
+        writers = sum(one.is_synced for one in parcels)
+        try:
+            _, ticket = self._driver.driver.begin_change(
+                lambda now: self._store(parcels, now), writers=writers
+            )
+        except PenstockError as error:
+            _settle(parcels, error)
+            return
+        _settle([one for one in parcels if not one.is_synced], None)
+        waiting = [one for one in parcels if one.is_synced]
+        if waiting:
+            assert ticket is not None, "somebody waits for the disk"
+            ticket.notify(lambda: self._driver.call_soon(lambda: _settle(waiting, ticket.error)))
+
+    def _store(self, parcels: Sequence[_Parcel], now: Now) -> None:
+        plain: dict[str, list[_Parcel]] = {}
+        others: dict[tuple[str, int | None], list[_Parcel]] = {}
+        for one in parcels:
+            if one.values and one.partition is None:
+                plain.setdefault(one.topic, []).append(one)
+            else:
+                others.setdefault((one.topic, one.partition), []).append(one)
+        for topic, some in plain.items():
+            self._store_values(topic, some, now)
+        for (topic, partition), some in others.items():
+            self._store_messages(topic, partition, some, now)
+
+    def _store_values(self, topic: str, parcels: Sequence[_Parcel], now: Now) -> None:
+        values = parcels[0].values
+        if len(parcels) > 1:
+            values = [value for one in parcels for value in one.values]
+        try:
+            partition, offset, *_ = publish_values(self._driver.driver.node, topic, values, now)
+        except PenstockError:
+            # Too large together, or one of them by itself, or no room for all: then each gets its own answer.
+            self._store_messages(topic, None, parcels, now)
+            return
+        for one in parcels:
+            one.answers = Run(partition, offset, len(one.values))
+            offset += len(one.values)
+
+    def _store_messages(
+        self, topic: str, partition: int | None, parcels: Sequence[_Parcel], now: Now
+    ) -> None:
+        messages: list[Message] = []
+        for one in parcels:
+            messages += one.messages or [
+                Message(value, timestamp=now.wall_ns) for value in one.values
+            ]
+        node = self._driver.driver.node
+        try:
+            answers = node.publish_each(topic, messages, now, partition=partition)
+        except NotFound as error:
+            answers = [error] * len(messages)
+        first = 0
+        for one in parcels:
+            count = len(one.messages or one.values)
+            one.answers = answers[first : first + count]
+            first += count
+
+
+def _settle(parcels: Sequence[_Parcel], error: BaseException | None) -> None:
+    for parcel in parcels:
+        # A client that left has cancelled its wait.
+        if parcel.answered.done():
+            continue
+        if error is None:
+            parcel.answered.set_result(parcel.answers)
+        else:
+            parcel.answered.set_exception(error)

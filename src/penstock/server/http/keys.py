@@ -1,0 +1,150 @@
+"""API keys over HTTP. What a key's holder needs is shown once, when it is made."""
+
+import msgspec
+
+from ...broker.authorise import Command, Role
+from ...errors import BadRequest, NotFound
+from ..keys import StoredKey
+from .paging import PageQuery, page_of
+from .requests import Request
+from .responses import Answer, json_response, nothing
+from .routing import Route
+from .shapes import Strict
+from .times import Span, span_ms, time_text, time_text_or_none
+
+_GRACE = "24h"
+
+
+class KeyIn(Strict):
+    """Whom it is for, what it may do, on which topics (all, if none is named), and for how long (for ever)."""
+
+    name: str
+    role: Role
+    prefixes: list[str] = msgspec.field(default_factory=list)
+    expires_in: Span | None = None
+
+
+class RotateIn(Strict):
+    """How long the secret before works beside the new one."""
+
+    grace: Span = _GRACE
+
+
+class KeyOut(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A key. `secret` only in the answer that made it."""
+
+    key_id: str
+    name: str
+    role: Role
+    prefixes: list[str]
+    created_at: str
+    expires_at: str | None
+    secrets: int
+    last_used: str | None
+    key: str | None = None
+
+
+class KeysOut(msgspec.Struct):
+    keys: list[KeyOut]
+    cursor: str | None
+
+
+_KEY = msgspec.json.Decoder(KeyIn)
+_ROTATE = msgspec.json.Decoder(RotateIn)
+
+
+def _key_out(request: Request, stored: StoredKey, text: str | None = None) -> KeyOut:
+    newest = stored.secrets[-1]
+    return KeyOut(
+        key_id=stored.key_id,
+        name=stored.name,
+        role=stored.role,
+        prefixes=list(stored.prefixes),
+        created_at=time_text(stored.created_at),
+        expires_at=time_text(newest.expires_at) if newest.expires_at else None,
+        secrets=len(stored.secrets),
+        last_used=time_text_or_none(request.door.gate.keys.last_used(stored.key_id)),
+        key=text,
+    )
+
+
+async def create(request: Request) -> Answer:
+    sent = await request.json(_KEY)
+    ttl_s = _seconds("expires_in", sent.expires_in) if sent.expires_in is not None else 0
+    ring = request.door.gate.keys
+    stored, text = ring.create(sent.name, sent.role, prefixes=tuple(sent.prefixes), ttl_s=ttl_s)
+    request.audit(f"key {stored.key_id} ({stored.name}, {stored.role.value}) created")
+    return json_response(_key_out(request, stored, text), status=201)
+
+
+def _seconds(name: str, written: Span) -> int:
+    seconds = span_ms(name, written) // 1000
+    if seconds < 1:
+        raise BadRequest(f"{name} must be at least 1 s", field=name)
+    return seconds
+
+
+async def list_keys(request: Request) -> Answer:
+    asked = request.query(PageQuery)
+    seen, cursor = page_of(request.door.gate.keys.all(), asked, lambda one: one.key_id)
+    return json_response(KeysOut([_key_out(request, one) for one in seen], cursor))
+
+
+async def rotate(request: Request) -> Answer:
+    sent = await request.json(_ROTATE)
+    grace_s = span_ms("grace", sent.grace) // 1000
+    stored, text = request.door.gate.keys.rotate(request.params["key_id"], grace_s=grace_s)
+    request.audit(f"key {stored.key_id} rotated")
+    return json_response(_key_out(request, stored, text))
+
+
+async def revoke(request: Request) -> Answer:
+    stored = request.door.gate.keys.revoke(request.params["key_id"])
+    request.audit(f"key {stored.key_id} ({stored.name}) revoked")
+    return nothing()
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/admin/keys",
+        call=create,
+        command=Command.CHANGE_KEYS,
+        summary="Make a key; the answer shows it, and nothing ever does again",
+        tag="keys",
+        body=KeyIn,
+        answer=KeyOut,
+        status=201,
+    ),
+    Route(
+        method="GET",
+        path="/admin/keys",
+        call=list_keys,
+        command=Command.SEE_KEYS,
+        summary="List keys",
+        tag="keys",
+        query=PageQuery,
+        answer=KeysOut,
+    ),
+    Route(
+        method="POST",
+        path="/admin/keys/{key_id}/rotate",
+        call=rotate,
+        command=Command.CHANGE_KEYS,
+        summary="Make a second secret for a key; the one before goes after a while",
+        tag="keys",
+        body=RotateIn,
+        answer=KeyOut,
+        errors=(NotFound,),
+    ),
+    Route(
+        method="DELETE",
+        path="/admin/keys/{key_id}",
+        call=revoke,
+        command=Command.CHANGE_KEYS,
+        summary="Revoke a key, at once",
+        tag="keys",
+        status=204,
+        errors=(NotFound,),
+    ),
+)

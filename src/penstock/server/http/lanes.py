@@ -1,0 +1,103 @@
+"""Priority lanes: how many messages wait in each, and how they are served."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...broker.consumption import PartitionLanes
+from ...broker.partition import Now
+from ...errors import NotFound
+from .requests import Request
+from .responses import Answer, json_response
+from .routing import Route
+from .shapes import PRIORITIES, Strict
+
+
+class LanesQuery(Strict):
+    """Of this group; otherwise of the one that is furthest behind, topic by topic."""
+
+    group: str | None = None
+
+
+class LanesOut(msgspec.Struct):
+    """By topic and partition five values each, the most urgent first; `totals` by priority."""
+
+    topics: dict[str, Any]
+    totals: dict[str, dict[str, int]]
+
+
+async def lanes(request: Request) -> Answer:
+    asked = request.query(LanesQuery)
+
+    def look(now: Now) -> dict[str, tuple[str, Sequence[PartitionLanes]]]:
+        groups = request.node.group_names()
+        if asked.group is not None and asked.group not in groups:
+            raise NotFound("group", asked.group[:60])
+        found: dict[str, tuple[str, Sequence[PartitionLanes]]] = {}
+        for topic in request.door.visible(request, request.node.topic_names()):
+            name = _group_of(request, topic, asked.group, groups, now)
+            if name is not None:
+                found[topic] = (name, request.node.lanes(topic, name, now))
+        return found
+
+    found = request.door.driver.look(look)
+    everything = [one for _, parts in found.values() for one in parts]
+    return json_response(
+        LanesOut({topic: _topic_out(*one) for topic, one in found.items()}, _totals(everything))
+    )
+
+
+def _group_of(
+    request: Request, topic: str, asked: str | None, groups: dict[str, list[str]], now: Now
+) -> str | None:
+    """The group whose lanes are shown; none if nobody reads the topic."""
+    readers = [name for name, topics in groups.items() if topic in topics]
+    if asked is not None:
+        return asked if asked in readers else None
+
+    def behind(name: str) -> int:
+        return sum(one.lag for one in request.node.lag(name, now) if one.topic == topic)
+
+    return max(readers, key=behind, default=None)
+
+
+def _topic_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:
+    return {
+        "group": group,
+        "partitions": {
+            str(one.partition): {
+                "ready": [lane.waiting for lane in one.lanes],
+                "served": [lane.served for lane in one.lanes],
+                "dequeue_rate": [round(lane.per_second, 3) for lane in one.lanes],
+                "wait_ms": [round(lane.wait_ms, 3) for lane in one.lanes],
+            }
+            for one in parts
+        },
+    }
+
+
+def _totals(parts: Sequence[PartitionLanes]) -> dict[str, dict[str, int]]:
+    return {
+        name: {
+            "ready": sum(one.lanes[number].waiting for one in parts),
+            "served": sum(one.lanes[number].served for one in parts),
+        }
+        for name, number in PRIORITIES.items()
+    }
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/priority/stats",
+        call=lanes,
+        command=Command.SEE_STATS,
+        summary="What waits in each priority lane, and how it is served",
+        tag="priority",
+        query=LanesQuery,
+        answer=LanesOut,
+        errors=(NotFound,),
+    ),
+)

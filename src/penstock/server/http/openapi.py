@@ -1,0 +1,230 @@
+"""The OpenAPI document, made from the table of routes: what is served is what is documented."""
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from types import UnionType
+from typing import Any, get_args
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...errors import (
+    BadRequest,
+    Forbidden,
+    PenstockError,
+    TooLarge,
+    TooManyRequests,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from .requests import Request
+from .responses import Answer, Response, json_response
+from .routing import Route
+from .statuses import status_of_kind
+
+_ERROR = "#/components/schemas/Error"
+_REFERENCE = "#/components/schemas/{name}"
+_ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyRequests, Unavailable)
+_WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,245}$"}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+_PARAMETER = re.compile(r"{(\w+)}")
+HTML = b"text/html; charset=utf-8"
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Everything about every route."""
+    kinds = sorted(_kinds(routes), key=lambda one: one.__name__)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    schema_of = dict(zip(kinds, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        operation = _operation(route, schema_of, components)
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": version("penstock"),
+            "description": "A durable message log and a work queue in one.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}, {"url": "/v1"}],
+        "security": [{"key": []}, {}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**components, "Error": _error_schema()},
+        },
+    }
+
+
+def _kinds(routes: Iterable[Route]) -> set[Any]:
+    found: set[Any] = set()
+    for route in routes:
+        for kind in (route.query, route.body, *alternatives(route.answer)):
+            if kind is not None:
+                found.add(kind)
+    return found
+
+
+def alternatives(kind: Any) -> Sequence[Any]:
+    """The types of a union, or the type itself."""
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _error_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "What was wrong; more fields say the particulars.",
+        "required": ["error", "message", "status"],
+        "properties": {
+            "error": {"type": "string"},
+            "message": {"type": "string"},
+            "status": {"type": "integer"},
+        },
+    }
+
+
+def _operation(
+    route: Route, schema_of: Mapping[Any, Any], components: Mapping[str, Any]
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', route.path)}",
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": [*_path_parameters(route), *_query_parameters(route, components)],
+        "responses": {str(route.status): _success(route, schema_of), **_failures(route)},
+        "x-penstock-command": route.command.value,
+    }
+    content = {kind: {"schema": {"type": "string"}} for kind in route.other_bodies}
+    if route.body is not None:
+        content = {"application/json": {"schema": schema_of[route.body]}, **content}
+    if content:
+        is_optional = route.query is not None and route.body is not None
+        operation["requestBody"] = {"required": not is_optional, "content": content}
+    if route.is_open:
+        operation["security"] = []
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _NUMBER if name in {"partition", "offset"} else _NAME,
+        }
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _query_parameters(route: Route, components: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    described = components[route.query.__name__]
+    # Where a body can say the same, the query need not.
+    required = () if route.body is not None else described.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        for name, schema in described["properties"].items()
+    ]
+
+
+def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in route.other_answers}
+    if route.answer is not None:
+        schemas = [schema_of[kind] for kind in alternatives(route.answer)]
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        content = {"application/json": {"schema": schema}, **content}
+    answer: dict[str, Any] = {"description": route.summary}
+    return {**answer, "content": content} if content else answer
+
+
+def failures_of(route: Route) -> set[int]:
+    """Every status that is not a success."""
+    found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
+    if not route.is_open:
+        found.add(Unauthenticated)
+    if route.method != "GET":
+        found.update(_WITH_BODY)
+    return {status_of_kind(one) for one in found}
+
+
+def _failures(route: Route) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": _ERROR}}}
+    return {
+        str(status): {"description": "see `error` and `message`", "content": content}
+        for status in sorted(failures_of(route))
+    }
+
+
+async def _openapi(request: Request) -> Answer:
+    return json_response(document(request.door.router.routes))
+
+
+async def _docs(request: Request) -> Answer:
+    return Response(page(request.door.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
+
+
+# The page needs nothing from anywhere, so it may load nothing.
+_PAGE_HEADERS = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Penstock HTTP</title>
+<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}}
+td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}code{{white-space:nowrap}}</style>
+<h1>Penstock HTTP</h1>
+<p>All routes, also below <code>/v1</code>. For tools: <a href="openapi.json">openapi.json</a>.</p>
+{tables}
+</html>
+"""
+
+
+def page(routes: Sequence[Route]) -> str:
+    """A list of all routes for people, in one file."""
+    tags = list(dict.fromkeys(route.tag for route in routes))
+    tables = "\n".join(
+        f"<h2>{html.escape(tag)}</h2>\n<table>\n{_rows(routes, tag)}\n</table>" for tag in tags
+    )
+    return _PAGE.format(tables=tables)
+
+
+def _rows(routes: Sequence[Route], tag: str) -> str:
+    return "\n".join(
+        f"<tr><td><code>{route.method} {html.escape(route.path)}</code></td>"
+        f"<td>{html.escape(route.summary)}</td></tr>"
+        for route in routes
+        if route.tag == tag
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/openapi.json",
+        call=_openapi,
+        command=Command.SEE_HEALTH,
+        summary="This description",
+        tag="health",
+        is_open=True,
+        other_answers={"application/json": "an OpenAPI document"},
+    ),
+    Route(
+        method="GET",
+        path="/docs",
+        call=_docs,
+        command=Command.SEE_HEALTH,
+        summary="All routes, for people",
+        tag="health",
+        is_open=True,
+        other_answers={HTML.decode(): "a page"},
+    ),
+)

@@ -1,0 +1,125 @@
+"""Reading by offset or by time: no group, no lease, nothing is finished by it."""
+
+import msgspec
+
+from ...broker.authorise import Command
+from ...broker.fetching import Fetched
+from ...broker.start import EARLIEST, Start
+from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
+from .consuming import poll_timeout_ns
+from .requests import Request
+from .responses import BATCH, Answer, Response, json_response
+from .routing import Route, TopicIn
+from .shapes import Int64, MessageOut, Strict, is_base64_wanted, message_out
+from .times import Span, time_ns
+
+_LIMIT_MAX = 10_000
+_BYTES_MAX = 16 << 20
+
+
+class FetchQuery(Strict):
+    """From where (the earliest, if neither is said), how much, and how long to wait at the end."""
+
+    offset: Int64 | None = None
+    from_time: str | None = None
+    limit: Int64 = 500
+    max_bytes: Int64 = 1 << 20
+    timeout: Span = 0
+    encoding: str | None = None
+
+
+class FetchOut(msgspec.Struct):
+    """`latest` is the next offset to be written."""
+
+    messages: list[MessageOut]
+    next_offset: int
+    earliest: int
+    latest: int
+
+
+async def fetch(request: Request) -> Answer:
+    """Messages, or with the right Accept the stored batches themselves."""
+    asked = request.query(FetchQuery)
+    is_base64 = is_base64_wanted(asked.encoding)
+    topic, partition = request.params["topic"], int(request.params["partition"])
+    if not 1 <= asked.limit <= _LIMIT_MAX:
+        raise BadRequest(f"limit must be in 1..{_LIMIT_MAX}, got {asked.limit}", field="limit")
+    if not 1 <= asked.max_bytes <= _BYTES_MAX:
+        raise BadRequest(
+            f"max_bytes must be in 1..{_BYTES_MAX}, got {asked.max_bytes}", field="max_bytes"
+        )
+    fetched = await _fetched(request, asked, topic, partition)
+    if request.accepts(BATCH):
+        return _batches(fetched)
+    messages = fetched.messages(asked.limit)
+    # Behind the last message, unless compaction left nothing else to read.
+    is_cut = len(messages) == asked.limit
+    following = messages[-1].offset + 1 if is_cut else fetched.next_offset
+    return json_response(
+        FetchOut(
+            [message_out(one, is_base64=is_base64) for one in messages],
+            following,
+            fetched.start_offset,
+            fetched.end_offset,
+        )
+    )
+
+
+async def _fetched(request: Request, asked: FetchQuery, topic: str, partition: int) -> Fetched:
+    start, driver = _start(asked), request.door.driver
+    timeout_ns = poll_timeout_ns(request, asked.timeout)
+
+    def look() -> Fetched:
+        return driver.look(
+            lambda _now: request.node.fetch(
+                topic, partition, start, bytes_max=asked.max_bytes, limit=asked.limit
+            )
+        )
+
+    fetched = look()
+    if fetched.data or not timeout_ns:
+        return fetched
+    with request.ends_with_client():
+        await driver.until_beyond(topic, partition, fetched.offset, timeout_ns)
+    start = Start.at_offset(fetched.offset)
+    return look()
+
+
+def _start(asked: FetchQuery) -> Start:
+    if asked.offset is not None and asked.from_time is not None:
+        raise BadRequest("give one of offset and from_time", field="offset")
+    if asked.offset is not None:
+        return Start.at_offset(asked.offset)
+    if asked.from_time is not None:
+        return Start.at_time(time_ns("from_time", asked.from_time))
+    return EARLIEST
+
+
+def _batches(fetched: Fetched) -> Response:
+    """Whole batches as they are stored. The first may begin below the offset: readers trim."""
+    headers = [
+        (b"penstock-offset", b"%d" % fetched.offset),
+        (b"penstock-next-offset", b"%d" % fetched.next_offset),
+        (b"penstock-earliest", b"%d" % fetched.start_offset),
+        (b"penstock-latest", b"%d" % fetched.end_offset),
+        # Checksums of heads are seeded with the log's identity.
+        (b"penstock-seed", b"%d" % fetched.seed),
+    ]
+    return Response(bytes(fetched.data), 200, BATCH, headers)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/topics/{topic}/partitions/{partition}/messages",
+        call=fetch,
+        command=Command.FETCH,
+        summary="Read messages by offset or time",
+        tag="read",
+        query=FetchQuery,
+        answer=FetchOut,
+        other_answers={BATCH.decode(): "stored batches, if the client accepts that"},
+        errors=(NotFound, OffsetOutOfRange, DamagedBatch),
+        topic_in=TopicIn.PATH,
+    ),
+)

@@ -1,0 +1,70 @@
+"""docs/http.md, from the table of routes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from .openapi import alternatives, failures_of
+from .routing import Route
+
+_HEAD = """# HTTP
+
+Made from the table of routes by `penstock config reference --http`; a test keeps it so. A broker serves the same as
+`/openapi.json` (for tools) and `/docs` (for people). [server.md](server.md) is the tour.
+
+- All routes are at `/` and at `/v1`. Names are snake_case. An unknown field is refused with its name.
+- A key, value or header value is a JSON string (its UTF-8 bytes), null, or `{"base64": "..."}`. Answers use a string
+  if the bytes are UTF-8 and base64 otherwise, or always with `?encoding=base64`.
+- A span of time is `"30s"`, `"5m"`, `"2h"`, `"3d"` or a number of milliseconds. Times are RFC 3339 with nanoseconds;
+  fields that end in `_ns` are numbers written as strings.
+- Every list takes `limit` and `cursor`; the `cursor` of an answer asks for the next page; null: there is none.
+- An error is `{"error": CODE, "message": text, "status": n, ...}`; more fields give the particulars, such as the limit
+  that was passed. 429 and 503 come with `Retry-After`.
+- `X-Request-Id` is echoed, or made.
+- Before any route is reached: 400 for what is not HTTP, 408 for headers that do not come in time, 431 for headers that
+  are too large, 503 for one connection too many. Then 404 for an unknown route, 405 with `Allow` for a wrong method.
+- A request that changes something has no body, or one of type `application/json`, `application/x-ndjson` or
+  `application/vnd.penstock.batch`: a web page cannot send those without being asked. A `Host` or `Origin` that is not
+  ours is refused with 403 `FORBIDDEN_ORIGIN`.
+- With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET` or `X-Api-Key`; see
+  [security.md](security.md).
+"""
+
+
+def markdown(routes: Sequence[Route]) -> str:
+    lines = [_HEAD]
+    for tag in dict.fromkeys(route.tag for route in routes):
+        lines += [f"## {tag.capitalize()}", ""]
+        for route in routes:
+            if route.tag == tag:
+                lines += _section(route)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(route: Route) -> list[str]:
+    open_word = " No key is needed." if route.is_open else ""
+    lines = [f"### `{route.method} {route.path}`", "", f"{route.summary}.{open_word}", ""]
+    if route.query is not None:
+        lines.append(f"- query: {_fields(route.query)}")
+    if route.body is not None:
+        lines.append(f"- body: {_fields(route.body)}")
+    lines += [f"- or `{kind}`: {text}" for kind, text in route.other_bodies.items()]
+    lines.append(f"- {route.status}{_answer(route)}")
+    lines.append(f"- errors: {', '.join(str(one) for one in sorted(failures_of(route)))}")
+    return [*lines, ""]
+
+
+def _answer(route: Route) -> str:
+    found = [_fields(kind) for kind in alternatives(route.answer) if kind is not None]
+    found += [f"`{kind}`, {text}" for kind, text in route.other_answers.items()]
+    return f": {'; or '.join(found)}" if found else ""
+
+
+def _fields(kind: Any) -> str:
+    fields = msgspec.structs.fields(kind)
+    written = [
+        f"`{one.encode_name}`" + ("" if one.required or kind.__name__.endswith("Out") else "?")
+        for one in fields
+    ]
+    return ", ".join(written) or "nothing"

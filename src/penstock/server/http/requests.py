@@ -1,0 +1,237 @@
+"""One request: its headers, query and body, read within limits."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from ...broker.authorise import LOCAL, Command, Principal
+from ...errors import BadRequest, TooLarge, TooManyRequests, UnsupportedMediaType
+from .responses import BATCH, JSON, NDJSON, Receive
+
+if TYPE_CHECKING:
+    from ...broker.node import Node
+    from .door import Door
+
+T = TypeVar("T")
+_QUERY_FIELDS_MAX = 100
+_UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
+_UNKNOWN_FIELDS_MAX = 20
+_READ_AGAIN_BYTES_MAX = 1 << 20
+_READABLE = frozenset({JSON, NDJSON, BATCH})
+
+
+class ClientGone(Exception):
+    """The client left before it had said everything. Nobody is there to be answered."""
+
+
+class Request:
+    """Made by the door. `params` are the words of the path; `command` is what the route does."""
+
+    __slots__ = (
+        "_headers",
+        "command",
+        "door",
+        "id",
+        "params",
+        "principal",
+        "receive",
+        "scope",
+    )
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, door: "Door") -> None:
+        self.scope, self.receive, self.door = scope, receive, door
+        self.params: Mapping[str, str] = {}
+        self.principal: Principal = LOCAL
+        self.command = Command.SEE_HEALTH
+        self.id = b""
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header, by its name in small letters."""
+        return self._headers.get(name)
+
+    def accepts(self, content_type: bytes) -> bool:
+        return content_type in (self.header(b"accept") or b"")
+
+    @property
+    def content_type(self) -> bytes:
+        return _kind_of(self._headers.get(b"content-type", b""))
+
+    @property
+    def client(self) -> str:
+        address = self.scope.get("client")
+        return str(address[0]) if address else "unknown"
+
+    @property
+    def node(self) -> "Node":
+        """Inside commands only: it may be another one afterwards."""
+        return self.door.driver.driver.node
+
+    @contextmanager
+    def ends_with_client(self) -> Iterator[None]:
+        """Inside, the task is cancelled when the client leaves. A server that cannot tell lets it run its time."""
+        connection = self.scope.get("penstock.connection")
+        task = asyncio.current_task()
+        if connection is None or task is None:
+            yield
+            return
+        if connection.is_lost:
+            raise ClientGone
+        connection.on_lost = task.cancel
+        try:
+            yield
+        finally:
+            connection.on_lost = None
+
+    def allow(self, topic: str) -> str:
+        """Forbidden, unless whoever asks may do this to the topic."""
+        self.door.gate.check(self, topic)
+        return topic
+
+    def audit(self, what: str) -> None:
+        """Note that an administrator did something."""
+        self.door.gate.audit.write(self.principal.name, self.command.value, what)
+
+    def query(self, kind: type[T]) -> T:
+        """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""
+        written: bytes = self.scope["query_string"]
+        return read_fields(self._pairs(written) if written else {}, kind)
+
+    def _pairs(self, written: bytes) -> dict[str, str]:
+        try:
+            text = written.decode("ascii")
+            pairs = parse_qsl(
+                text,
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=_QUERY_FIELDS_MAX,
+            )
+        except ValueError as error:
+            raise BadRequest(f"the query cannot be read: {str(error)[:100]}") from None
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise BadRequest("a name stands in the query twice")
+        return found
+
+    async def body(self, *, size_max: int = 0) -> bytes:
+        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory."""
+        limit = size_max or self.door.settings.http.body_bytes_max
+        self._check_length(limit)
+        if self.header(b"content-encoding") not in {None, b"identity"}:
+            raise UnsupportedMediaType("bodies are sent without content-encoding")
+        connection = self.scope.get("penstock.connection")
+        content: bytes | None = None if connection is None else connection.take_body(self.scope)
+        if content is None:
+            first = await self._next_piece()
+            if first.get("more_body"):
+                return await self._rest(first["body"], limit)
+            content = first["body"]
+        if len(content) > limit:
+            raise TooLarge("body in bytes", found=len(content), limit=limit)
+        return content
+
+    def _check_length(self, limit: int) -> None:
+        written = self.header(b"content-length")
+        if written is not None and written.isdigit() and int(written[:20]) > limit:
+            raise TooLarge("body in bytes", found=int(written[:20]), limit=limit)
+
+    async def _rest(self, first: bytes, limit: int) -> bytes:
+        memory = self.door.memory
+        pieces, size = [first], len(first)
+        with memory.reserved() as reservation:
+            while True:
+                piece = await self._next_piece()
+                pieces.append(piece["body"])
+                size += len(piece["body"])
+                if size > limit:
+                    raise TooLarge("body in bytes", found=size, limit=limit)
+                if not reservation.grow(size):
+                    raise TooManyRequests(
+                        "bytes of requests at once", limit=memory.bytes_max, retry_after_ms=1000
+                    )
+                if not piece.get("more_body"):
+                    return b"".join(pieces)
+
+    async def _next_piece(self) -> Any:
+        patience = self.door.patience
+        patience.begin()
+        try:
+            piece = await self.receive()
+        finally:
+            patience.end()
+        if piece["type"] == "http.disconnect":
+            raise ClientGone
+        return piece
+
+    async def json(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """A JSON body as a struct. An empty one counts as an object without fields."""
+        return decode(await self.body() or b"{}", decoder)
+
+    def require_readable_body(self) -> None:
+        """A web page can send forms and plain text to any address; JSON and batches it cannot without asking first."""
+        if self.content_type in _READABLE or not self._has_body():
+            return
+        shown = self.content_type[:60].decode(errors="replace") or "none"
+        raise UnsupportedMediaType(
+            f"content-type is {shown}; send application/json, application/x-ndjson or {BATCH.decode()}"
+        )
+
+    def _has_body(self) -> bool:
+        length = self.header(b"content-length")
+        return length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
+
+
+@lru_cache(maxsize=256)
+def _kind_of(content_type: bytes) -> bytes:
+    return content_type.partition(b";")[0].strip().lower()
+
+
+def decode(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """A struct from JSON. BadRequest says what is wrong and where."""
+    try:
+        return _decoded(content, decoder)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(str(error)) from None
+    except RecursionError:
+        raise BadRequest("the JSON is nested too deeply") from None
+
+
+def _decoded(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """An unknown field that is null says nothing, and is left out: a client may not know either what it would mean."""
+    for _ in range(_UNKNOWN_FIELDS_MAX):
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError as error:
+            unknown = _UNKNOWN.match(str(error))
+            # Reading it once more, with less speed, is for small requests only.
+            if unknown is None or len(content) > _READ_AGAIN_BYTES_MAX:
+                raise
+            found = msgspec.json.decode(content)
+            if not _drop_null(found, unknown[1]):
+                raise
+            content = msgspec.json.encode(found)
+    return decoder.decode(content)
+
+
+def _drop_null(found: Any, name: str) -> bool:
+    """Remove a name wherever it stands for null; False if it does nowhere."""
+    if isinstance(found, dict):
+        is_here = name in found and found[name] is None
+        if is_here:
+            del found[name]
+        return any([is_here, *(_drop_null(one, name) for one in found.values())])
+    # Every item, not only up to the first that has it.
+    return isinstance(found, list) and max([_drop_null(one, name) for one in found], default=False)
+
+
+def read_fields(fields: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error)) from None

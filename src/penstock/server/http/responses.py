@@ -1,0 +1,81 @@
+"""What goes back to a client."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+HeaderPairs = Sequence[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+NDJSON = b"application/x-ndjson"
+SSE = b"text/event-stream"
+BATCH = b"application/vnd.penstock.batch"
+TEXT = b"text/plain; charset=utf-8"
+
+_NO_CONTENT = 204
+_HEAD = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+
+encode_json = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Response:
+    """A whole answer."""
+
+    body: bytes
+    status: int = 200
+    content_type: bytes = JSON
+    headers: HeaderPairs = ()
+
+    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
+        connection = scope.get("penstock.connection")
+        if connection is not None and not self.headers and self.status != _NO_CONTENT:
+            head = _HEAD % (request_id, self.content_type, len(self.body))
+            if connection.answer_at_once(scope, self.status, head, self.body):
+                return
+        headers = [(b"x-request-id", request_id), *self.headers]
+        if self.status != _NO_CONTENT:
+            headers += [
+                (b"content-type", self.content_type),
+                (b"content-length", b"%d" % len(self.body)),
+            ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer that goes on; each piece is sent as it comes."""
+
+    pieces: AsyncGenerator[bytes, None]
+    content_type: bytes
+    status: int = 200
+
+    async def send(self, send: Send, request_id: bytes, _scope: Mapping[str, Any]) -> None:
+        headers = [
+            (b"x-request-id", request_id),
+            (b"content-type", self.content_type),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        # Closed by us and at once: what the pieces hold must not wait for the garbage collector.
+        async with aclosing(self.pieces) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+Answer = Response | Stream
+
+
+def json_response(content: object, *, status: int = 200, headers: HeaderPairs = ()) -> Response:
+    return Response(encode_json(content), status, JSON, headers)
+
+
+def nothing() -> Response:
+    return Response(b"", 204)

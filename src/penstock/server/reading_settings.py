@@ -1,0 +1,262 @@
+"""From a file, the environment and flags to settings, or to a list of everything that is wrong with them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields, replace
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from ..errors import InvalidConfig, InvalidSettings
+from .settings import Settings
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+SECTIONS: Mapping[str, type] = get_type_hints(Settings)
+_FILE_BYTES_MAX = 1 << 20
+# An alias that is used again and again makes a small file enormous.
+_ALIASES_MAX = 100
+_NUMBER_MAX = (1 << 63) - 1
+
+
+class Value(NamedTuple):
+    """One value that somebody gave, and where."""
+
+    section: str
+    key: str
+    found: Any
+    source: str
+    is_text: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}.{self.key}"
+
+
+def read_settings(
+    text: str | None = None,
+    *,
+    path: str = "penstock.yaml",
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[tuple[str, str], Any] | None = None,
+) -> Settings:
+    """Settings, or InvalidSettings with every problem that there is."""
+    problems: list[str] = []
+    given: dict[tuple[str, str], Value] = {}
+    for value in (
+        *_from_file(text, path, problems),
+        *_from_environment(environment or {}),
+        *(
+            Value(section, name, found, "a flag", False)
+            for (section, name), found in (flags or {}).items()
+        ),
+    ):
+        _check(value, given, problems)
+    sections = _sections(given, problems)
+    if not problems:
+        try:
+            return Settings(**sections)
+        except InvalidConfig as error:
+            problems.append(str(error))
+    raise InvalidSettings(problems)
+
+
+def _from_file(text: str | None, path: str, problems: list[str]) -> Iterable[Value]:
+    if text is None:
+        return []
+    content = _parse(text, path, problems)
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        problems.append(f"{path}: sections were expected, such as `broker:`")
+        return []
+    found: list[Value] = []
+    for section, keys in content.items():
+        if keys is None:
+            continue
+        if not isinstance(keys, dict):
+            problems.append(f"{path}: {section} must hold keys, got {keys!r}")
+            continue
+        found += [Value(str(section), str(key), value, path, False) for key, value in keys.items()]
+    return found
+
+
+def _parse(text: str, path: str, problems: list[str]) -> Any:
+    import yaml
+
+    if len(text) > _FILE_BYTES_MAX or text.count("*") > _ALIASES_MAX:
+        problems.append(f"{path}: too large to be a configuration")
+        return None
+    try:
+        found = _duplicates(yaml.compose(text, Loader=yaml.SafeLoader))
+        problems += [f"{path}: {name} stands there twice" for name in found]
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problems.append(f"{path}: {' '.join(str(error).split())[:300]}")
+        return None
+
+
+def _duplicates(node: Any, prefix: str = "", depth: int = 3) -> list[str]:
+    """Names of keys that a mapping holds more than once; YAML would silently take the last."""
+    import yaml
+
+    if depth == 0 or not isinstance(node, yaml.MappingNode):
+        return []
+    seen: set[str] = set()
+    found: list[str] = []
+    for key_node, value_node in node.value:
+        name = f"{prefix}{key_node.value}"
+        if name in seen:
+            found.append(name)
+        seen.add(name)
+        found += _duplicates(value_node, f"{name}.", depth - 1)
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterable[Value]:
+    for name, text in sorted(environment.items()):
+        rest = name.removeprefix(ENVIRONMENT_PREFIX)
+        if rest != name and "__" in rest:
+            section, _, key = rest.lower().partition("__")
+            yield Value(section, key, text, name, True)
+
+
+def _check(value: Value, given: dict[tuple[str, str], Value], problems: list[str]) -> None:
+    """Take a value if it has a place and the right type."""
+    section = SECTIONS.get(value.section)
+    if section is None:
+        problems.append(_unknown("section", value.section, SECTIONS, value))
+        return
+    hints = get_type_hints(section)
+    names = [one.name for one in fields(section)]
+    if value.key not in names:
+        wanted = [f"{value.section}.{name}" for name in names]
+        problems.append(_unknown("key", value.name, wanted, value))
+        return
+    found = value.found
+    if value.is_text and hints[value.key] == tuple[str, ...]:
+        found = [one.strip() for one in found.split(",") if one.strip()]
+    try:
+        found = msgspec.convert(found, hints[value.key], strict=not value.is_text)
+    except msgspec.ValidationError as error:
+        problems.append(f"{value.source}: {value.name}: {error}")
+        return
+    if isinstance(found, int) and abs(found) > _NUMBER_MAX:
+        problems.append(f"{value.source}: {value.name} does not fit into 64 bits")
+        return
+    given[value.section, value.key] = value._replace(found=found)
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], value: Value) -> str:
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return f"{value.source}: there is no {kind} {name[:100]}; {advice}"
+
+
+def _sections(given: Mapping[tuple[str, str], Value], problems: list[str]) -> dict[str, Any]:
+    """Each section with what was given; a value that is wrong by itself is reported by itself."""
+    sections: dict[str, Any] = {}
+    for name, kind in SECTIONS.items():
+        good: dict[str, Any] = {}
+        for (section, key), value in given.items():
+            if section == name and _is_good_alone(kind, value, problems):
+                good[key] = value.found
+        try:
+            sections[name] = kind(**good)
+        except InvalidConfig as error:
+            problems.append(f"{name}.{error}")
+    return sections
+
+
+def _is_good_alone(kind: type, value: Value, problems: list[str]) -> bool:
+    try:
+        kind(**{value.key: value.found})
+    except InvalidConfig as error:
+        # Two keys that belong together are judged together.
+        if error.fields["setting"] == value.key and not _has_partner(value):
+            problems.append(f"{value.source}: {value.section}.{error}")
+            return False
+    return True
+
+
+def _has_partner(value: Value) -> bool:
+    return value.section == "tls"
+
+
+def shown(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Plain values by section and key; what is secret is masked."""
+    return {
+        section.name: {
+            one.name: _plain(one, getattr(getattr(settings, section.name), one.name))
+            for one in fields(getattr(settings, section.name))
+        }
+        for section in fields(settings)
+    }
+
+
+def _plain(setting: "Field[Any]", found: Any) -> Any:
+    if setting.metadata["is_secret"] and found:
+        return "***"
+    if isinstance(found, Enum):
+        return found.value
+    return list(found) if isinstance(found, tuple) else found
+
+
+def needs_restart(old: Settings, new: Settings) -> list[str]:
+    """Keys that changed and that a running process cannot take over."""
+    return [
+        f"{section.name}.{one.name}"
+        for section in fields(old)
+        for one in fields(getattr(old, section.name))
+        if not (one.metadata["is_live"] or section.name == "tls")
+        and getattr(getattr(old, section.name), one.name)
+        != getattr(getattr(new, section.name), one.name)
+    ]
+
+
+def with_live(old: Settings, new: Settings) -> Settings:
+    """The old settings with what a running process can take over of the new ones."""
+    sections = {}
+    for section in fields(old):
+        ours, theirs = getattr(old, section.name), getattr(new, section.name)
+        live = {
+            one.name: getattr(theirs, one.name)
+            for one in fields(ours)
+            if one.metadata["is_live"] or section.name == "tls"
+        }
+        sections[section.name] = replace(ours, **live)
+    return Settings(**sections)
+
+
+def reference() -> str:
+    """docs/configuration.md, from the classes."""
+    lines = [_REFERENCE_HEAD]
+    for section, kind in SECTIONS.items():
+        lines += [f"## {section}", "", kind.__doc__ or "", ""]
+        lines += ["| key | default | meaning | SIGHUP |", "|---|---|---|---|"]
+        for one in fields(kind):
+            default = _written(_plain(one, one.default))
+            is_live = "yes" if one.metadata["is_live"] or section == "tls" else ""
+            lines.append(f"| `{one.name}` | `{default}` | {one.metadata['text']} | {is_live} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _written(value: Any) -> str:
+    """As one would write it in YAML."""
+    return msgspec.json.encode(value).decode() if not isinstance(value, str) else value or '""'
+
+
+_REFERENCE_HEAD = """# Configuration
+
+Made from the source by `penstock config reference`; a test keeps it so.
+
+`penstock serve` reads `penstock.yaml` in the working directory, or the file named by `--config`. A variable
+`PENSTOCK_SECTION__KEY` (such as `PENSTOCK_BROKER__PORT=9000`) overrides the file, and a flag overrides both. Lists are
+written with commas in a variable. A key that does not exist, a value of the wrong kind and a value out of range are all
+reported together, and nothing starts. `penstock config check` does only that; `penstock config show` prints what holds.
+
+Settings marked SIGHUP take effect in a running process when it gets that signal; for others it says that they need
+a restart. The sections `storage`, `consumer` and `topic` are what a *new* topic starts with, as far as a topic has such
+a setting of its own.
+"""

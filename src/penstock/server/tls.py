@@ -1,0 +1,46 @@
+"""Certificates: checked before they are used, and exchanged while connections go on."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..errors import InvalidConfig
+from .settings import TlsSection
+
+_OTHERS = 0o007
+
+
+def check_certificate(tls: TlsSection) -> None:
+    """InvalidConfig if the two files are missing, do not belong together, or the key is open to everybody."""
+    for name in ("cert_file", "key_file"):
+        path = Path(getattr(tls, name))
+        if not path.is_file():
+            raise InvalidConfig(f"tls.{name}", str(path), "a file that exists")
+    if Path(tls.key_file).stat().st_mode & _OTHERS:
+        raise InvalidConfig("tls.key_file", tls.key_file, "closed to other users (chmod 640)")
+    try:
+        load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
+    except ssl.SSLError as error:
+        reason = error.reason or str(error)
+        raise InvalidConfig(
+            "tls.cert_file", tls.cert_file, f"a chain with its key ({reason})"
+        ) from None
+    if expires_at_ns(tls) <= datetime.now(UTC).timestamp() * 1e9:
+        raise InvalidConfig("tls.cert_file", tls.cert_file, "a certificate that has not expired")
+
+
+def load_certificate(context: ssl.SSLContext, tls: TlsSection) -> None:
+    """New connections get this certificate; those that are open keep theirs."""
+
+    def no_password() -> str:
+        # Without this OpenSSL would ask on the terminal, and a server would hang there.
+        return ""
+
+    context.load_cert_chain(tls.cert_file, tls.key_file, no_password)
+
+
+def expires_at_ns(tls: TlsSection) -> int:
+    """When the first certificate of the chain expires, in nanoseconds since 1970."""
+    # Nothing public reads a certificate from a file, and one date is not worth a dependency.
+    decoded = ssl._ssl._test_decode_cert(tls.cert_file)  # type: ignore[attr-defined]  # Not in the stubs.
+    return int(ssl.cert_time_to_seconds(decoded["notAfter"]) * 1e9)

@@ -1,0 +1,29 @@
+"""The server bench has every case that is promised. Measuring takes seconds, so only a short one runs here."""
+
+from penstock.bench import server
+from penstock.bench.measure import Effort
+from penstock.bench.report import result_of
+
+BRIEF = Effort(turns=3, turn_ms_min=1)
+PROMISED = {
+    "publish_json_batch",
+    "publish_json_single",
+    "publish_fsync_connections",
+    "idle",
+    "start",
+    "rss",
+    "overload",
+}
+
+
+def test_promised_cases_are_there():
+    assert {case.name for case in server.CASES} >= PROMISED
+    assert all(case.goal is not None for case in server.CASES)
+
+
+def test_a_case_measures_from_another_process(monkeypatch):
+    monkeypatch.setattr(server, "seconds_of", lambda _effort: 0.2)
+    case = next(case for case in server.CASES if case.name == "publish_fsync_connections")
+    result = result_of("server", case, case.measure(BRIEF))
+    assert result.value > 0
+    assert result.ok is not None

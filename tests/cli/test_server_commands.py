@@ -1,0 +1,63 @@
+"""`penstock keys`, `penstock config` and `penstock serve`, as far as they need no broker that runs."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from penstock.cli import exits
+from penstock.cli.root import root
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def penstock(capsys, monkeypatch):
+    def run(*words: str, **environment: str) -> Done:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code = exits.run(root, words)
+        for name in environment:
+            monkeypatch.delenv(name)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_first_key_is_made_on_the_data_directory(tmp_path, penstock):
+    data = str(tmp_path / "data")
+    words = ("--role", "admin", "--prefix", "orders", "--json", "--data-dir", data)
+    made = json.loads(penstock("keys", "create", "ops", *words).stdout)
+    assert made["key"].startswith(f"{made['key_id']}.")
+    (listed,) = penstock("keys", "list", "--data-dir", data).stdout.splitlines()
+    assert listed.split() == [made["key_id"], "admin", "ops", "orders*"]
+    rotated = penstock("keys", "rotate", made["key_id"], "--data-dir", data)
+    assert rotated.stdout.strip() != made["key"]
+    assert penstock("keys", "revoke", made["key_id"], "--data-dir", data).returncode == 0
+    assert penstock("keys", "revoke", made["key_id"], "--data-dir", data).returncode == 3
+    assert penstock("keys", "list").returncode == 2
+
+
+def test_config_check_prints_every_problem(tmp_path, penstock):
+    file = tmp_path / "p.yaml"
+    file.write_text("broker: {prot: 1, port: -1}\n")
+    found = penstock("config", "check", "--config", str(file), PENSTOCK_LOG__LEVEL="loud")
+    assert found.returncode == 1
+    assert len(found.stdout.splitlines()) == 3
+    file.write_text("broker: {port: 1}\n")
+    assert penstock("config", "check", "--config", str(file)).stdout == "good\n"
+    shown = json.loads(penstock("config", "show", "--json", "--config", str(file)).stdout)
+    assert shown["broker"]["port"] == 1
+
+
+def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):
+    words = ("serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path / "data"))
+    refused = penstock(*words)
+    assert refused.returncode == 3
+    assert "auth.enabled: true" in refused.stderr
+    assert not (tmp_path / "data").exists()
+    assert penstock("serve", "--config", str(tmp_path / "none.yaml")).returncode == 4

@@ -1,0 +1,236 @@
+"""A broker behind its HTTP door: in this process without a socket, or as a process of its own."""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from logging import getLogger
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from penstock.config import StorageConfig
+from penstock.runtime.asynchronous import AsyncDriver
+from penstock.runtime.threads import ThreadDriver, World
+from penstock.server.http.serving import make_door
+from penstock.server.reading_settings import read_settings
+from penstock.sim import SimDisk
+from penstock.testing import VirtualClock
+
+JSON = {"content-type": "application/json"}
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class InProcess:
+    """The ASGI application, called directly. Time stands still until `clock` is told otherwise."""
+
+    def __init__(self, data: Path, settings: dict[tuple[str, str], Any], fsync: str) -> None:
+        self.clock = VirtualClock()
+        self.disk = SimDisk()
+        self.settings = read_settings(flags={("storage", "fsync"): fsync, **settings})
+        world = World(
+            clock=self.clock,
+            entropy=Random(1),
+            logger=getLogger("test"),
+            on_fatal=_raise,
+            limits=self.settings.limits.limits_config(),
+        )
+        storage = StorageConfig(fsync=self.settings.storage.fsync, min_free_bytes=0)
+        self.driver = ThreadDriver(self.disk, storage, world)
+        loop = asyncio.get_running_loop()
+        self.door = make_door(
+            self.settings, AsyncDriver(self.driver, loop), data, getLogger("test")
+        )
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        headers: dict[str, str] | None = None,
+        pieces: list[bytes] | None = None,
+    ) -> Reply:
+        """One request. A body that is not bytes goes as JSON; `pieces` come one by one."""
+        sent = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body, sent = json.dumps(body).encode(), {**JSON, **sent}
+        parts = pieces if pieces is not None else [body or b""]
+        messages = [
+            {"type": "http.request", "body": part, "more_body": one + 1 < len(parts)}
+            for one, part in enumerate(parts)
+        ]
+        replies: list[Any] = []
+
+        async def receive() -> Any:
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            replies.append(message)
+
+        if body and "content-length" not in sent:
+            sent["content-length"] = str(len(body))
+        await self.door(scope_of(method, target, {"host": "localhost", **sent}), receive, send)
+        found = {name.decode(): value.decode() for name, value in replies[0]["headers"]}
+        content = b"".join(one["body"] for one in replies[1:])
+        return Reply(replies[0]["status"], found, content)
+
+    async def topic(self, name: str = "orders", **more: Any) -> None:
+        config = {"name": name, "num_partitions": more.pop("partitions", 1), "config": more}
+        assert (await self.call("POST", "/topics", config)).status == 201
+
+    async def publish(self, *values: str, topic: str = "orders") -> None:
+        messages = {"messages": [{"value": one} for one in values]}
+        assert (await self.call("POST", f"/topics/{topic}/messages", messages)).status == 200
+
+    async def poll(self, query: str = "", topic: str = "orders", group: str = "g") -> list[Any]:
+        reply = await self.call("GET", f"/topics/{topic}/messages?group={group}{query}")
+        assert reply.status == 200, reply.body
+        return reply.json["messages"]
+
+    def settle(self) -> None:
+        """Let dead letters arrive."""
+        self.driver.settle()
+
+    def close(self) -> None:
+        self.driver.close(lambda _now: None)
+        self.door.gate.audit.close()
+
+
+async def until(is_so) -> None:
+    """Let other tasks run until something is so."""
+    while not is_so():  # noqa: ASYNC110 - what is waited for is state, and sets no event
+        await asyncio.sleep(0)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def scope_of(method: str, target: str, headers: dict[str, str]) -> dict[str, Any]:
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+
+
+@asynccontextmanager
+async def in_process(
+    data: Path, settings: dict[tuple[str, str], Any] | None = None, *, fsync: str = "interval"
+):
+    broker = InProcess(data, settings or {}, fsync)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+class Served:
+    """`penstock serve` as a process."""
+
+    def __init__(self, data: Path, *words: str, environment: dict[str, str] | None = None) -> None:
+        self.data = data
+        command = [
+            sys.executable,
+            "-m",
+            "penstock",
+            "serve",
+            "--port",
+            "0",
+            "--data-dir",
+            str(data),
+        ]
+        self.process = subprocess.Popen(
+            [*command, *words],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            cwd=data.parent,
+        )
+        self.lines: list[str] = []
+        self.address = self._address()
+
+    def _address(self) -> str:
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(r"listens on (https?://\S+)", line):
+                return found[1]
+        raise AssertionError(f"it did not start: {self.lines}")
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.address).port
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
+        connection = self.connect()
+        try:
+            return request(connection, method, target, body, **headers)
+        finally:
+            connection.close()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        _, rest = self.process.communicate(timeout=30)
+        self.lines += rest.splitlines(keepends=True)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+
+def request(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    body: object = None,
+    **headers: str,
+) -> Reply:
+    """One request on a connection that stays open."""
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None and not isinstance(body, bytes):
+        body, sent = json.dumps(body), {**JSON, **sent}
+    connection.request(method, target, body=body, headers=sent)
+    answer = connection.getresponse()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    return Reply(answer.status, found, answer.read())
+
+
+@contextmanager
+def served(data: Path, *words: str, **more: Any):
+    server = Served(data, *words, **more)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.kill()

@@ -1,0 +1,186 @@
+"""Topics, groups and dead letters over HTTP."""
+
+import pytest
+
+from .rigs import in_process
+
+
+async def test_topics_from_creation_to_deletion(tmp_path):
+    async with in_process(tmp_path) as broker:
+        sent = {"name": "orders", "num_partitions": 2, "retention_hours": 5}
+        created = await broker.call("POST", "/topics", sent)
+        assert (created.status, created.json) == (
+            201,
+            {"name": "orders", "partitions": 2, "created": True},
+        )
+        assert (await broker.call("POST", "/topics?name=other&partitions=1")).status == 201
+        again = await broker.call("POST", "/topics", {"name": "orders"})
+        assert (again.status, again.json["error"]) == (409, "ALREADY_EXISTS")
+        assert (await broker.call("GET", "/topics")).json["topics"] == ["orders", "other"]
+        page = (await broker.call("GET", "/topics?limit=1")).json
+        assert (await broker.call("GET", f"/topics?cursor={page['cursor']}")).json == {
+            "topics": ["other"],
+            "cursor": None,
+        }
+        await broker.publish("12345")
+        found = (await broker.call("GET", "/topics/orders")).json
+        assert found["config"]["retention_hours"] == 5
+        assert found["total_messages"] == 1
+        change = {"config": {"max_retries": 7}}
+        changed = await broker.call("PATCH", "/topics/orders", change)
+        assert changed.json["config"]["max_retries"] == 7
+        grown = await broker.call("POST", "/admin/topics/orders/partitions", {"count": 5})
+        assert grown.json == {
+            "success": True,
+            "topic_name": "orders",
+            "old_partition_count": 2,
+            "new_partition_count": 5,
+            "partitions_added": 3,
+        }
+        parts = (await broker.call("GET", "/topics/orders/partitions?limit=3")).json
+        assert len(parts["partitions"]) == 3
+        swept = await broker.call("POST", "/admin/topics/orders/compact")
+        assert swept.json["segments_removed"] == 0
+        assert (await broker.call("DELETE", "/topics/orders")).status == 204
+        assert (await broker.call("GET", "/topics/orders")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"name": "a/b"}, "a/b"),
+        ({"name": "__ours"}, "__ours"),
+        ({"name": ".."}, ".."),
+        ({"name": "a" * 246}, "245"),
+        ({"name": "t", "num_partitions": 0}, "1..10000"),
+        ({"name": "t", "config": {"max_retrys": 1}}, "max_retrys"),
+        ({"name": "t", "config": {"max_retries": "x"}}, "max_retries"),
+        ({"name": "t", "colour": "red"}, "colour"),
+        ({}, "name"),
+    ],
+)
+async def test_a_bad_topic_is_refused_with_what_was_wrong(tmp_path, sent, named):
+    async with in_process(tmp_path) as broker:
+        reply = await broker.call("POST", "/topics", sent)
+        assert reply.status == 400
+        assert named in reply.json["message"]
+        assert (await broker.call("GET", "/topics")).json["topics"] == []
+
+
+async def test_groups_lag_commit_and_reset(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3", "4")
+        first, *_ = await broker.poll("&max=2&owner=me")
+        await broker.call("POST", "/messages/ack", {"receipt_handle": first["receipt_handle"]})
+        broker.clock.advance("10s")
+        lag = (await broker.call("GET", "/groups/g/lag")).json
+        (partition,) = lag["partitions"]
+        assert (lag["total"], partition["floor"], partition["in_flight"]) == (3, 1, 1)
+        assert partition["lag_seconds"] == 10
+        group = (await broker.call("GET", "/groups/g")).json
+        assert group["modes"] == {"orders": "shared"}
+        assert [(one["member_id"], one["in_flight"]) for one in group["members"]] == [("me", 1)]
+        assert (await broker.call("GET", "/groups")).json["groups"] == [
+            {"group": "g", "topics": ["orders"]}
+        ]
+        reset = {"to": "earliest", "topic": "orders"}
+        busy = await broker.call("POST", "/groups/g/offsets/reset", reset)
+        assert (busy.status, busy.json["error"]) == (409, "GROUP_BUSY")
+        dry = await broker.call("POST", "/groups/g/offsets/reset", {**reset, "dry_run": True})
+        assert dry.json["partitions"] == [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "floor_before": 1,
+                "floor_after": 0,
+                "in_flight": 1,
+            }
+        ]
+        commit = await broker.call("POST", "/groups/g/offsets", {"offsets": {"orders": {"0": 3}}})
+        assert (commit.json["advanced"], commit.json["offsets"]) == (True, {"orders": {"0": 3}})
+        again = await broker.call("POST", "/groups/g/offsets", {"offsets": {"orders": {"0": 2}}})
+        assert again.json["advanced"] is False
+        assert (await broker.call("GET", "/groups/g/offsets")).json["offsets"] == {
+            "orders": {"0": 3}
+        }
+        forced = await broker.call("POST", "/groups/g/offsets/reset", {**reset, "force": True})
+        assert forced.status == 200
+        assert len(await broker.poll()) == 4
+        assert (await broker.call("DELETE", "/groups/g")).status == 204
+        assert (await broker.call("GET", "/groups/g")).status == 404
+
+
+async def test_what_members_hold_can_be_seen_and_taken_back(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3")
+        await broker.poll("&owner=me")
+        held = (await broker.call("GET", "/groups/g/inflight")).json["in_flight"]
+        assert [(one["offset"], one["consumer"]) for one in held] == [
+            (0, "me"),
+            (1, "me"),
+            (2, "me"),
+        ]
+        first, second, third = [{"receipt_handle": one["receipt_handle"]} for one in held]
+        released = await broker.call("POST", "/groups/g/inflight/release", first)
+        assert released.json["action"] == "requeued"
+        stale = await broker.call("POST", "/groups/g/inflight/release", first)
+        assert stale.status == 409
+        buried = await broker.call("POST", "/groups/g/inflight/dead-letter", second)
+        assert buried.json["action"] == "dlq"
+        more = {**third, "timeout": "1h"}
+        assert (await broker.call("POST", "/groups/g/inflight/extend", more)).status == 200
+        (again,) = await broker.poll()
+        assert (again["offset"], again["attempts"]) == (0, 1)
+
+
+async def test_dead_letters_are_browsed_counted_edited_and_sent_back(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(max_retries=0)
+        await broker.publish("1", "2", "3")
+        for one in await broker.poll("&owner=me"):
+            nack = {"receipt_handle": one["receipt_handle"], "reason": f"bad {one['value']}"}
+            await broker.call("POST", "/messages/nack", nack)
+        broker.settle()
+        page = (await broker.call("GET", "/topics/orders/dlq?limit=2")).json
+        assert [one["originalValue"] for one in page["dead_letters"]] == ["1", "2"]
+        letter = page["dead_letters"][0]
+        assert (letter["dlqReason"], letter["lastError"]) == ("MAX_RETRIES_EXCEEDED", "bad 1")
+        rest = (await broker.call("GET", f"/topics/orders/dlq?cursor={page['cursor']}")).json
+        assert ([one["originalValue"] for one in rest["dead_letters"]], rest["cursor"]) == (
+            ["3"],
+            None,
+        )
+        counts = (await broker.call("GET", "/topics/orders/dlq?group_by=reason")).json["groups"]
+        assert [(one["reason"], one["count"]) for one in counts] == [("MAX_RETRIES_EXCEEDED", 3)]
+        assert (await broker.call("POST", "/topics/orders/dlq/redrive", {})).status == 400
+        dry = {"filter": {"error": "bad 2"}, "dry_run": True}
+        found = (await broker.call("POST", "/topics/orders/dlq/redrive", dry)).json
+        assert (found["matched"], found["redriven"]) == (1, 1)
+        edited = {"filter": {"error": "bad 2"}, "set": {"value": "two"}}
+        await broker.call("POST", "/topics/orders/dlq/redrive", edited)
+        await broker.call("POST", "/topics/orders/dlq/redrive", {"all": True, "target": "group"})
+        left = (await broker.call("GET", "/topics/orders/dlq")).json["dead_letters"]
+        assert left == []
+        assert sorted(one["value"] for one in await broker.poll()) == ["1", "3", "two"]
+
+
+async def test_health_stats_and_metrics(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2")
+        await broker.poll("&max=1")
+        assert (await broker.call("GET", "/health")).json["status"] == "ok"
+        stats = (await broker.call("GET", "/stats")).json
+        assert stats["topic_stats"]["orders"]["messages"] == 2
+        figures = (await broker.call("GET", "/reliability/stats")).json
+        assert figures["groups"]["g"]["in_flight"] == 1
+        text = (await broker.call("GET", "/metrics")).body.decode()
+        assert 'penstock_group_lag_messages{group="g",topic="orders",partition="0"} 2' in text
+        assert "penstock_publish_messages_total 2" in text
+        assert 'route="/topics/{topic}/messages",status="200"' in text
+        broker.door.drain()
+        stopping = await broker.call("GET", "/readyz")
+        assert (stopping.status, stopping.headers["retry-after"]) == (503, "1")
+        assert (await broker.call("GET", "/livez")).status == 200

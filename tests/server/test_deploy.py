@@ -1,0 +1,94 @@
+"""Files for operators: every metric they name exists, every setting they set is one."""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from penstock.observability.prometheus import Histogram, Sample, render
+from penstock.observability.table import METRICS, Kind
+from penstock.server.reading_settings import read_settings
+
+from .rigs import in_process
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAME = re.compile(r"\b(?:penstock|process)_[a-z_]+\b")
+
+
+def known_names() -> set[str]:
+    names = set(METRICS)
+    for name, metric in METRICS.items():
+        if metric.kind is Kind.HISTOGRAM:
+            names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
+    return names
+
+
+def test_every_metric_of_the_dashboard_exists():
+    board = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    asked = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
+    assert len(asked) > 20
+    assert set(NAME.findall(" ".join(asked))) <= known_names()
+
+
+def test_every_metric_of_the_alerts_exists():
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert all(rule["annotations"]["summary"] for rule in rules)
+    asked = " ".join(rule["expr"] for rule in rules)
+    assert set(NAME.findall(asked)) <= known_names()
+
+
+async def test_what_is_served_is_what_the_table_says(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(max_retries=0)
+        await broker.publish("1")
+        (one,) = await broker.poll()
+        await broker.call("POST", "/messages/nack", {"receipt_handle": one["receipt_handle"]})
+        await broker.call("POST", "/topics/none/messages", {"messages": [{"value": "1"}]})
+        later = {"messages": [{"value": "1", "delay": "1h"}]}
+        await broker.call("POST", "/topics/orders/messages", later)
+        await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})
+        broker.settle()
+        text = (await broker.call("GET", "/metrics")).body.decode()
+        served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+        assert served == set(METRICS) - {"penstock_tls_expires_seconds"}
+        assert 'penstock_group_dead_total{group="g",topic="orders"} 1' in text
+        assert 'penstock_publish_errors_total{code="NOT_FOUND"} 1' in text
+
+
+def test_the_text_format():
+    assert render(
+        [
+            Sample("penstock_publish_errors_total", {"code": 'a"b\\c\nd'}, 3),
+            Histogram("penstock_fsync_seconds", {}, (0.5, 1.0), [1, 0, 2], 7.25),
+        ]
+    ).decode() == (
+        "# HELP penstock_publish_errors_total Messages that were refused, by code.\n"
+        "# TYPE penstock_publish_errors_total counter\n"
+        'penstock_publish_errors_total{code="a\\"b\\\\c\\nd"} 3\n'
+        "# HELP penstock_fsync_seconds How long a sync of everything takes.\n"
+        "# TYPE penstock_fsync_seconds histogram\n"
+        'penstock_fsync_seconds_bucket{le="0.5"} 1\n'
+        'penstock_fsync_seconds_bucket{le="1"} 1\n'
+        'penstock_fsync_seconds_bucket{le="+Inf"} 3\n'
+        "penstock_fsync_seconds_sum 7.25\n"
+        "penstock_fsync_seconds_count 3\n"
+    )
+
+
+def test_settings_of_the_files_are_good():
+    read_settings((DEPLOY / "penstock.yaml").read_text())
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    unit = (DEPLOY / "penstock.service").read_text()
+    found = dict(re.findall(r"(PENSTOCK_[A-Z_]+__[A-Z_]+)=(\S+)", f"{dockerfile}\n{unit}"))
+    assert len(found) >= 3
+    read_settings("", environment=found)
+
+
+def test_compose_names_files_that_are_there():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    mounted = [one.split(":")[0] for one in services["prometheus"]["volumes"]]
+    made_by_hand = {"./penstock.key"}
+    assert all((DEPLOY / one).is_file() for one in set(mounted) - made_by_hand)
+    config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    assert config["rule_files"] == ["alerts.yml"]

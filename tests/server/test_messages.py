@@ -1,0 +1,298 @@
+"""Messages over HTTP: published, read, lent and answered."""
+
+import asyncio
+import base64
+import json
+
+import pytest
+
+from penstock.codec import encode_messages, read_head
+from penstock.model import Message
+
+from .rigs import in_process, scope_of, until
+
+BATCH = "application/vnd.penstock.batch"
+
+
+async def test_any_bytes_survive_as_text_or_base64(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        odd = {"base64": base64.b64encode(bytes(range(256))).decode()}
+        sent = [
+            {"key": "käse", "value": "", "headers": {"a": "b"}},
+            {"key": odd, "value": odd, "headers": [["a", odd], ["a", "again"]]},
+            {"value": None},
+        ]
+        await broker.call("POST", "/topics/orders/messages", {"messages": sent})
+        found = await broker.poll()
+        assert [(one["key"], one["value"]) for one in found] == [
+            ("käse", ""),
+            (odd, odd),
+            (None, None),
+        ]
+        assert found[1]["headers"] == [["a", odd], ["a", "again"]]
+        read = await broker.call("GET", "/topics/orders/partitions/0/messages?encoding=base64")
+        assert read.json["messages"][0]["key"] == {
+            "base64": base64.b64encode("käse".encode()).decode()
+        }
+
+
+async def test_a_message_that_is_wrong_does_not_hold_up_the_others(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        sent = [
+            {"value": "1"},
+            {"value": "2", "priority": "urgent"},
+            {"value": "3", "partition": 7},
+        ]
+        reply = await broker.call("POST", "/topics/orders/messages", {"messages": sent})
+        good, bad, lost = reply.json["results"]
+        assert (reply.status, good["offset"]) == (200, 0)
+        assert (bad["status"], bad["error"]) == (400, "MALFORMED_REQUEST")
+        assert (lost["status"], lost["error"]) == (404, "NOT_FOUND")
+        only = await broker.call("POST", "/topics/orders/messages", {"messages": [sent[2]]})
+        assert (only.status, only.json["error"]) == (404, "NOT_FOUND")
+
+
+async def test_ndjson_in(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        lines = b'{"value":"1"}\n\n{"value":"2"}\n'
+        reply = await broker.call(
+            "POST",
+            "/topics/orders/messages?acks=all",
+            lines,
+            headers={"content-type": "application/x-ndjson"},
+        )
+        assert [one["guarantee"] for one in reply.json["results"]] == ["fsynced", "fsynced"]
+        assert [one["value"] for one in await broker.poll()] == ["1", "2"]
+
+
+async def test_binary_batches_in_and_out(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        batch = encode_messages([Message(b"\x00\xff", timestamp=5), Message(None, timestamp=6)])
+        reply = await broker.call(
+            "POST", "/topics/orders/partitions/0/batches", batch, headers={"content-type": BATCH}
+        )
+        assert (reply.json["base_offset"], reply.json["count"]) == (0, 2)
+        out = await broker.call(
+            "GET", "/topics/orders/partitions/0/messages?offset=1", headers={"accept": BATCH}
+        )
+        head = read_head(out.body, seed=int(out.headers["penstock-seed"]))
+        assert (head.message_count, out.headers["penstock-next-offset"]) == (2, "2")
+        spoiled = bytearray(batch)
+        spoiled[-12] ^= 1
+        bad = await broker.call(
+            "POST",
+            "/topics/orders/partitions/0/batches",
+            bytes(spoiled),
+            headers={"content-type": BATCH},
+        )
+        assert (bad.status, bad.json["error"]) == (400, "CHECKSUM_MISMATCH")
+
+
+async def test_repeats_are_recognised_also_when_they_come_together(tmp_path):
+    async with in_process(tmp_path, fsync="always") as broker:
+        await broker.topic()
+        sent = {"messages": [{"value": "1", "idempotency_key": "k"}]}
+        calls = [broker.call("POST", "/topics/orders/messages", sent) for _ in range(100)]
+        results = [reply.json["results"][0] for reply in await asyncio.gather(*calls)]
+        assert [one["duplicate"] for one in results].count(False) == 1
+        assert {one["offset"] for one in results} == {0}
+        assert {one["guarantee"] for one in results} == {"fsynced"}
+
+
+async def test_produce_takes_a_query_or_json(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        first = await broker.call("POST", "/produce?topic=orders&value=1&key=a&priority=high")
+        second = await broker.call("POST", "/produce", {"topic": "orders", "value": "2"})
+        assert [first.json["offset"], second.json["offset"]] == [0, 1]
+        assert first.json["priority"] == 1
+
+
+async def test_a_long_poll_is_answered_when_something_comes(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        waiting = asyncio.ensure_future(broker.poll("&timeout=60s"))
+        await until(lambda: broker.driver.is_awaited)
+        await broker.publish("1")
+        assert [one["value"] for one in await waiting] == ["1"]
+        assert await broker.poll("&timeout=1ms") == []
+
+
+async def test_a_reader_at_the_end_waits_for_more(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        target = "/topics/orders/partitions/0/messages?offset=0&timeout=60s"
+        waiting = asyncio.ensure_future(broker.call("GET", target))
+        await until(lambda: broker.door.driver._readers)
+        await broker.publish("1")
+        assert [one["value"] for one in (await waiting).json["messages"]] == ["1"]
+
+
+async def test_reading_by_time(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1")
+        broker.clock.advance("1h")
+        await broker.publish("2")
+        (first, second) = (await broker.call("GET", "/topics/orders/partitions/0/messages")).json[
+            "messages"
+        ]
+        target = f"/topics/orders/partitions/0/messages?from_time={second['timestamp']}"
+        found = (await broker.call("GET", target)).json
+        assert [one["value"] for one in found["messages"]] == ["2"]
+        assert (found["next_offset"], found["latest"]) == (2, 2)
+        assert first["timestamp"] < second["timestamp"]
+
+
+async def test_one_receipt_is_answered_flat_and_many_one_by_one(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3")
+        first, second, third = [one["receipt_handle"] for one in await broker.poll()]
+        alone = await broker.call("POST", "/messages/ack", {"receipt_handle": second})
+        assert alone.json == {
+            "receipt_handle": second,
+            "success": True,
+            "topic": "orders",
+            "partition": 0,
+            "offset": 1,
+            "committed_offset": -1,
+            "offset_advanced": False,
+            "in_flight_count": 2,
+        }
+        many = {"receipt_handles": [first, "nonsense", second, first.replace("orders", "other")]}
+        results = (await broker.call("POST", "/messages/ack", many)).json["results"]
+        assert [one.get("status", 200) for one in results] == [200, 400, 200, 404]
+        assert results[0]["committed_offset"] == 1
+        broker.clock.advance("31s")
+        late = await broker.call("POST", "/messages/ack", {"receipt_handle": third})
+        assert (late.status, late.json["error"]) == (409, "STALE_RECEIPT")
+
+
+async def test_nack_reject_and_extend(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(max_retries=1)
+        await broker.publish("1", "2", "3")
+        first, second, third = [one["receipt_handle"] for one in await broker.poll()]
+        nack = {"receipt_handle": first, "reason": "no ink", "delay": "5s"}
+        found = (await broker.call("POST", "/messages/nack", nack)).json
+        assert (found["action"], found["dlq_topic"]) == ("requeued", None)
+        reject = {"receipt_handle": second, "reason": "torn"}
+        found = (await broker.call("POST", "/messages/reject", reject)).json
+        assert (found["action"], found["dlq_topic"]) == ("dlq", "orders.dlq")
+        extend = {"receipt_handle": third, "extension_seconds": 100}
+        assert (await broker.call("POST", "/messages/visibility", extend)).status == 200
+        broker.clock.advance("60s")
+        (again,) = await broker.poll()
+        assert (again["value"], again["attempts"], again["last_error"]) == ("1", 2, "no ink")
+        ack = {"receipt_handle": third}
+        assert (await broker.call("POST", "/messages/ack", ack)).status == 200
+
+
+@pytest.mark.parametrize("form", ["query", "json"])
+async def test_answers_by_offset(tmp_path, form):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3", "4")
+        await broker.poll("&owner=me&max=2")
+        await broker.poll("&owner=you&max=1")
+
+        async def answer(route: str, offset: int, **more: str) -> int:
+            fields = {"topic": "orders", "group": "g", "partition": 0, "offset": offset, **more}
+            if form == "json":
+                return (await broker.call("POST", route, fields)).status
+            query = "&".join(f"{name}={value}" for name, value in fields.items())
+            return (await broker.call("POST", f"{route}?{query}")).status
+
+        assert await answer("/ack", 0, owner="me") == 204
+        assert await answer("/ack", 0, owner="me") == 204
+        assert await answer("/ack", 2, owner="me") == 409
+        assert await answer("/ack-cumulative", 2, owner="me") == 409
+        assert await answer("/ack-cumulative", 1, owner="me") == 204
+        assert await answer("/nack", 2) == 204
+        assert await answer("/ack", 99) == 404
+        assert await answer("/ack", 3) == 204
+        broker.clock.advance("2s")
+        assert [one["value"] for one in await broker.poll()] == ["3", "4"]
+
+
+async def test_a_stream_holds_no_more_than_it_may(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3")
+        lines: asyncio.Queue[dict] = asyncio.Queue()
+
+        async def send(message):
+            for line in message.get("body", b"").splitlines():
+                lines.put_nowait(json.loads(line))
+
+        scope = scope_of(
+            "GET", "/consume?topic=orders&group=g&max=2&lease_ms=60000", {"host": "localhost"}
+        )
+        stream = asyncio.ensure_future(broker.door(scope, asyncio.Event().wait, send))
+        first, _ = [await lines.get() for _ in range(2)]
+        await until(lambda: broker.door.driver._loaded)
+        assert lines.empty()
+        ack = {"receipt_handle": first["receipt_handle"]}
+        await broker.call("POST", "/messages/ack", ack)
+        assert (await lines.get())["value"] == "3"
+        stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stream
+        assert [one["value"] for one in await broker.poll()] == ["2", "3"]
+
+
+async def test_server_sent_events(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2")
+        broker.door.drain()
+        reply = await broker.call(
+            "GET", "/consume?topic=orders&group=g", headers={"accept": "text/event-stream"}
+        )
+        events = reply.body.split(b"\n\n")
+        assert reply.headers["content-type"] == "text/event-stream"
+        assert [json.loads(one.removeprefix(b"data: "))["value"] for one in events if one] == [
+            "1",
+            "2",
+        ]
+
+
+async def test_a_full_disk_refuses_publishes_and_nothing_else(tmp_path, monkeypatch):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2")
+        first, second = [one["receipt_handle"] for one in await broker.poll()]
+        guard = broker.driver.node.guard
+        monkeypatch.setattr(guard, "_min_free_bytes", 1 << 30)
+        monkeypatch.setattr(broker.disk, "free_bytes", lambda: 1 << 20)
+        refused = await broker.call(
+            "POST", "/topics/orders/messages", {"messages": [{"value": "3"}, {"value": "4"}]}
+        )
+        assert (refused.status, refused.json["error"]) == (507, "NO_SPACE")
+        assert [one["status"] for one in refused.json["results"]] == [507, 507]
+        ack = await broker.call("POST", "/messages/ack", {"receipt_handle": first})
+        assert ack.status == 200
+        nack = await broker.call("POST", "/messages/nack", {"receipt_handle": second, "delay": 0})
+        assert nack.status == 200
+        assert [one["value"] for one in await broker.poll()] == ["2"]
+        assert (await broker.call("GET", "/health")).json["status"] == "degraded"
+        monkeypatch.setattr(broker.disk, "free_bytes", lambda: 1 << 40)
+        broker.clock.advance("1s")
+        await broker.publish("3")
+        assert (await broker.call("GET", "/health")).json["status"] == "ok"
+
+
+async def test_over_the_backlog_is_429_with_retry_after(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(max_backlog_messages=2)
+        await broker.publish("1", "2")
+        refused = await broker.call(
+            "POST", "/topics/orders/messages", {"messages": [{"value": "3"}]}
+        )
+        assert (refused.status, refused.json["error"]) == (429, "RESOURCE_EXHAUSTED")
+        assert (refused.json["reason"], refused.headers["retry-after"]) == ("backlog_messages", "1")

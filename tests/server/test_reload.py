@@ -1,0 +1,108 @@
+"""TLS, and what SIGHUP changes in a process that runs."""
+
+import http.client
+import signal
+import socket
+import ssl
+
+import pytest
+import trustme
+
+from penstock.errors import InvalidConfig
+from penstock.server.settings import TlsSection
+from penstock.server.tls import check_certificate, expires_at_ns
+
+from .rigs import request, served
+
+
+def write_certificate(directory, authority: trustme.CA, name: str) -> TlsSection:
+    made = authority.issue_cert("localhost", common_name=name)
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    cert.write_bytes(b"".join(one.bytes() for one in made.cert_chain_pems))
+    key.write_bytes(made.private_key_pem.bytes())
+    key.chmod(0o600)
+    return TlsSection(cert_file=str(cert), key_file=str(key))
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def serial_of(broker, authority) -> str:
+    """The certificate that a new connection is shown."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    connection = http.client.HTTPSConnection("localhost", broker.port, context=context, timeout=30)
+    try:
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        return connection.sock.getpeercert()["serialNumber"]
+    finally:
+        connection.close()
+
+
+def said(broker, text: str) -> str:
+    """The next line of the log with this text."""
+    for line in broker.process.stderr:
+        broker.lines.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"never said {text!r}: {broker.lines}")
+
+
+def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authority):
+    tls = write_certificate(tmp_path, authority, "first")
+    file = tmp_path / "penstock.yaml"
+    text = f"tls: {{cert_file: {tls.cert_file}, key_file: {tls.key_file}}}\n"
+    file.write_text(text)
+    with served(tmp_path / "data", "--config", str(file)) as broker:
+        first = serial_of(broker, authority)
+        write_certificate(tmp_path, authority, "second")
+        broker.signal(signal.SIGHUP)
+        said(broker, "reloaded; all of it")
+        second = serial_of(broker, authority)
+        assert second != first
+        (tmp_path / "cert.pem").write_text("rubbish")
+        broker.signal(signal.SIGHUP)
+        said(broker, "not reloaded: tls.cert_file")
+        assert serial_of(broker, authority) == second
+        write_certificate(tmp_path, authority, "third")
+        file.write_text(text + "broker: {id: other}\nlog: {level: debug}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "restart for: broker.id")
+        file.write_text(text + "broker: {idd: other}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "did you mean broker.id?")
+        assert broker.stop() == 0
+
+
+def test_one_connection_too_many_is_told_so(tmp_path):
+    with served(tmp_path / "data", environment={"PENSTOCK_HTTP__CONNECTIONS_MAX": "2"}) as broker:
+        first, second = broker.connect(), broker.connect()
+        for one in (first, second):
+            assert request(one, "GET", "/livez").status == 200
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as third:
+            answer = third.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in answer
+        first.close()
+        second.close()
+
+
+def test_bad_certificates_are_named(tmp_path, authority):
+    good = write_certificate(tmp_path, authority, "good")
+    check_certificate(good)
+    assert expires_at_ns(good) > 0
+    other = tmp_path / "other"
+    other.mkdir()
+    stranger = write_certificate(other, authority, "stranger")
+    for bad in (
+        TlsSection(cert_file=good.cert_file, key_file=stranger.key_file),
+        TlsSection(cert_file=str(tmp_path / "none.pem"), key_file=good.key_file),
+    ):
+        with pytest.raises(InvalidConfig, match=r"tls\.cert_file"):
+            check_certificate(bad)
+    (tmp_path / "key.pem").chmod(0o644)
+    with pytest.raises(InvalidConfig, match="closed to other users"):
+        check_certificate(good)

@@ -1,0 +1,273 @@
+"""Who gets in and what they may do."""
+
+import asyncio
+import json
+import stat
+
+import pytest
+
+from penstock.broker.authorise import ALLOWED, Command, Principal, Role, authorise
+from penstock.errors import Forbidden
+from penstock.server import audit
+from penstock.server.http.routing import TopicIn
+from penstock.server.http.table import ROUTES
+from penstock.server.logs import masked
+
+from .rigs import in_process
+
+AUTH = {("auth", "enabled"): True}
+BODIES = {
+    "/messages/ack": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/messages/nack": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/messages/reject": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/messages/visibility": {"receipt_handle": "orders:0:0:1:1.1", "timeout": 1000},
+    "/topics": {"name": "orders"},
+    "/groups/{group}/offsets": {"offsets": {"orders": {"0": 0}}},
+    "/groups/{group}/offsets/reset": {"to": "latest", "topic": "orders"},
+    "/groups/{group}/inflight/release": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/groups/{group}/inflight/extend": {"receipt_handle": "orders:0:0:1:1.1", "timeout": 1000},
+    "/groups/{group}/inflight/dead-letter": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/groups/{group}/join": {"topics": ["orders"]},
+    "/groups/{group}/heartbeat": {"member_id": "theirs"},
+    "/groups/{group}/leave": {"member_id": "theirs"},
+    "/groups/{group}/revoke": {"member_id": "theirs", "partitions": []},
+    "/groups/{group}/poll": "member_id=theirs&timeout=0",
+    "/produce": {"topic": "orders", "value": "1"},
+    "/consume": "topic=orders&group=g",
+    "/ack": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
+    "/nack": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
+    "/ack-cumulative": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
+}
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("command", Command)
+def test_every_command_has_an_entry_for_every_role(command, role):
+    principal = Principal("somebody", role)
+    assert command in ALLOWED, "a command without an entry"
+    if role in ALLOWED[command]:
+        authorise(principal, command, "orders")
+    else:
+        with pytest.raises(Forbidden):
+            authorise(principal, command, "orders")
+
+
+def test_administrators_may_everything_and_readers_change_nothing():
+    changes = {one for one in Command if not one.value.startswith(("see", "read"))}
+    assert all(Role.ADMIN in ALLOWED[one] for one in Command)
+    assert not any(Role.READONLY in ALLOWED[one] for one in changes)
+
+
+async def test_every_route_asks_for_every_role(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        keys = {role: broker.door.gate.keys.create(role.value, role)[1] for role in Role}
+        for route in ROUTES:
+            target = route.path.replace("{topic}", "orders").replace("{group}", "g")
+            target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
+            target = target.replace("{offset}", "0")
+            bare = await broker.call(route.method, target)
+            assert (bare.status == 401) == (not route.is_open), target
+            for role, key in keys.items():
+                reply = await broker.call(route.method, target, headers=bearer(key))
+                is_refused = role not in ALLOWED[route.command] and not route.is_open
+                assert (reply.status == 403) == is_refused, (target, role)
+
+
+async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
+    touching = [route for route in ROUTES if route.topic_in is not TopicIn.NOWHERE]
+    async with in_process(tmp_path, AUTH) as broker:
+        ring = broker.door.gate.keys
+        admin = bearer((tmp_path / "admin.key").read_text().strip())
+        await broker.call("POST", "/topics", {"name": "orders"}, headers=admin)
+        joining = {"topics": ["orders"], "member_id": "theirs"}
+        assert (await broker.call("POST", "/groups/g/join", joining, headers=admin)).status == 200
+        for route in touching:
+            for role in ALLOWED[route.command]:
+                _, key = ring.create("theirs", role, prefixes=("invoices",))
+                target = route.path.replace("{topic}", "orders").replace("{group}", "g")
+                target = target.replace("{partition}", "0").replace("{offset}", "0")
+                body = BODIES.get(route.path)
+                if route.topic_in is TopicIn.PATH:
+                    body = None
+                elif isinstance(body, str):
+                    target, body = f"{target}?{body}", None
+                else:
+                    assert body is not None, f"{route.path} needs an example here"
+                reply = await broker.call(route.method, target, body, headers=bearer(key))
+                assert reply.status == 403, (route.method, target, role, reply.body)
+
+
+async def test_lists_show_only_what_a_key_reaches(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        admin = (tmp_path / "admin.key").read_text().strip()
+        for name in ("orders", "invoices"):
+            await broker.call("POST", "/topics", {"name": name}, headers=bearer(admin))
+            await broker.call("GET", f"/topics/{name}/messages?group={name}", headers=bearer(admin))
+        _, key = broker.door.gate.keys.create("theirs", Role.READONLY, prefixes=("inv",))
+        topics = (await broker.call("GET", "/topics", headers=bearer(key))).json
+        assert topics["topics"] == ["invoices"]
+        groups = (await broker.call("GET", "/groups", headers=bearer(key))).json["groups"]
+        assert [one["group"] for one in groups] == ["invoices"]
+        assert (await broker.call("GET", "/groups/orders/lag", headers=bearer(key))).status == 404
+        stats = (await broker.call("GET", "/stats", headers=bearer(key))).json
+        assert list(stats["topic_stats"]) == ["invoices"]
+        for target in ("/metrics", "/priority/stats", "/delay/stats", "/rebalance/stats"):
+            reply = await broker.call("GET", target, headers=bearer(key))
+            assert reply.status == 200
+            assert "orders" not in reply.body.decode()
+        assert (
+            "invoices" in (await broker.call("GET", "/metrics", headers=bearer(key))).body.decode()
+        )
+
+
+async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        first = tmp_path / "admin.key"
+        admin = bearer(first.read_text().strip())
+        assert stat.S_IMODE(first.stat().st_mode) == 0o600
+        sent = {"name": "shop", "role": "producer", "prefixes": ["orders"], "expires_in": "1h"}
+        made = await broker.call("POST", "/admin/keys", sent, headers=admin)
+        key, key_id = made.json["key"], made.json["key_id"]
+        assert made.status == 201
+        listed = await broker.call("GET", "/admin/keys", headers=admin)
+        assert key.partition(".")[2] not in listed.body.decode()
+        stored = tmp_path / "keys.json"
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+        assert key.partition(".")[2] not in stored.read_text()
+
+        async def works(text: str) -> bool:
+            return (await broker.call("GET", "/topics", headers={"x-api-key": text})).status == 200
+
+        assert await works(key)
+        assert not await works(key[:-1])
+        target = f"/admin/keys/{key_id}/rotate"
+        second = (await broker.call("POST", target, {"grace": "10m"}, headers=admin)).json["key"]
+        assert [await works(key), await works(second)] == [True, True]
+        broker.clock.advance("11m")
+        assert [await works(key), await works(second)] == [False, True]
+        broker.clock.advance("1h")
+        assert not await works(second)
+        assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 204
+        assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 404
+
+
+async def test_somebody_who_tries_keys_is_slowed_down(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        statuses = [
+            (await broker.call("GET", "/topics", headers=bearer(f"pk-{one}.x"))).status
+            for one in range(25)
+        ]
+        assert (statuses[0], statuses[-1]) == (401, 429)
+        good = (tmp_path / "admin.key").read_text().strip()
+        assert (await broker.call("GET", "/topics", headers=bearer(good))).status == 200
+        assert (await broker.call("GET", "/health")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "127.0.0.1:8080"}, 200),
+        ({"host": "[::1]:8080"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"host": ""}, 403),
+        ({"origin": "http://localhost"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "https://console.example"}, 200),
+        ({"host": "broker.example:80"}, 200),
+    ],
+)
+async def test_pages_and_names_that_are_not_ours_are_refused(tmp_path, headers, status):
+    known = {
+        ("http", "allowed_hosts"): ["broker.example"],
+        ("http", "allowed_origins"): ["https://console.example"],
+    }
+    async with in_process(tmp_path, known) as broker:
+        reply = await broker.call("GET", "/topics", headers=headers)
+        assert reply.status == status
+        if status == 403:
+            assert reply.json["error"] == "FORBIDDEN_ORIGIN"
+
+
+async def test_forms_that_a_web_page_can_send_change_nothing(tmp_path):
+    async with in_process(tmp_path) as broker:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            reply = await broker.call(
+                "POST", "/topics", b'{"name": "orders"}', headers={"content-type": kind}
+            )
+            assert reply.status == 415
+        assert (await broker.call("GET", "/topics")).json["topics"] == []
+
+
+async def test_refusals_are_written_down_once_a_minute(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        _, key = broker.door.gate.keys.create("reader", Role.READONLY)
+        for _ in range(5):
+            assert (await broker.call("DELETE", "/topics/x", headers=bearer(key))).status == 403
+    lines = (tmp_path / audit.AUDIT_FILE).read_text().splitlines()
+    assert [(json.loads(one)["who"], json.loads(one)["is_allowed"]) for one in lines] == [
+        ("reader", False)
+    ]
+
+
+async def test_over_the_rate_is_429_with_retry_after(tmp_path):
+    async with in_process(tmp_path, {("http", "requests_per_s"): 5}) as broker:
+        replies = [await broker.call("GET", "/topics") for _ in range(20)]
+        refused = [one for one in replies if one.status == 429]
+        assert replies[0].status == 200
+        assert refused[-1].json["error"] == "RESOURCE_EXHAUSTED"
+        assert refused[-1].headers["retry-after"] == "1"
+        assert (await broker.call("GET", "/livez")).status == 200
+
+
+async def test_too_many_requests_at_once_are_429(tmp_path):
+    async with in_process(tmp_path, {("http", "requests_max"): 3}, fsync="always") as broker:
+        await broker.topic()
+        sent = {"messages": [{"value": "1"}]}
+        calls = [broker.call("POST", "/topics/orders/messages", sent) for _ in range(10)]
+        statuses = [one.status for one in await asyncio.gather(*calls)]
+        assert (statuses.count(200), statuses.count(429)) == (3, 7)
+        assert (await broker.call("POST", "/topics/orders/messages", sent)).status == 200
+
+
+async def test_what_administrators_do_is_written_down_in_a_chain(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        await broker.topic("invoices")
+        await broker.call("DELETE", "/topics/orders")
+    path = tmp_path / audit.AUDIT_FILE
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(one["who"], one["what"], one["where"]) for one in lines] == [
+        ("local", "create a topic", "orders"),
+        ("local", "create a topic", "invoices"),
+        ("local", "delete a topic", "orders"),
+    ]
+    assert audit.verify(path) == []
+    async with in_process(tmp_path) as broker:
+        await broker.topic("more")
+    assert audit.verify(path) == []
+    changed = path.read_text().replace("invoices", "receipts")
+    path.write_text(changed)
+    assert audit.verify(path) == [2]
+    path.write_text("\n".join(changed.splitlines()[2:]) + "\n")
+    assert audit.verify(path) == [1]
+
+
+async def test_a_secret_is_in_no_answer_no_log_and_no_metric(tmp_path, caplog):
+    async with in_process(tmp_path, AUTH) as broker:
+        _, planted = broker.door.gate.keys.create("canary", Role.ADMIN)
+        secret = planted.partition(".")[2]
+        seen = []
+        for headers in (bearer(planted), bearer(planted + "x"), {"x-api-key": planted}):
+            for target in ("/topics", "/metrics", "/admin/keys", "/stats", "/nowhere", "/health"):
+                reply = await broker.call("GET", target, headers=headers)
+                seen.append(str(reply))
+        kept = [one.read_text() for one in tmp_path.iterdir() if one.is_file()]
+        assert not any(secret in one for one in [*seen, *kept])
+    assert secret not in caplog.text
+    assert secret not in masked(f"Authorization: Bearer {planted} and {planted}")

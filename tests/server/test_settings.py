@@ -1,0 +1,116 @@
+"""Settings: every mistake is found, the nearest name is offered, and the reference is what the code says."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InvalidSettings
+from penstock.server.reading_settings import (
+    needs_restart,
+    read_settings,
+    reference,
+    shown,
+    with_live,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def problems_of(text: str, **more) -> list[str]:
+    with pytest.raises(InvalidSettings) as found:
+        read_settings(text, **more)
+    return list(found.value.problems)
+
+
+def test_five_mistakes_give_five_messages():
+    text = """
+broker: {prot: 9000, port: 99999}
+storage: {fsync: sometimes, retention_hours: forever}
+htpp: {body_bytes_max: 5}
+"""
+    problems = problems_of(text)
+    assert len(problems) == 5
+    for wanted in (
+        "broker.prot; did you mean broker.port?",
+        "broker.port must be in 0..65535, got 99999",
+        "storage.fsync: Invalid enum value 'sometimes'",
+        "storage.retention_hours: Expected `float`, got `str`",
+        "no section htpp; did you mean http?",
+    ):
+        assert any(wanted in one for one in problems), wanted
+
+
+def test_environment_beats_the_file_and_flags_beat_both():
+    environment = {"PENSTOCK_BROKER__PORT": "2", "PENSTOCK_HTTP__ALLOWED_HOSTS": "a, b"}
+    found = read_settings("broker: {port: 1, id: x}", environment=environment)
+    assert (found.broker.port, found.broker.id) == (2, "x")
+    assert found.http.allowed_hosts == ("a", "b")
+    flagged = read_settings(
+        "broker: {port: 1}", environment=environment, flags={("broker", "port"): 3}
+    )
+    assert flagged.broker.port == 3
+
+
+def test_an_environment_variable_that_is_wrong_is_named():
+    (problem,) = problems_of("", environment={"PENSTOCK_BROKER__PROT": "1", "PENSTOCK_KEY": "x"})
+    assert "PENSTOCK_BROKER__PROT" in problem
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_other_addresses_need_keys(host):
+    (problem,) = problems_of(f"broker: {{host: '{host}'}}")
+    assert "auth.enabled: true" in problem
+    read_settings(f"broker: {{host: '{host}'}}\nauth: {{enabled: true}}")
+    read_settings(f"broker: {{host: '{host}'}}\nauth: {{insecure: true}}")
+    for own in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
+        read_settings(f"broker: {{host: '{own}'}}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "broker: !!python/object/apply:os.system ['true']",
+        "a: &a [x]\nb: &b [*a, *a]\n" + "c: [" + "*b, " * 200 + "]",
+        "broker: [1, 2]",
+        "just text",
+        "broker: {port: 1, port: 2}",
+        "broker: {port: 1\n",
+        "broker:\n  port: true",
+        "broker:\n  port: 1.5",
+        "storage: {retention_bytes: 99999999999999999999}",
+        "consumer: {visibility_timeout_ms: 0}",
+        "storage: {retention_hours: 0}",
+        "http: {body_timeout_ms: -1}",
+        "tls: {cert_file: a.pem}",
+        "limits: {value_bytes_max: 100000000}",
+    ],
+)
+def test_what_is_not_a_configuration_is_refused(text):
+    assert problems_of(text)
+
+
+def test_a_running_process_takes_over_what_it_can():
+    old = read_settings("broker: {port: 1}")
+    new = read_settings("broker: {port: 2}\nlog: {level: debug}\nhttp: {requests_per_s: 5}")
+    assert needs_restart(old, new) == ["broker.port"]
+    merged = with_live(old, new)
+    assert (merged.broker.port, merged.log.level, merged.http.requests_per_s) == (1, "debug", 5)
+
+
+def test_topics_start_with_what_the_settings_say():
+    found = read_settings("consumer: {max_retries: 9}\ntopic: {dlq_enabled: false}")
+    defaults = found.topic_defaults()
+    assert (defaults["max_retries"], defaults["dlq_enabled"]) == (9, False)
+
+
+def test_settings_survive_being_shown():
+    import yaml
+
+    written = yaml.safe_dump(shown(read_settings("broker: {port: 7}")))
+    assert read_settings(written) == read_settings("broker: {port: 7}")
+
+
+def test_the_reference_is_made_from_the_code():
+    assert (DOCS / "configuration.md").read_text() == reference(), (
+        "penstock config reference > docs/configuration.md"
+    )
