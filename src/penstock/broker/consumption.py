@@ -74,7 +74,11 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         if outcome.reply.offsets:
             granted = outcome.reply
             received = _handed_out(partition, delivery, granted.lease, granted.offsets)
-            return _by_priority(delivery, received, now) if choice.is_by_lanes else received
+            if choice.is_by_lanes:
+                # The most urgent ones first; in a lane they stay in their order.
+                received.sort(key=_PRIORITY)
+            _note_served(delivery, received, now)
+            return received
         look = room if is_look else _LOOK_AHEAD
     return []
 
@@ -89,14 +93,17 @@ def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority
     return lanes.choose(delivery, by_priority, Ask(limit, end, partition.rules.starvation_ms, only))
 
 
-def _by_priority(delivery: Delivery, received: list[Received], now: Now) -> list[Received]:
-    """The most urgent ones first. In a lane they stay in their order, and the first has waited longest."""
-    received.sort(key=_PRIORITY)
+def _note_served(delivery: Delivery, received: list[Received], now: Now) -> None:
+    """Count what each lane handed out; the first of a lane has waited longest."""
+    first, averages = received[0], delivery.turns.averages
+    if first.priority == received[-1].priority and not delivery.is_strict:
+        wait_ns = max(0, now.wall_ns - first.timestamp)
+        averages[first.priority].add(len(received), wait_ns, now.monotonic_ns)
+        return
     for priority, group in groupby(received, _PRIORITY):
         lane = list(group)
         wait_ns = max(0, now.wall_ns - lane[0].timestamp)
-        delivery.turns.averages[priority].add(len(lane), wait_ns, now.monotonic_ns)
-    return received
+        averages[priority].add(len(lane), wait_ns, now.monotonic_ns)
 
 
 class PartitionLanes(NamedTuple):
