@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli.exits import Exit
 
-SCENES = ["encoding", "writing", "recovery", "proof", "seeking", "verify"]
+SCENES = ["encoding", "writing", "recovery", "proof", "seeking", "verify", "orders"]
 
 
 def command(*words: str) -> list[str]:

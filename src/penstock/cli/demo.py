@@ -1,4 +1,4 @@
-"""`penstock demo`: a log is written, killed, recovered and read, with figures."""
+"""`penstock demo`: a log is written, killed, recovered and read, and a broker works through orders; with figures."""
 
 import sys
 import tempfile
@@ -14,6 +14,7 @@ from .exits import Exit
 
 if TYPE_CHECKING:
     from ..log.verify import Report
+    from .demo_orders import Worked
     from .demo_story import Encoded, Proven, Recovered, Sought, Written
 
 EPILOG = """\b
@@ -42,7 +43,7 @@ class Scene(NamedTuple):
 @click.option("--json", "is_json", is_flag=True, help="One JSON object instead of the show.")
 @click.pass_context
 def demo(ctx: click.Context, *, is_json: bool) -> None:
-    """Write a log, kill the writer, recover, and prove that nothing promised is lost."""
+    """Write a log, kill the writer, recover, prove that nothing promised is lost, and work through some orders."""
     facts: Facts = {}
     is_good = True
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
@@ -61,6 +62,7 @@ def demo(ctx: click.Context, *, is_json: bool) -> None:
 
 def scenes(root: Path, *, is_quiet: bool) -> Iterator[Scene]:
     from . import demo_story as story
+    from .demo_orders import work_through_orders
 
     yield of_encoding(story.encode_some())
     with waiting("another process writes, with an fsync before each answer", is_quiet=is_quiet):
@@ -71,6 +73,9 @@ def scenes(root: Path, *, is_quiet: bool) -> Iterator[Scene]:
         yield of_proof(story.prove(log, written.acks))
         yield of_seeking(story.seek(log, written.acks[len(written.acks) // 2]))
         yield of_verifying(story.verify_log(disk))
+    with waiting("a broker works through orders", is_quiet=is_quiet):
+        worked = work_through_orders(root.parent / "broker")
+    yield of_work(worked)
 
 
 def of_encoding(found: "Encoded") -> Scene:
@@ -163,6 +168,22 @@ def of_verifying(found: "Report") -> Scene:
         "problems": problems,
     }
     return Scene("verify", "Verified", lines, facts, found.is_good)
+
+
+def of_work(found: "Worked") -> Scene:
+    urgent = ", ".join(f"{count} {lane}" for lane, count in found.first_hundred.items())
+    lines = [
+        ("published", f"{found.orders:,} orders, {found.reminders:,} reminders for later"),
+        ("the first hundred", f"{urgent}, though all lanes were as full"),
+        ("handled", f"{found.handled:,}, {found.twice} of them twice"),
+        ("closed and opened again", f"after {found.restarted_at:,} of them"),
+        ("failed once and retried", f"{found.retried:,}"),
+        ("given up", f"{found.dead:,} dead letters, each with its story"),
+        ("reminders before their time", f"{found.early}"),
+        ("in all", f"{found.elapsed_s:.1f} s"),
+    ]
+    facts = {**asdict(found), "elapsed_s": round(found.elapsed_s, 3)}
+    return Scene("orders", "A day in a shop", lines, facts, found.is_good)
 
 
 def waiting(text: str, *, is_quiet: bool) -> AbstractContextManager[object]:
