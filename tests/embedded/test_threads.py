@@ -1,5 +1,6 @@
 """Many threads on one queue or broker: nothing lost, nothing twice, work shared, one sync for many."""
 
+import random
 import signal
 import subprocess
 import sys
@@ -282,3 +283,40 @@ def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypa
                 poll.result()
             monkeypatch.undo()
             assert broker.poll("t", "g")[0].value == b"x"
+
+
+def test_puts_of_every_kind_from_many_threads_arrive_once_each(tmp_path, effort):
+    """Plain, urgent and delayed ones at once: ids stay unique while delayed messages come in between."""
+    each = effort(check=300, test=2000, torture=20_000)
+    with penstock.open(tmp_path) as queue:
+
+        def put_some(thread: int) -> list[int]:
+            dice, ids = random.Random(thread), []
+            for number in range(each):
+                value, kind = b"%d-%d" % (thread, number), dice.random()
+                if kind < 0.05:
+                    queue.put(value, delay=dice.random() * 0.02)
+                elif kind < 0.1:
+                    queue.put(value, priority=dice.choice(["critical", "high", "low"]))
+                else:
+                    ids.append(queue.put(value))
+            return ids
+
+        def get_all() -> list[bytes]:
+            values = []
+            while (message := queue.get(timeout=60)).value != b"end":
+                values.append(message.value)
+            queue.put(b"end", priority="background")
+            return values
+
+        with ThreadPoolExecutor(7) as pool:
+            putters = [pool.submit(put_some, thread) for thread in range(4)]
+            getters = [pool.submit(get_all) for _ in range(3)]
+            ids = [one for putter in putters for one in putter.result()]
+            queue.put(b"end", delay=0.1, priority="background")
+            values = [one for getter in getters for one in getter.result()]
+        left = [message.value for message in queue]
+    assert len(set(ids)) == len(ids)
+    assert sorted([*values, *(one for one in left if one != b"end")]) == sorted(
+        b"%d-%d" % (thread, number) for thread in range(4) for number in range(each)
+    )
