@@ -122,6 +122,6 @@ def enumerate_states(scenario: Scenario, states: int) -> CrashCounts:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_crash_breaks_a_promise(name: str, effort: Callable[..., int]) -> None:
-    states = effort(check=400, test=20_000, torture=400_000)
+    states = effort(check=400, test=15_000, torture=400_000)
     counts = enumerate_states(SCENARIOS[name], states)
     assert counts.distinct >= states

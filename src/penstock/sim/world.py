@@ -36,7 +36,8 @@ _START_WALL_NS = 1_800_000_000 * SECOND
 _EVENTS_SHOWN = 40
 # Which of the assigned members answers nothing by itself.
 _AUTO_COMMITS = 2
-_HEAL_NS = 120 * SECOND
+# One member that may hold three messages needs minutes for a backlog.
+_HEAL_NS = 600 * SECOND
 # What no caller is told to expect. Anything else is a fault of the simulation itself, and ends it.
 _SURPRISES = (
     ArithmeticError,
