@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src/penstock/client"
-MODULES = ("pool", "client")
+MODULES = ("pool", "client", "producer")
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),

@@ -254,6 +254,12 @@ def test_functions_that_do_different_things_are_not_copies(tmp_path, change):
     assert plant(tmp_path, {"tools/a.py": text, "tools/b.py": text.replace(*change)}) == []
 
 
+def test_a_copy_that_a_tool_makes_is_no_duplicate(tmp_path):
+    text = f"def grow(total):\n{TEN_LINES}    return total\n"
+    made = f"# Made from ../asynchronous/a.py by tools/recolour.py.\n{text}"
+    assert plant(tmp_path, {"tools/a.py": text, "tools/b.py": made}) == []
+
+
 def test_short_functions_may_be_equal(tmp_path):
     text = "def f(a):\n    b = a\n    return b\n"
     assert plant(tmp_path, {"tools/a.py": text, "tools/b.py": text}) == []

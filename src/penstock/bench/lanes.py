@@ -1,4 +1,4 @@
-"""What priority lanes give and what they cost: shares of full lanes, and a cycle of poll and ack over mixed messages."""
+"""What priority lanes give and what they cost: shares of full lanes, and a cycle of poll and ack over mixed ones."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

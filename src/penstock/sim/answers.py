@@ -6,6 +6,7 @@ from pyroaring import BitMap64
 
 from ..broker.received import Received
 from ..delivery import Answered
+from ..groups import Mode
 from .groupbook import Entry, GroupBook, Status
 from .scene import Scene
 from .violation import Checker, Violation
@@ -39,6 +40,7 @@ def expected_answers(
     if group is None:
         return Expected(where, BitMap64(), BitMap64(), offsets)
     held, acked, stale = BitMap64(), BitMap64(), BitMap64()
+    barrier = group.first_late(scene.moment.true_ns) if group.mode is Mode.STRICT else None
     for offset in offsets:
         entry = group.entry(offset)
         if entry.lease != first.lease:
@@ -47,7 +49,8 @@ def expected_answers(
             acked.add(offset)
         elif entry.status is not Status.LEASED or scene.moment.true_ns >= entry.latest_ns:
             stale.add(offset)
-        elif scene.moment.true_ns < entry.until_ns:
+        elif scene.moment.true_ns < entry.until_ns and (barrier is None or offset < barrier):
+            # In strict order a message that was not answered in time takes those behind it back.
             held.add(offset)
     return Expected(where, held, acked, stale)
 

@@ -81,6 +81,11 @@ class GroupBook:
     def entry(self, offset: int) -> Entry:
         return self.entries.get(offset, UNTOUCHED)
 
+    def first_late(self, true_ns: int) -> int | None:
+        """The first message whose holder may have lost it by now."""
+        late = (one for one in self.leased if self.entries[one].until_ns <= true_ns)
+        return min(late, default=None)
+
     def is_new(self, offset: int) -> bool:
         """Whether nothing ever happened to it."""
         return offset >= self.floor and offset not in self.entries

@@ -7,8 +7,8 @@
         ...
         broker.clock.advance("1m")                           # retries are due now
 
-`pytest_plugins = ["penstock.testing.fixtures"]` offers the fixtures `penstock_clock`, `penstock_broker` and
-`penstock_queue`.
+`pytest_plugins = ["penstock.testing.fixtures"]` offers the fixtures `penstock_clock`, `penstock_broker`,
+`penstock_queue` and `penstock_server` (a broker process, for `penstock.client`).
 """
 
 from .clock import VirtualClock as VirtualClock

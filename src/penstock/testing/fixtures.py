@@ -29,3 +29,12 @@ def penstock_queue(penstock_clock: VirtualClock, tmp_path: Path) -> Iterator[Que
     """A work queue (`auto_ack=False`) in a directory of the test's own, on `penstock_clock`."""
     with open_queue(tmp_path / "queue", auto_ack=False, clock=penstock_clock) as queue:
         yield queue
+
+
+@pytest.fixture
+def penstock_server(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker process of the test's own, for `penstock.client`."""
+    from .server import running_server
+
+    with running_server(tmp_path / "penstock-data") as address:
+        yield address

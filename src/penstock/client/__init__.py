@@ -1,0 +1,42 @@
+"""Client: a server's topics, groups and dead letters from Python, for plain programs and for asyncio.
+
+    from penstock.client import Client                    from penstock.client import AsyncClient
+
+    with Client() as client:                              async with AsyncClient() as client:
+        client.create_topic("orders")                         await client.create_topic("orders")
+        client.publish("orders", b"lamp")                     await client.publish("orders", b"lamp")
+
+The asynchronous client is written by hand, the synchronous one is made from it (tools/recolour.py); what neither waits
+nor sends (requests, answers, retries, errors) is in the modules here, once. The guide: docs/client.md.
+"""
+
+from typing import TYPE_CHECKING
+
+from .calls import Content as Content
+from .calls import Duration as Duration
+from .calls import Moment as Moment
+from .consuming import Received as Received
+from .groups import Letters as Letters
+from .groups import Redrive as Redrive
+from .publishing import Outgoing as Outgoing
+from .publishing import Published as Published
+from .retrying import RetryPolicy as RetryPolicy
+from .settings import ClientSettings as ClientSettings
+
+if TYPE_CHECKING:
+    from .asynchronous.client import AsyncClient as AsyncClient
+    from .synchronous.client import Client as Client
+
+# Loaded when named: a plain program has no use for asyncio, and the other way round.
+_HOMES = {
+    "AsyncClient": "penstock.client.asynchronous.client",
+    "Client": "penstock.client.synchronous.client",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

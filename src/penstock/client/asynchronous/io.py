@@ -1,0 +1,188 @@
+"""What waits, in asyncio's way. `synchronous/io.py` has the same names for threads."""
+
+import asyncio
+import contextlib
+from asyncio import Semaphore as Semaphore
+from asyncio import sleep as sleep
+from collections.abc import Awaitable, Callable
+from threading import Lock as Guard
+from typing import TYPE_CHECKING
+
+from ...errors import AnswerTimeout, BadAnswer, Unreachable
+from ..address import Address
+from ..reasons import reason_of
+from ..wire import Answer, AnswerReader
+
+if TYPE_CHECKING:
+    import ssl
+
+# Guard: between two awaits no other task runs, so nobody ever waits for it; but it costs less than one made to do
+# nothing, and the synchronous client needs it.
+__all__ = ["Background", "Connection", "Guard", "Lock", "Semaphore", "Signal", "sleep"]
+
+# Up to here one copy costs less than one more packet.
+_JOINED_BYTES_MAX = 64 * 1024
+
+
+class Connection(asyncio.Protocol):
+    """One connection; one request at a time, `post` and then `collect`."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = str(address)
+        self._reader = AnswerReader(self._address)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[Answer] | None = None
+        self.is_usable = True
+
+    @classmethod
+    async def open(
+        cls, address: Address, tls: "ssl.SSLContext | None", timeout_s: float
+    ) -> "Connection":
+        """Unreachable if nobody is there, or if it takes too long."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: cls(address), address.host, address.port, ssl=tls
+                )
+        except TimeoutError:
+            raise Unreachable(str(address), f"no connection within {timeout_s:g} s") from None
+        except OSError as error:
+            raise Unreachable(str(address), reason_of(error)) from None
+        return connection
+
+    async def post(self, head: bytes, body: bytes) -> None:
+        """Send a request. It may be in memory still when this returns."""
+        transport = self._transport
+        if transport is None or not self.is_usable:
+            raise Unreachable(self._address, "the server closed the connection")
+        self._waiting = asyncio.get_running_loop().create_future()
+        if len(body) < _JOINED_BYTES_MAX:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    async def collect(self, timeout_s: float) -> Answer:
+        """The answer to what was posted."""
+        waiting = self._waiting
+        assert waiting is not None, "nothing was posted"
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up, timeout_s)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._waiting = None
+
+    def _give_up(self, timeout_s: float) -> None:
+        self._fail(AnswerTimeout(self._address, f"nothing within {timeout_s:g} s", is_sent=True))
+
+    def _fail(self, error: Unreachable) -> None:
+        self.close()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+
+    def close(self) -> None:
+        self.is_usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "TCP and TLS are both"
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answer = self._reader.feed(data)
+        except BadAnswer as error:
+            self._fail(error)
+            return
+        if answer is None:
+            return
+        if self._waiting is None or self._waiting.done() or not self._reader.is_idle:
+            self._fail(BadAnswer(self._address, "more than was asked for", is_sent=True))
+            return
+        if answer.is_last:
+            self.close()
+        self._waiting.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = "the server closed the connection" if exc is None else reason_of(exc)
+        self._fail(Unreachable(self._address, reason, is_sent=True))
+
+
+class Lock:
+    """Held by one task at a time."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def acquire(self) -> None:
+        await self._lock.acquire()
+
+    async def try_acquire(self) -> bool:
+        """Whether we have it now; never waits."""
+        return not self._lock.locked() and await self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class Signal:
+    """Something that happened, or did not yet."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for it, at most so long; whether it happened."""
+        if self._event.is_set():
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        return self._event.is_set()
+
+
+class Background:
+    """Something that goes on beside us until it returns. What it raises comes out of `join` and `failure`."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]], name: str) -> None:
+        async def body() -> None:
+            await run()
+
+        self._task = asyncio.get_running_loop().create_task(body(), name=name)
+
+    @property
+    def is_over(self) -> bool:
+        return self._task.done()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        self._task.add_done_callback(lambda _task: call())
+
+    def failure(self) -> BaseException | None:
+        """What it ended with; None if it ended well."""
+        return None if self._task.cancelled() else self._task.exception()
+
+    def interrupt(self) -> None:
+        """End it where it waits. A thread cannot be ended so: there this does nothing."""
+        self._task.cancel()
+
+    async def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; whether it came."""
+        if not self._task.done():
+            await asyncio.wait({self._task}, timeout=timeout_s)
+        return self._task.done()

@@ -1,0 +1,407 @@
+"""The producer: `send` one by one, stored in large batches, each exactly once."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from secrets import randbits
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ...errors import PenstockError, Refused, Unreachable
+from ..calls import Call, Content, Duration, seconds_of
+from ..producing import (
+    NO_EXTRA,
+    Batch,
+    Next,
+    Numbering,
+    Tally,
+    Wanted,
+    after,
+    call_of,
+    checked_key,
+    checked_value,
+    compression_of,
+    extra_of,
+    partition_of,
+)
+from ..publishing import BatchStored, HeadersIn, Published
+from ..settings import chance
+from ..topics import describe
+from .io import Background, Connection, Guard, Lock, Signal
+from .pool import AsyncPool
+
+_S_NS = 1_000_000_000
+_ROOM_CHECK_S = 1.0
+# An answer that came is taken by whoever sends next; only if nobody does, the background asks for it.
+_LEFT_ALONE_LINGERS = 4
+
+
+class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
+    """One message on its way."""
+
+    batch: Batch
+    index: int
+
+    async def result(self, timeout_s: float | None = None) -> Published:
+        """Where it is stored, once it is; or the error. TimeoutError if that takes too long."""
+        batch = self.batch
+        if not await batch.settled.wait(timeout_s):
+            raise TimeoutError(f"not stored within {timeout_s:g} s; it still may be")
+        if batch.error is not None:
+            raise batch.error
+        stored = batch.stored
+        assert stored is not None, "settled means stored or failed"
+        offset = stored.base_offset + self.index
+        return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
+
+
+class AsyncOutlet:
+    """One partition: what waits for it, and the one batch that is under way. In order, so one at a time."""
+
+    def __init__(self, number: int, numbering: Numbering | None) -> None:
+        self.number, self.numbering = number, numbering
+        self.open: Batch | None = None
+        self.queue: deque[Batch] = deque()
+        self.lock = Lock()
+        self.sent: tuple[Batch, Call[BatchStored], Connection] | None = None
+        self.sent_s = 0.0
+        # A batch that failed, and when to try it again.
+        self.trouble: tuple[Batch, Call[BatchStored], float] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.open or self.queue or self.sent or self.trouble)
+
+
+class AsyncProducer:
+    """Collects messages and stores them in batches, when one is full or its first message has waited `linger_ms`.
+
+        async with client.producer("orders") as producer:
+            for line in lines:
+                await producer.send(line)
+        # everything is stored here, or an error was raised
+
+    `send` waits only when the buffer is full. A batch whose answer is lost is sent again with the same number, so it is
+    stored once. What could not be stored is said by the delivery, by `on_delivery`, and by the next `flush` or `close`.
+    """
+
+    def __init__(
+        self,
+        pool: AsyncPool,
+        topic: str,
+        *,
+        acks: str = "leader",
+        linger_ms: float = 5,
+        batch_messages_max: int = 100_000,
+        batch_bytes_max: int = 1 << 20,
+        buffer_bytes_max: int = 32 << 20,
+        delivery_timeout_s: float = 120,
+        is_idempotent: bool = True,
+        compression: str = "none",
+        on_delivery: Callable[[int, Exception | None], None] | None = None,
+    ) -> None:
+        if batch_messages_max < 1 or batch_bytes_max < 1 or linger_ms < 0:
+            raise Refused("a batch needs room for a message, and linger_ms cannot be below 0")
+        self.topic = topic
+        self._pool = pool
+        self._wanted = Wanted(topic, acks, compression_of(compression))
+        self._linger_s = max(linger_ms, 0.1) / 1000
+        self._messages_max, self._bytes_max = batch_messages_max, batch_bytes_max
+        self._buffer_bytes_max = buffer_bytes_max
+        self._delivery_timeout_s = delivery_timeout_s
+        self._producer_id = randbits(62) if is_idempotent else None
+        self._on_delivery = on_delivery
+        self._guard = Guard()
+        self._outlets: list[AsyncOutlet] = []
+        self._current: Batch | None = None
+        self._turn = randbits(16)
+        self._tally = Tally()
+        self._room, self._wake, self._stop = Signal(), Signal(), Signal()
+        self._background: Background | None = None
+        self._start_lock = Lock()
+
+    @property
+    def stored(self) -> int:
+        """How many messages are stored so far."""
+        return self._tally.stored
+
+    @property
+    def failed(self) -> int:
+        return self._tally.failed
+
+    async def send(
+        self,
+        value: Content,
+        key: Content = None,
+        *,
+        headers: HeadersIn = (),
+        priority: int = 2,
+        ttl: Duration | None = None,
+        partition: int | None = None,
+    ) -> AsyncDelivery:
+        """Take a message. Without `partition` its key decides, and without a key batches take turns."""
+        # The plain case, in as few steps as it can be done.
+        if key is None and not headers and priority == 2 and ttl is None and partition is None:
+            with self._guard:
+                batch = self._current
+                if batch is not None and batch.keys is None and type(value) is bytes:
+                    values = batch.values
+                    index = len(values)
+                    values.append(value)
+                    batch.size = size = batch.size + len(value) + 8
+                    if size < self._bytes_max and index < self._messages_max:
+                        return AsyncDelivery(batch, index)
+                    values.pop()
+                    batch.size -= len(value) + 8
+        expires_at = None if ttl is None else time.time_ns() + int(seconds_of(ttl) * _S_NS)
+        extra = NO_EXTRA
+        if headers or priority != 2 or ttl is not None:
+            extra = extra_of(headers, priority, expires_at)
+        if not self._outlets:
+            await self._start()
+        checked, key_bytes = checked_value(value), checked_key(key)
+        with self._guard:
+            outlet = self._outlet_of(key_bytes, partition)
+            opened = outlet.open or self._opened(outlet)
+            index = opened.add(checked, key_bytes, extra)
+            is_full = opened.size >= self._bytes_max or index + 1 >= self._messages_max
+            if is_full:
+                self._seal(outlet)
+            elif key is None and partition is None:
+                self._current = opened
+        if is_full:
+            await self._push(outlet)
+        return AsyncDelivery(opened, index)
+
+    def _outlet_of(self, key: bytes | None, partition: int | None) -> AsyncOutlet:
+        if self._stop.is_set:
+            raise Refused("the producer was closed")
+        count = len(self._outlets)
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
+            return self._outlets[partition]
+        return self._outlets[self._turn % count if key is None else partition_of(key, count)]
+
+    def _opened(self, outlet: AsyncOutlet) -> Batch:
+        outlet.open = Batch(outlet.number, time.time_ns(), time.monotonic(), Signal())
+        self._wake.set()
+        return outlet.open
+
+    def _seal(self, outlet: AsyncOutlet) -> None:
+        """Close the batch that is being filled. With the guard held."""
+        batch = outlet.open
+        if batch is None:
+            return
+        outlet.open = None
+        outlet.queue.append(batch)
+        self._tally.sealed(batch)
+        if outlet.number == self._turn % len(self._outlets):
+            self._current = None
+            self._turn += 1
+
+    async def _start(self) -> None:
+        """Learn how many partitions there are. NotFound."""
+        await self._start_lock.acquire()
+        try:
+            if self._outlets:
+                return
+            topic = await self._pool.run(describe(self.topic))
+            self._background = Background(self._tend_all, "penstock-producer")
+            identity = self._producer_id
+            self._outlets = [
+                AsyncOutlet(one, None if identity is None else Numbering(identity))
+                for one in range(topic.partitions)
+            ]
+        finally:
+            self._start_lock.release()
+
+    async def _push(self, outlet: AsyncOutlet) -> None:
+        """Send what is full, and wait while too much is on its way."""
+        await self._pump(outlet)
+        while self._tally.buffered_bytes > self._buffer_bytes_max:
+            self._room.clear()
+            self._wake.set()
+            await self._room.wait(_ROOM_CHECK_S)
+
+    async def _pump(self, outlet: AsyncOutlet) -> None:
+        """Send what is queued. The last one stays under way: its answer travels while the next is filled."""
+        if not outlet.queue or outlet.trouble or not await outlet.lock.try_acquire():
+            return
+        try:
+            while outlet.queue and not outlet.trouble:
+                await self._collect(outlet)
+                if not outlet.trouble:
+                    await self._begin(outlet, outlet.queue.popleft())
+        finally:
+            outlet.lock.release()
+
+    async def _begin(self, outlet: AsyncOutlet, batch: Batch) -> None:
+        batch.tries += 1
+        try:
+            call = call_of(batch, self._wanted, outlet.numbering)
+        except PenstockError as error:
+            self._settle(outlet, batch, None, error)
+            return
+        try:
+            connection = await self._pool.begin(call)
+        except PenstockError as error:
+            self._failed(outlet, batch, call, error)
+            return
+        except BaseException:
+            self._interrupted(outlet, batch, call)
+            raise
+        outlet.sent, outlet.sent_s = (batch, call, connection), time.monotonic()
+
+    async def _collect(self, outlet: AsyncOutlet) -> None:
+        if outlet.sent is None:
+            return
+        (batch, call, connection), outlet.sent = outlet.sent, None
+        try:
+            stored = await self._pool.end(call, connection)
+        except PenstockError as error:
+            self._failed(outlet, batch, call, error)
+            return
+        except BaseException:
+            self._interrupted(outlet, batch, call)
+            raise
+        self._settle(outlet, batch, stored, None)
+
+    def _interrupted(self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored]) -> None:
+        """Whoever waited was cancelled, which the batch has nothing to do with: the background goes on with it."""
+        batch.is_doubtful = True
+        if outlet.numbering is None:
+            # Sent once more it might be stored twice.
+            where, why = self._pool.name, "it was interrupted"
+            self._settle(outlet, batch, None, Unreachable(where, why, is_sent=True))
+            return
+        outlet.trouble = (batch, call, time.monotonic())
+        self._wake.set()
+
+    def _failed(
+        self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored], error: PenstockError
+    ) -> None:
+        now_s = time.monotonic()
+        is_late = now_s - batch.created_s > self._delivery_timeout_s
+        numbering = outlet.numbering
+        what = after(error, batch, is_numbered=numbering is not None, is_late=is_late)
+        if what is Next.GIVE_UP:
+            if numbering is not None and batch.is_doubtful:
+                numbering.start_again()
+            self._settle(outlet, batch, None, error)
+            return
+        if what is Next.RENUMBER and numbering is not None:
+            numbering.start_again()
+            call = call_of(batch, self._wanted, numbering)
+        pause_s = self._pool.settings.retry.pause_s(batch.tries, chance())
+        # What the server asks for is the least.
+        asked_ms = error.fields.get("retry_after_ms")
+        if isinstance(asked_ms, int | float):
+            pause_s = max(pause_s, asked_ms / 1000)
+        outlet.trouble = (batch, call, now_s + pause_s)
+        self._wake.set()
+
+    def _settle(
+        self,
+        outlet: AsyncOutlet,
+        batch: Batch,
+        stored: BatchStored | None,
+        error: PenstockError | None,
+    ) -> None:
+        count = len(batch.values)
+        if stored is not None and outlet.numbering is not None:
+            outlet.numbering.stored(count)
+        batch.stored, batch.error = stored, error
+        with self._guard:
+            self._tally.settled(batch, count)
+        batch.let_go()
+        batch.settled.set()
+        self._room.set()
+        if self._on_delivery is not None:
+            self._on_delivery(count, error)
+
+    async def _tend_all(self) -> None:
+        """The background: seals what has waited long enough, takes answers nobody takes, tries again what failed."""
+        while not (self._stop.is_set and all(one.is_idle for one in self._outlets)):
+            if all(one.is_idle for one in self._outlets):
+                await self._wake.wait()
+            self._wake.clear()
+            for outlet in self._outlets:
+                await self._tend(outlet)
+            await self._stop.wait(self._linger_s)
+
+    async def _tend(self, outlet: AsyncOutlet) -> None:
+        now_s = time.monotonic()
+        with self._guard:
+            opened = outlet.open
+            if opened is not None and now_s - opened.created_s >= self._linger_s:
+                self._seal(outlet)
+        await self._pump(outlet)
+        is_alone = now_s - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
+        if outlet.trouble or (outlet.sent and (is_alone or not outlet.open)):
+            await self._finish(outlet)
+
+    async def _finish(self, outlet: AsyncOutlet) -> None:
+        """Take the answer that is due, and try again what failed if it is time."""
+        if not await outlet.lock.try_acquire():
+            return
+        try:
+            await self._collect(outlet)
+            if outlet.trouble is not None and outlet.trouble[2] <= time.monotonic():
+                (batch, call, _), outlet.trouble = outlet.trouble, None
+                await self._again(outlet, batch, call)
+        finally:
+            outlet.lock.release()
+
+    async def _again(self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored]) -> None:
+        batch.tries += 1
+        try:
+            stored = await self._pool.run_once(call)
+        except PenstockError as error:
+            self._failed(outlet, batch, call, error)
+            return
+        except BaseException:
+            self._interrupted(outlet, batch, call)
+            raise
+        self._settle(outlet, batch, stored, None)
+
+    async def flush(self) -> None:
+        """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
+        with self._guard:
+            for outlet in self._outlets:
+                self._seal(outlet)
+            waiting = list(self._tally.unsettled)
+        for outlet in self._outlets:
+            await self._pump(outlet)
+        for outlet in self._outlets:
+            await self._finish(outlet)
+        self._wake.set()
+        for batch in waiting:
+            await batch.settled.wait()
+        with self._guard:
+            error = self._tally.take_error()
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Flush and stop."""
+        try:
+            await self.flush()
+        finally:
+            self._stop.set()
+            self._wake.set()
+            if self._background is not None:
+                await self._background.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,233 @@
+"""Calls about groups and dead letters, and what they answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .calls import (
+    Base64,
+    Call,
+    Content,
+    Moment,
+    content_of,
+    get,
+    given,
+    moment,
+    nothing,
+    path_of,
+    send,
+    with_query,
+    written,
+)
+
+
+class GroupName(msgspec.Struct, frozen=True):
+    group: str
+    topics: list[str]
+
+
+class GroupNames(msgspec.Struct, frozen=True):
+    groups: list[GroupName]
+    cursor: str | None = None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group and its members, as the server describes them."""
+
+    group: str
+    mode: str = "shared"
+    state: str = ""
+    topics: list[str] = []
+    members: list[dict[str, Any]] = []
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """Everything below `floor` is finished; `lag` messages are not."""
+
+    topic: str
+    partition: int
+    floor: int
+    end: int
+    lag: int
+    lag_seconds: float | None = None
+    in_flight: int = 0
+    finished_above: int = 0
+
+
+class Lag(msgspec.Struct, frozen=True):
+    group: str
+    total: int
+    partitions: list[PartitionLag]
+
+
+class Offsets(msgspec.Struct, frozen=True):
+    """By topic and partition (as text) the floor: the offset that is read next."""
+
+    group: str
+    offsets: dict[str, dict[str, int]]
+    advanced: bool = False
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """Where a group was moved, or would be."""
+
+    group: str
+    dry_run: bool
+    partitions: list[dict[str, Any]]
+
+
+def names(cursor: str | None) -> Call[GroupNames]:
+    return get(with_query("/groups", {"cursor": cursor}), GroupNames)
+
+
+def describe(group: str) -> Call[Group]:
+    return get(path_of("groups", group), Group)
+
+
+def delete(group: str) -> Call[None]:
+    return Call("DELETE", path_of("groups", group), nothing, is_repeatable=False)
+
+
+def lag(group: str) -> Call[Lag]:
+    return get(path_of("groups", group, "lag"), Lag)
+
+
+def offsets(group: str) -> Call[Offsets]:
+    return get(path_of("groups", group, "offsets"), Offsets)
+
+
+def commit(group: str, floors: Mapping[str, Mapping[int, int]]) -> Call[Offsets]:
+    written_floors = {
+        topic: {str(partition): offset for partition, offset in places.items()}
+        for topic, places in floors.items()
+    }
+    body = {"offsets": written_floors}
+    return send("POST", path_of("groups", group, "offsets"), body, Offsets)
+
+
+class ResetAsked(NamedTuple):
+    """`to`: earliest, latest, an offset, or a moment."""
+
+    group: str
+    to: Moment
+    topic: str | None = None
+    is_dry_run: bool = False
+    is_forced: bool = False
+
+
+def reset(asked: ResetAsked) -> Call[Reset]:
+    body = given(
+        to=asked.to if isinstance(asked.to, int) else moment(asked.to),
+        topic=asked.topic,
+        dry_run=asked.is_dry_run,
+        force=asked.is_forced,
+    )
+    return send("POST", path_of("groups", asked.group, "offsets", "reset"), body, Reset)
+
+
+class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that was given up, at its place among the dead letters, and why."""
+
+    partition: int
+    offset: int
+    original_topic: str
+    original_partition: int
+    original_offset: int
+    delivery_attempts: int
+    group: str
+    last_error: str
+    dlq_reason: str
+    dlq_timestamp: str = ""
+    last_consumer: str = ""
+    written_key: str | Base64 | None = msgspec.field(name="originalKey", default=None)
+    written_value: str | Base64 | None = msgspec.field(name="originalValue", default=None)
+
+    @property
+    def key(self) -> bytes | None:
+        return content_of(self.written_key)
+
+    @property
+    def value(self) -> bytes | None:
+        return content_of(self.written_value)
+
+
+class DeadLetters(msgspec.Struct, frozen=True):
+    dead_letters: list[DeadLetter]
+    cursor: str | None = None
+
+
+class DeadLetterCounts(msgspec.Struct, frozen=True):
+    groups: list[dict[str, Any]]
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    matched: int
+    redriven: int
+    failed: list[dict[str, Any]]
+    dry_run: bool = False
+
+
+class Letters(NamedTuple):
+    """Which dead letters: every condition that is given has to hold; none given: all of them."""
+
+    reason: str | None = None
+    group: str | None = None
+    error: str | None = None
+    before: Moment | None = None
+    after: Moment | None = None
+    offsets: Sequence[tuple[int, int]] | None = None
+
+    def conditions(self) -> dict[str, object]:
+        return given(
+            reason=self.reason,
+            group=self.group,
+            error=self.error,
+            before=None if self.before is None else moment(self.before),
+            after=None if self.after is None else moment(self.after),
+        )
+
+
+ALL_LETTERS = Letters()
+
+
+def dead_letters(topic: str, letters: Letters, limit: int, cursor: str | None) -> Call[DeadLetters]:
+    fields = {**letters.conditions(), "limit": limit, "cursor": cursor}
+    return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
+
+
+def count_dead_letters(topic: str, by: str, letters: Letters) -> Call[DeadLetterCounts]:
+    fields = {**letters.conditions(), "group_by": by}
+    return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetterCounts)
+
+
+class Redrive(NamedTuple):
+    """Which dead letters go back, to the `topic` or only to the `group` that failed, and what is changed in them."""
+
+    letters: Letters = ALL_LETTERS
+    target: str = "topic"
+    edit: Mapping[str, Content] | None = None
+    limit: int | None = None
+    is_dry_run: bool = False
+
+
+def redrive(topic: str, order: Redrive) -> Call[Redriven]:
+    selection = order.letters.conditions()
+    if order.letters.offsets is not None:
+        places = [{"partition": one, "offset": two} for one, two in order.letters.offsets]
+        selection["offsets"] = places
+    body = given(
+        filter=selection or None,
+        all=None if selection else True,
+        target=order.target,
+        set=dict(_edited(order.edit)) if order.edit else None,
+        limit=order.limit,
+        dry_run=order.is_dry_run,
+    )
+    target = path_of("topics", topic, "dlq", "redrive")
+    return send("POST", target, body, Redriven, is_repeatable=False)
+
+
+def _edited(edit: Mapping[str, Content]) -> Iterator[tuple[str, object]]:
+    for name, content in edit.items():
+        yield name, written(content)

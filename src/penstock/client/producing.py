@@ -1,0 +1,246 @@
+"""What a producer decides: how messages become batches, how batches are numbered, what a failure means. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import mmh3
+
+from ..codec import Columns, Compression, Marks, encode
+from ..config import LimitsConfig
+from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
+from ..model import Headers, Priority
+from .calls import Call
+from .publishing import BatchStored, HeadersIn, append_batch
+from .retrying import may_repeat
+
+_SEQUENCE_MASK = (1 << 31) - 1
+_LIMITS = LimitsConfig()
+# What a message costs in a batch besides its bytes: its lengths.
+_OVERHEAD_BYTES = 8
+
+
+class Extra(NamedTuple):
+    """What few messages have."""
+
+    headers: Headers
+    priority: int
+    expires_at: int | None
+
+
+NO_EXTRA = Extra((), Priority.NORMAL, None)
+
+
+class Batch:
+    """Messages of one partition on their way: first filled, then encoded and sent, then settled."""
+
+    __slots__ = (
+        "created_ns",
+        "created_s",
+        "error",
+        "extras",
+        "is_doubtful",
+        "keys",
+        "partition",
+        "settled",
+        "size",
+        "stored",
+        "tries",
+        "values",
+    )
+
+    def __init__(self, partition: int, created_ns: int, created_s: float, settled: Any) -> None:
+        self.partition = partition
+        # All messages of a batch get the time of its first: they are at most a few milliseconds apart.
+        self.created_ns, self.created_s = created_ns, created_s
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.extras: dict[int, Extra] = {}
+        self.size = 0
+        self.tries = 0
+        # Whether a try may have been carried out although we heard nothing.
+        self.is_doubtful = False
+        self.stored: BatchStored | None = None
+        self.error: PenstockError | None = None
+        self.settled = settled
+
+    def add(self, value: bytes | None, key: bytes | None, extra: Extra) -> int:
+        """Add a message; returns its place."""
+        index = len(self.values)
+        if key is not None and self.keys is None:
+            self.keys = [None] * index
+        self.values.append(value)
+        if self.keys is not None:
+            self.keys.append(key)
+        if extra is not NO_EXTRA:
+            self.extras[index] = extra
+        self.size += len(value or b"") + len(key or b"") + _OVERHEAD_BYTES
+        return index
+
+    def columns(self) -> Columns:
+        rows = range(len(self.values)) if self.extras else ()
+        extras = [self.extras.get(one, NO_EXTRA) for one in rows]
+        return Columns(
+            values=self.values,
+            keys=self.keys,
+            timestamps=self.created_ns,
+            headers=[one.headers for one in extras] if extras else None,
+            priorities=[one.priority for one in extras] if extras else Priority.NORMAL,
+            expires_at=_times([one.expires_at for one in extras]),
+        )
+
+    def let_go(self) -> None:
+        """It is settled: the messages are not needed any more."""
+        self.values, self.keys, self.extras = [], None, {}
+
+
+def _times(times: list[int | None]) -> list[int | None] | None:
+    return times if any(one is not None for one in times) else None
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Who sends, and which number comes next. A server that sees a number twice stores it once."""
+
+    producer_id: int
+    epoch: int = 0
+    next_sequence: int = 0
+
+    def marks(self) -> Marks:
+        return Marks(
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            first_sequence=self.next_sequence,
+        )
+
+    def stored(self, count: int) -> None:
+        self.next_sequence = (self.next_sequence + count) & _SEQUENCE_MASK
+
+    def start_again(self) -> None:
+        """After a batch of which nobody knows whether it was stored: what still travels of it is refused."""
+        self.epoch += 1
+        self.next_sequence = 0
+
+
+class Next(Enum):
+    """What to do with a batch after a failure."""
+
+    WAIT = "wait and send the same bytes again"
+    RENUMBER = "the server has forgotten us: begin a new epoch"
+    GIVE_UP = "it failed"
+
+
+def after(error: PenstockError, batch: Batch, *, is_numbered: bool, is_late: bool) -> Next:
+    """What a failed try means. Doubt is noted in the batch."""
+    if isinstance(error, Unreachable) and error.is_sent:
+        batch.is_doubtful = True
+    if isinstance(error, OutOfSequence):
+        # In doubt a new number could store it twice.
+        return Next.GIVE_UP if batch.is_doubtful or batch.tries > 1 else Next.RENUMBER
+    if is_late or not may_repeat(error, is_repeatable=is_numbered):
+        return Next.GIVE_UP
+    return Next.WAIT
+
+
+class Wanted(NamedTuple):
+    """Where batches go and how."""
+
+    topic: str
+    acks: str
+    compression: Compression
+
+
+def compression_of(name: str) -> Compression:
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        known = ", ".join(one.name.lower() for one in Compression)
+        raise Refused(f"compression is one of {known}, not {name!r}") from None
+
+
+def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[BatchStored]:
+    """The request that stores a batch."""
+    marks = Marks() if numbering is None else numbering.marks()
+    encoded = encode(batch.columns(), compression=wanted.compression, marks=marks)
+    is_numbered = numbering is not None
+    return append_batch(
+        wanted.topic, batch.partition, encoded, wanted.acks, is_numbered=is_numbered
+    )
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """As the server does it: docs/partitioner.md."""
+    return int(mmh3.hash(key, 0, signed=False)) % partitions
+
+
+def bytes_of(content: object, what: str, limit: int) -> bytes | None:
+    """Checked where the caller still sees the error, so that one message cannot spoil a batch."""
+    if isinstance(content, str):
+        content = content.encode()
+    if content is None:
+        return None
+    if not isinstance(content, bytes):
+        raise Refused(f"a {what} is bytes, text or None, not {type(content).__name__}")
+    if len(content) > limit:
+        raise TooLarge(f"{what} in bytes", found=len(content), limit=limit)
+    return content
+
+
+def checked_value(content: object) -> bytes | None:
+    return bytes_of(content, "value", _LIMITS.value_bytes_max)
+
+
+def checked_key(content: object) -> bytes | None:
+    return bytes_of(content, "key", _LIMITS.key_bytes_max)
+
+
+def extra_of(headers: HeadersIn, priority: int, expires_at: int | None) -> Extra:
+    if not headers and priority == Priority.NORMAL and expires_at is None:
+        return NO_EXTRA
+    if not Priority.CRITICAL <= priority <= Priority.BACKGROUND:
+        raise Refused(f"priority must be in 0..4, got {priority}")
+    return Extra(_pairs(headers), priority, expires_at)
+
+
+def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
+    found, size = [], 0
+    for name, value in headers.items() if isinstance(headers, dict) else headers:
+        content = bytes_of(value, "header value", _LIMITS.headers_bytes_max)
+        if not name or content is None:
+            raise Refused("a header needs a name of at least one character and a value")
+        size += len(name.encode()) + len(content)
+        found.append((name, content))
+    if size > _LIMITS.headers_bytes_max:
+        raise TooLarge("headers in bytes", found=size, limit=_LIMITS.headers_bytes_max)
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has become of all messages so far."""
+
+    stored: int = 0
+    failed: int = 0
+    first_error: PenstockError | None = None
+    buffered_bytes: int = 0
+    # Batches that are sealed and not settled, in the order in which they were sealed.
+    unsettled: dict[Batch, None] = field(default_factory=dict)
+
+    def sealed(self, batch: Batch) -> None:
+        self.unsettled[batch] = None
+        self.buffered_bytes += batch.size
+
+    def settled(self, batch: Batch, count: int) -> None:
+        del self.unsettled[batch]
+        self.buffered_bytes -= batch.size
+        if batch.error is None:
+            self.stored += count
+        else:
+            self.failed += count
+            self.first_error = self.first_error or batch.error
+
+    def take_error(self) -> PenstockError | None:
+        """The first error that nobody has been told of yet."""
+        error, self.first_error = self.first_error, None
+        return error

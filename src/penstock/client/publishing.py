@@ -1,0 +1,141 @@
+"""Calls that publish, and what they answer."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import PartlyPublished, PenstockError
+from .calls import (
+    BATCH_TYPE,
+    JSON_TYPE,
+    Call,
+    Content,
+    Duration,
+    Moment,
+    Written,
+    moment,
+    path_of,
+    reader,
+    span,
+    with_query,
+    written,
+)
+from .failures import rebuilt
+from .wire import Answer
+
+HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message to publish. Without `partition` the key decides, then the idempotency key, then turns are taken."""
+
+    value: Content
+    key: Content = None
+    headers: HeadersIn = ()
+    partition: int | None = None
+    priority: int | str | None = None
+    ttl: Duration | None = None
+    idempotency_key: Content = None
+    delay: Duration | None = None
+    deliver_at: Moment | None = None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Where a message is and how safe (`guarantee`: buffered or fsynced). A delayed one is in its delay log."""
+
+    partition: int
+    offset: int
+    duplicate: bool = False
+    guarantee: str = "buffered"
+    delayed: bool = False
+    deliver_at: str | None = None
+
+
+class BatchStored(msgspec.Struct, frozen=True):
+    """Where a batch is."""
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    count: int
+    duplicate: bool
+    guarantee: str
+
+
+class _Sent(msgspec.Struct, omit_defaults=True):
+    value: Written
+    key: Written = None
+    headers: list[tuple[str, Written]] = []
+    partition: int | None = None
+    priority: int | str | None = None
+    ttl: str | None = None
+    idempotency_key: Written = None
+    delay: str | None = None
+    deliver_at: str | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[dict[str, Any]]
+
+
+def _sent(message: Outgoing) -> _Sent:
+    headers = message.headers
+    if headers:
+        pairs = headers.items() if isinstance(headers, dict) else headers
+        headers = [(name, written(one)) for name, one in pairs]  # type: ignore[misc]  # Written, on its way out.
+    return _Sent(
+        written(message.value),
+        None if message.key is None else written(message.key),
+        headers or [],  # type: ignore[arg-type]  # As above.
+        message.partition,
+        message.priority,
+        None if message.ttl is None else span(message.ttl),
+        None if message.idempotency_key is None else written(message.idempotency_key),
+        None if message.delay is None else span(message.delay),
+        None if message.deliver_at is None else moment(message.deliver_at),
+    )
+
+
+def publish(
+    topic: str, messages: Iterable[Outgoing | Content], acks: str | int
+) -> Call[list[Published]]:
+    """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
+    items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in messages]
+    body = {"messages": [_sent(one) for one in items], "acks": acks}
+    is_repeatable = all(one.idempotency_key is not None for one in items)
+    target = path_of("topics", topic, "messages")
+    return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable)
+
+
+_read_results = reader(_Results)
+
+
+def _published(answer: Answer) -> list[Published]:
+    results = [_result(one) for one in _read_results(answer).results]
+    if any(isinstance(one, PenstockError) for one in results):
+        raise PartlyPublished(results)
+    return results  # type: ignore[return-value]  # No errors among them, as was just seen.
+
+
+def _result(found: dict[str, Any]) -> Published | PenstockError:
+    return rebuilt(found) if found.get("error") else msgspec.convert(found, Published)
+
+
+def append_batch(
+    topic: str, partition: int, batch: bytes, acks: str | int, *, is_numbered: bool
+) -> Call[BatchStored]:
+    """An encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
+    target = with_query(
+        path_of("topics", topic, "partitions", partition, "batches"), {"acks": acks}
+    )
+    return Call("POST", target, reader(BatchStored), batch, BATCH_TYPE, is_numbered)
+
+
+def health() -> Call[dict[str, Any]]:
+    return Call("GET", "/health", reader(dict[str, Any]))
+
+
+def version() -> Call[dict[str, Any]]:
+    return Call("GET", "/version", reader(dict[str, Any]))

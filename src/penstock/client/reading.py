@@ -1,0 +1,117 @@
+"""Reading by position: the call, and the batches that come back, decoded when they are touched."""
+
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..codec import Head, decode_messages, verify
+from ..model import Message
+from .calls import (
+    ACCEPT_BATCH,
+    Call,
+    Duration,
+    Moment,
+    moment,
+    path_of,
+    seconds_of,
+    span,
+    with_query,
+)
+from .wire import BODY_BYTES_MAX, Answer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LIMIT_MAX = 10_000
+
+
+class Asked(NamedTuple):
+    """A fetch: from where, how much, and how long to wait at the end."""
+
+    topic: str
+    partition: int
+    offset: int | None = None
+    from_time: Moment | None = None
+    limit: int = LIMIT_MAX
+    max_bytes: int = 1 << 20
+    timeout: Duration = 0
+
+
+class Fetched:
+    """Messages of a partition from `offset` on. Iterate for `Message` objects, or take them as Arrow.
+
+    `next_offset` is where to go on; `earliest` and `latest` are the partition's ends. Every batch was checked against
+    both of its checksums.
+    """
+
+    __slots__ = ("_batches", "earliest", "latest", "next_offset", "offset")
+
+    def __init__(self, answer: Answer) -> None:
+        self.offset = answer.number(b"penstock-offset")
+        self.next_offset = answer.number(b"penstock-next-offset")
+        self.earliest = answer.number(b"penstock-earliest")
+        self.latest = answer.number(b"penstock-latest")
+        self._batches = list(_split(answer.body, answer.number(b"penstock-seed")))
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def __iter__(self) -> Iterator[Message]:
+        for head, batch in self._batches:
+            messages = decode_messages(batch, head, size_max=BODY_BYTES_MAX)
+            if head.base_offset < self.offset:
+                yield from dropwhile(self._is_before, messages)
+            else:
+                yield from messages
+
+    def _is_before(self, message: Message) -> bool:
+        return message.offset < self.offset
+
+    def record_batches(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+        """The messages as Arrow, a record batch for each stored batch; keys and values are not copied."""
+        from ..codec.arrow import ARROW_COLUMNS, decode_arrow
+
+        wanted = tuple(columns or ARROW_COLUMNS)
+        for head, batch in self._batches:
+            found = decode_arrow(batch, head, columns=wanted, size_max=BODY_BYTES_MAX)
+            if head.base_offset < self.offset:
+                found = found.slice(self._before(head, batch))
+            yield found
+
+    def _before(self, head: Head, batch: memoryview) -> int:
+        """How many messages of a batch are not asked for."""
+        from ..codec.arrow import decode_arrow
+
+        offsets = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX).column(0)
+        return sum(1 for one in offsets.to_numpy() if one < self.offset)
+
+    def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
+        """All of it as one Arrow table."""
+        import pyarrow as pa
+
+        from ..codec.arrow import ARROW_COLUMNS, FIELDS
+
+        wanted = tuple(columns or ARROW_COLUMNS)
+        schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
+        return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
+
+
+def _split(data: bytes, seed: int) -> Iterator[tuple[Head, memoryview]]:
+    view, position = memoryview(data), 0
+    while position < len(data):
+        head = verify(data, position, seed=seed)
+        yield head, view[position : position + head.length]
+        position += head.length
+
+
+def fetch(asked: Asked) -> Call[Fetched]:
+    fields: dict[str, Any] = {
+        "offset": asked.offset,
+        "from_time": None if asked.from_time is None else moment(asked.from_time),
+        "limit": asked.limit,
+        "max_bytes": asked.max_bytes,
+        "timeout": span(asked.timeout) if asked.timeout else None,
+    }
+    path = path_of("topics", asked.topic, "partitions", asked.partition, "messages")
+    target = with_query(path, fields)
+    return Call("GET", target, Fetched, b"", ACCEPT_BATCH, wait_s=seconds_of(asked.timeout))

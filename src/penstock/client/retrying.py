@@ -1,0 +1,94 @@
+"""When to try again, and when not to try at all. Pure: time and chance are arguments."""
+
+from dataclasses import dataclass
+
+from ..errors import PenstockError, Unreachable
+from .failures import wait_asked_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """`retries` after the first try, with pauses that double; half of each pause is left to chance."""
+
+    retries: int = 3
+    backoff_ms: int = 100
+    backoff_ms_max: int = 30_000
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise ValueError(f"retries must be at least 0, got {self.retries}")
+        if not 0 < self.backoff_ms <= self.backoff_ms_max:
+            raise ValueError(
+                f"backoff_ms must be in 1..{self.backoff_ms_max}, got {self.backoff_ms}"
+            )
+
+    def pause_s(self, tries: int, chance: float) -> float:
+        """How long to wait after so many tries (from 1); `chance` in 0..1 spreads clients that failed together."""
+        longest_ms = min(self.backoff_ms << min(tries - 1, 40), self.backoff_ms_max)
+        return longest_ms * (0.5 + chance / 2) / 1000
+
+    def wait_s(
+        self, error: PenstockError, tries: int, chance: float, *, is_repeatable: bool
+    ) -> float | None:
+        """The pause before the next try; None: give up. What the server asked for is the least, and
+        if that is too long, the caller had better know."""
+        if tries > self.retries or not may_repeat(error, is_repeatable=is_repeatable):
+            return None
+        asked_s = wait_asked_s(error)
+        return (
+            None
+            if asked_s * 1000 > self.backoff_ms_max
+            else max(self.pause_s(tries, chance), asked_s)
+        )
+
+
+def may_repeat(error: PenstockError, *, is_repeatable: bool) -> bool:
+    """Whether another try can help and can do no harm.
+
+    A server that said no has done nothing. If its answer was lost, only a request that may be carried out twice
+    is sent again.
+    """
+    if isinstance(error, Unreachable) and error.is_sent:
+        return is_repeatable
+    return error.retriable
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Stops asking a server that does not answer. After a pause one request may try; if it gets an answer, all may.
+
+    Only silence counts: a server that refuses is there.
+    """
+
+    address: str
+    failures_max: int = 5
+    pause_s: float = 1.0
+    pause_s_max: float = 30.0
+    failures: int = 0
+    _open_until_s: float = 0.0
+
+    def admit(self, now_s: float) -> None:
+        """Unreachable while it is open; whoever comes first after the pause is the one who tries."""
+        if self.failures < self.failures_max:
+            return
+        wait_s = self._open_until_s - now_s
+        if wait_s > 0:
+            error = Unreachable(
+                self.address,
+                f"{self.failures} requests in a row failed; next try in {wait_s:.1f} s",
+            )
+            error.fields["retry_after_ms"] = wait_s * 1000
+            raise error
+        self._open_until_s = now_s + self._pause_s()
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+    def failed(self, now_s: float) -> None:
+        self.failures += 1
+        if self.failures >= self.failures_max:
+            self._open_until_s = now_s + self._pause_s()
+
+    def _pause_s(self) -> float:
+        beyond = min(max(0, self.failures - self.failures_max), 10)
+        return min(self.pause_s * 2.0**beyond, self.pause_s_max)

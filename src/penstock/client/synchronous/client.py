@@ -1,0 +1,306 @@
+# Made from ../asynchronous/client.py by tools/recolour.py; change that one.
+"""The client: everything that a server can be asked, one method for each."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from ...model import Message
+from .. import consuming, publishing, reading
+from .. import groups as group_calls
+from .. import topics as topic_calls
+from ..address import DEFAULT_URL, Address
+from ..calls import Call, Content, Duration, Moment
+from ..consuming import Answered, Held, Received, Results, all_or_first_error, receipts_of
+from ..following import places_of
+from ..groups import (
+    ALL_LETTERS,
+    DeadLetter,
+    Group,
+    GroupName,
+    Lag,
+    Letters,
+    Redrive,
+    Redriven,
+    ResetAsked,
+)
+from ..options import FetchOptions, ProducerOptions, PublishOptions
+from ..publishing import BatchStored, Outgoing, Published
+from ..reading import Fetched
+from ..settings import ClientSettings
+from ..topics import Swept, Topic, TopicCreated, TopicGrown
+from .pool import Pool
+
+if TYPE_CHECKING:
+    from .producer import Producer
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server's client. Safe to share; connections are kept and used again.
+
+        with Client("http://127.0.0.1:8080") as client:
+            client.create_topic("orders")
+            placed = client.publish("orders", b"lamp", key=b"ann")
+
+    Errors are those of `penstock.errors`. Calls that can be repeated without harm are tried again when the server does
+    not answer or asks for patience; the others raise at once, and `Unreachable.is_sent` says whether they may have been
+    carried out.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        key: str | None = None,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        self.pool = Pool(Address.parse(url), key, settings or ClientSettings())
+
+    @property
+    def url(self) -> str:
+        return self.pool.name
+
+    def run(self, call: Call[T]) -> T:
+        """Any call; see the modules beside this one."""
+        return self.pool.run(call)
+
+    # Topics
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, config: Mapping[str, Any] | None = None
+    ) -> TopicCreated:
+        """Make a topic. AlreadyExists; InvalidConfig names every setting that is wrong."""
+        return self.run(topic_calls.create(name, partitions, config))
+
+    def topics(self) -> list[str]:
+        """The names of all topics that we may see."""
+        found, cursor = [], None
+        while True:
+            page = self.run(topic_calls.names(cursor))
+            found += page.topics
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def describe_topics(self) -> list[Topic]:
+        found, cursor = [], None
+        while True:
+            page = self.run(topic_calls.describe_all(cursor))
+            found += page.topics
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def topic(self, name: str) -> Topic:
+        """Partitions, offsets, sizes and settings of a topic. NotFound."""
+        return self.run(topic_calls.describe(name))
+
+    def configure_topic(self, name: str, config: Mapping[str, Any]) -> Topic:
+        """Change some settings; the others stay."""
+        return self.run(topic_calls.configure(name, config))
+
+    def add_partitions(self, name: str, total: int) -> TopicGrown:
+        """More partitions, up to a new total. Keys may then go elsewhere than before."""
+        return self.run(topic_calls.grow(name, total))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with everything in it, dead letters included."""
+        self.run(topic_calls.delete(name))
+
+    def compact_topic(self, name: str) -> Swept:
+        """Remove what retention lets go, now."""
+        return self.run(topic_calls.compact(name))
+
+    # Publish and read
+
+    def publish(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        acks: str = "leader",
+        **options: Unpack[PublishOptions],
+    ) -> Published:
+        """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
+        results = self.run(publishing.publish(topic, [Outgoing(value, **options)], acks))
+        return results[0]
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
+    ) -> list[Published]:
+        """Publish messages with one request. PartlyPublished has a result or an error for each."""
+        return self.run(publishing.publish(topic, messages, acks))
+
+    def append_batch(
+        self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
+    ) -> BatchStored:
+        """Publish a batch that `penstock.codec` encoded, whole."""
+        call = publishing.append_batch(topic, partition, batch, acks, is_numbered=False)
+        return self.run(call)
+
+    def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
+        """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
+        return self.run(reading.fetch(reading.Asked(topic, partition, **options)))
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Moment = "earliest",
+        partition: int | None = None,
+        is_followed: bool = False,
+    ) -> Iterator[tuple[int, Message]]:
+        """All messages of a topic as (partition, message), in order within each partition.
+
+        `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
+        `is_followed`: then it waits for more, for ever.
+        """
+        described = self.topic(topic)
+        places = places_of(described, start, partition, is_followed=is_followed)
+        while (wanted := places.next()) is not None:
+            fetched = self.fetch(topic, wanted.partition, **wanted.asked())
+            for message in fetched:
+                if wanted.takes(message):
+                    yield wanted.partition, message
+            places.went_to(fetched)
+
+    # Shared groups
+
+    def poll(
+        self,
+        topic: str,
+        group: str,
+        *,
+        limit: int = 100,
+        timeout: Duration = 0,
+        owner: str | None = None,
+        visibility_timeout: Duration | None = None,
+    ) -> list[Received]:
+        """Messages lent to a member of a group; answer each, or it comes back after its visibility timeout."""
+        asked = consuming.Asked(topic, group, limit, timeout, owner, visibility_timeout)
+        return (self.run(consuming.poll(asked))).messages
+
+    def ack(self, held: Held | Iterable[Held]) -> list[Answered]:
+        """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
+        return all_or_first_error(self.answer_ack(receipts_of(held)))
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> list[Answered]:
+        """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
+        receipts = receipts_of(held)
+        if not receipts:
+            return []
+        return all_or_first_error(self.run(consuming.nack(receipts, reason, delay)))
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> list[Answered]:
+        """No attempt will ever succeed: a dead letter, at once."""
+        receipts = receipts_of(held)
+        if not receipts:
+            return []
+        return all_or_first_error(self.run(consuming.reject(receipts, reason)))
+
+    def extend(self, held: Held | Iterable[Held], timeout: Duration) -> list[Answered]:
+        """Still working on it: the lease ends so long from now."""
+        receipts = receipts_of(held)
+        if not receipts:
+            return []
+        return all_or_first_error(self.run(consuming.extend(receipts, timeout)))
+
+    def answer_ack(self, receipts: list[str]) -> Results:
+        """Finish messages by receipt; an answer or an error for each."""
+        return self.run(consuming.ack(receipts)) if receipts else []
+
+    # Groups and dead letters
+
+    def groups(self) -> list[GroupName]:
+        found, cursor = [], None
+        while True:
+            page = self.run(group_calls.names(cursor))
+            found += page.groups
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def group(self, name: str) -> Group:
+        return self.run(group_calls.describe(name))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group and its progress."""
+        self.run(group_calls.delete(name))
+
+    def lag(self, group: str) -> Lag:
+        """How far a group is behind, in all and on every partition."""
+        return self.run(group_calls.lag(group))
+
+    def offsets(self, group: str) -> dict[str, dict[str, int]]:
+        """By topic and partition the offset that the group reads next."""
+        return (self.run(group_calls.offsets(group))).offsets
+
+    def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
+        """Finish everything below some offsets; whether anything moved."""
+        return (self.run(group_calls.commit(group, offsets))).advanced
+
+    def reset(
+        self,
+        group: str,
+        to: Moment,
+        *,
+        topic: str | None = None,
+        is_dry_run: bool = False,
+        is_forced: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
+        asked = ResetAsked(group, to, topic, is_dry_run, is_forced)
+        return (self.run(group_calls.reset(asked))).partitions
+
+    def dead_letters(
+        self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
+    ) -> list[DeadLetter]:
+        """What was given up, and why; the first `limit` that match."""
+        found: list[DeadLetter] = []
+        cursor = None
+        while True:
+            size = min(limit - len(found), 500)
+            page = self.run(group_calls.dead_letters(topic, letters, size, cursor))
+            found += page.dead_letters
+            cursor = page.cursor
+            if cursor is None or len(found) >= limit:
+                return found
+
+    def count_dead_letters(
+        self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
+    ) -> list[dict[str, Any]]:
+        """How many there are by reason, error or consumer."""
+        return (self.run(group_calls.count_dead_letters(topic, by, letters))).groups
+
+    def redrive(self, topic: str, order: Redrive) -> Redriven:
+        """Send dead letters back to the topic, or only to the group that failed."""
+        return self.run(group_calls.redrive(topic, order))
+
+    def health(self) -> dict[str, Any]:
+        return self.run(publishing.health())
+
+    # Whoever works for longer
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> "Producer":
+        """Sends messages one by one and stores them in large batches, each exactly once."""
+        from .producer import Producer
+
+        return Producer(self.pool, topic, **options)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

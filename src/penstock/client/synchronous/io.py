@@ -1,0 +1,182 @@
+"""What waits, for threads. `asynchronous/io.py` has the same names for asyncio."""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from threading import Lock as Guard
+from threading import Semaphore as Semaphore
+from time import sleep as sleep
+from typing import TYPE_CHECKING
+
+from ...errors import AnswerTimeout, Unreachable
+from ..address import Address
+from ..reasons import reason_of
+from ..wire import Answer, AnswerReader
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Background", "Connection", "Guard", "Lock", "Semaphore", "Signal", "sleep"]
+
+# Up to here one copy costs less than one more packet.
+_JOINED_BYTES_MAX = 64 * 1024
+_PIECE_BYTES = 256 * 1024
+_CLOSED = "the server closed the connection"
+
+
+class Connection:
+    """One connection; one request at a time, `post` and then `collect`."""
+
+    def __init__(self, address: Address, stream: socket.socket) -> None:
+        self._address = str(address)
+        self._stream = stream
+        self._reader = AnswerReader(self._address)
+        self._poll = select.poll()
+        self._poll.register(stream, select.POLLIN)
+        self._is_open = True
+
+    @classmethod
+    def open(cls, address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> "Connection":
+        """Unreachable if nobody is there, or if it takes too long."""
+        try:
+            stream = socket.create_connection((address.host, address.port), timeout_s)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                stream = tls.wrap_socket(stream, server_hostname=address.host)
+        except TimeoutError:
+            raise Unreachable(str(address), f"no connection within {timeout_s:g} s") from None
+        except OSError as error:
+            raise Unreachable(str(address), reason_of(error)) from None
+        return cls(address, stream)
+
+    @property
+    def is_usable(self) -> bool:
+        """Open, and silent: what comes before a request is the end, or no answer of ours."""
+        return self._is_open and not self._poll.poll(0)
+
+    def post(self, head: bytes, body: bytes) -> None:
+        """Send a request."""
+        try:
+            if len(body) < _JOINED_BYTES_MAX:
+                self._stream.sendall(head + body)
+            else:
+                self._stream.sendall(head)
+                self._stream.sendall(body)
+        except OSError as error:
+            self.close()
+            raise Unreachable(self._address, reason_of(error), is_sent=True) from None
+
+    def collect(self, timeout_s: float) -> Answer:
+        """The answer to what was posted."""
+        try:
+            answer = self._collect(time.monotonic() + timeout_s)
+        except TimeoutError:
+            self.close()
+            reason = f"nothing within {timeout_s:g} s"
+            raise AnswerTimeout(self._address, reason, is_sent=True) from None
+        except OSError as error:
+            self.close()
+            raise Unreachable(self._address, reason_of(error), is_sent=True) from None
+        except BaseException:
+            self.close()
+            raise
+        if answer.is_last or not self._reader.is_idle:
+            self.close()
+        return answer
+
+    def _collect(self, deadline_s: float) -> Answer:
+        while True:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self._stream.settimeout(left_s)
+            piece = self._stream.recv(max(_PIECE_BYTES, self._reader.needed))
+            if not piece:
+                raise Unreachable(self._address, _CLOSED, is_sent=True)
+            answer = self._reader.feed(piece)
+            if answer is not None:
+                return answer
+
+    def close(self) -> None:
+        self._is_open = False
+        self._stream.close()
+
+
+class Lock:
+    """Held by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self) -> None:
+        self._lock.acquire()
+
+    def try_acquire(self) -> bool:
+        """Whether we have it now; never waits."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class Signal:
+    """Something that happened, or did not yet."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for it, at most so long; whether it happened."""
+        return self._event.wait(timeout_s)
+
+
+class Background:
+    """Something that goes on beside us until it returns. What it raises comes out of `join` and `failure`."""
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._future: Future[None] = Future()
+        self._run = run
+        # A daemon: a program that forgets to close us must still be able to end.
+        threading.Thread(target=self._body, name=name, daemon=True).start()
+
+    def _body(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._future.set_exception(error)
+            if isinstance(error, Exception):
+                return
+            raise
+        self._future.set_result(None)
+
+    @property
+    def is_over(self) -> bool:
+        return self._future.done()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        self._future.add_done_callback(lambda _future: call())
+
+    def failure(self) -> BaseException | None:
+        """What it ended with; None if it ended well."""
+        return self._future.exception()
+
+    def interrupt(self) -> None:
+        """Nothing: a thread cannot be ended from outside."""
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; whether it came."""
+        wait([self._future], timeout_s)
+        return self._future.done()

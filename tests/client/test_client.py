@@ -1,0 +1,247 @@
+"""Both clients against a server process."""
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, Redrive, RetryPolicy
+from penstock.errors import (
+    AlreadyExists,
+    AnswerTimeout,
+    BadAnswer,
+    NotFound,
+    StaleReceipt,
+    TooLarge,
+    TooManyRequests,
+    Unreachable,
+)
+
+ONE_TRY = ClientSettings(retry=RetryPolicy(retries=0))
+QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
+
+
+def test_publish_poll_answer_and_read(url):
+    with Client(url) as client:
+        client.create_topic("plain", partitions=1, config={"max_retries": 0})
+        with pytest.raises(AlreadyExists):
+            client.create_topic("plain")
+        first = client.publish("plain", b"\xff", key="k", headers={"a": b"\xfe"})
+        assert (first.partition, first.offset) == (0, 0)
+        client.publish_many("plain", [Outgoing("two", priority="high"), b"three"])
+        held = {one.value: one for one in client.poll("plain", "g", timeout="5s")}
+        assert (held[b"\xff"].key, held[b"\xff"].headers) == (b"k", [("a", b"\xfe")])
+        client.extend(held[b"\xff"], 60)
+        client.ack([held[b"\xff"], held[b"two"]])
+        with pytest.raises(StaleReceipt):
+            client.nack(held[b"two"])
+        client.reject(held[b"three"], "broken")
+        # A redrive waits for letters that are on their way.
+        assert client.redrive("plain", Redrive(is_dry_run=True)).matched == 1
+        (letter,) = client.dead_letters("plain")
+        assert (letter.value, letter.last_error) == (b"three", "broken")
+        assert client.count_dead_letters("plain")[0]["count"] == 1
+        assert client.redrive("plain", Redrive()).redriven == 1
+        assert client.lag("g").total == 1
+        assert [move["partition"] for move in client.reset("g", "earliest", is_dry_run=True)] == [0]
+        assert [one.value for _, one in client.read("plain")] == [
+            b"\xff",
+            b"two",
+            b"three",
+            b"three",
+        ]
+        table = client.fetch("plain", 0, offset=1).arrow(["offset", "value"])
+        assert table.column("offset").to_pylist() == [1, 2, 3]
+        assert "plain" in client.topics()
+        client.delete_topic("plain")
+        with pytest.raises(NotFound):
+            client.topic("plain")
+
+
+async def test_the_same_for_asyncio(url):
+    async with AsyncClient(url) as client:
+        await client.create_topic("async", partitions=2)
+        placed = await client.publish("async", "lamp", idempotency_key="once")
+        again = await client.publish("async", "lamp", idempotency_key="once")
+        assert (again.offset, again.duplicate) == (placed.offset, True)
+        (message,) = await client.poll("async", "g", timeout=5)
+        await client.ack(message)
+        assert (await client.lag("g")).total == 0
+        async with client.producer("async") as producer:
+            delivery = await producer.send(b"desk", b"ann")
+            assert (await delivery.result(30)).guarantee == "buffered"
+        assert [one.value async for _, one in client.read("async")].count(b"desk") == 1
+
+
+def test_producer_stores_every_message_once_and_in_order(url):
+    values = [b"%d" % one for one in range(5000)]
+    with Client(url) as client:
+        client.create_topic("many", partitions=3)
+        with client.producer("many", batch_bytes_max=4000) as producer:
+            deliveries = [producer.send(one, b"k%d" % (int(one) % 7)) for one in values]
+            plain = producer.send(b"plain", headers={"a": "b"}, priority=0, ttl="1h")
+        assert producer.stored == 5001
+        assert plain.result().offset >= 0
+        found = {}
+        for partition, one in client.read("many"):
+            found.setdefault(one.key, []).append(one.value)
+            assert partition in range(3)
+        assert sorted(one for some in found.values() for one in some) == sorted([*values, b"plain"])
+        assert found[b"k3"] == [one for one in values if int(one) % 7 == 3]
+        assert len({(one.result().partition, one.result().offset) for one in deliveries}) == 5000
+        with pytest.raises(NotFound):
+            client.producer("nowhere").send(b"x")
+
+
+@contextmanager
+def fake(*scripts):
+    """A server that reads a request and does what the next script says; the last one is repeated."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked = []
+
+    def serve():
+        while True:
+            try:
+                stream, _ = listener.accept()
+            except OSError:
+                return
+            with stream:
+                asked.append(stream.recv(65536))
+                answer = scripts[min(len(asked), len(scripts)) - 1]
+                if answer is None:
+                    stream.recv(1)  # Says nothing until the client leaves.
+                else:
+                    stream.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def answer_of(status: int, body: bytes) -> bytes:
+    head = b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
+    return head + body
+
+
+SLOW_DOWN = answer_of(429, b'{"error":"RESOURCE_EXHAUSTED","message":"slow down","status":429}')
+NAMES = answer_of(200, b'{"topics":["a"],"cursor":null}')
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        (b"\x00garbage\r\n\r\n", BadAnswer),
+        (answer_of(200, b"not json"), BadAnswer),
+        (answer_of(502, b"<html>"), BadAnswer),
+        (NAMES[:-4], Unreachable),
+        (b"", Unreachable),
+        (SLOW_DOWN, TooManyRequests),
+    ],
+)
+async def test_servers_that_misbehave_are_named(script, kind):
+    with fake(script) as (url, _):
+        with Client(url, settings=ONE_TRY) as client, pytest.raises(kind):
+            client.topics()
+        async with AsyncClient(url, settings=ONE_TRY) as other:
+            with pytest.raises(kind):
+                await other.topics()
+
+
+def test_what_can_be_repeated_is_and_a_publish_is_not():
+    with fake(SLOW_DOWN, NAMES[:-4], b"", NAMES) as (url, asked):
+        with Client(url, settings=QUICK) as client:
+            assert client.topics() == ["a"]
+        assert len(asked) == 4
+    with fake(b"") as (url, asked):
+        with Client(url, settings=QUICK) as client, pytest.raises(Unreachable) as lost:
+            client.publish("orders", b"x")
+        assert lost.value.is_sent
+        assert len(asked) == 1
+
+
+async def test_silence_and_absence():
+    short = ClientSettings(timeout_s=0.05, retry=RetryPolicy(retries=0))
+    with fake(None) as (url, _):
+        with Client(url, settings=short) as client, pytest.raises(AnswerTimeout):
+            client.topics()
+        async with AsyncClient(url, settings=short) as other:
+            with pytest.raises(AnswerTimeout):
+                await other.topics()
+    with Client(url, settings=ONE_TRY) as client, pytest.raises(Unreachable, match="refused"):
+        client.topics()
+
+
+def test_a_lost_answer_does_not_store_a_batch_twice(url):
+    """The first answer is swallowed on its way back; the producer sends the batch again."""
+    port = int(url.rsplit(":", 1)[1])
+    listener = socket.create_server(("127.0.0.1", 0))
+    swallowed = []
+
+    def forward():
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            with near, socket.create_connection(("127.0.0.1", port)) as far:
+                while asked := near.recv(1 << 20):
+                    far.sendall(asked)
+                    said = far.recv(1 << 20)
+                    if b"/batches" in asked and not swallowed:
+                        swallowed.append(said)
+                        break
+                    near.sendall(said)
+
+    thread = threading.Thread(target=forward)
+    thread.start()
+    through = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with Client(through, settings=QUICK) as client, Client(url) as direct:
+        direct.create_topic("once", partitions=1)
+        with client.producer("once") as producer:
+            delivery = producer.send(b"only")
+        assert delivery.result().duplicate
+        assert [one.value for _, one in direct.read("once")] == [b"only"]
+    assert len(swallowed) == 1
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def test_a_flush_that_is_cancelled_leaves_a_producer_that_goes_on(url):
+    async def story() -> None:
+        async with AsyncClient(url) as client:
+            await client.create_topic("cancelled", partitions=1)
+            async with client.producer("cancelled", linger_ms=10_000) as producer:
+                for number in range(50):
+                    await producer.send(b"%d" % number)
+                    flush = asyncio.create_task(producer.flush())
+                    for _ in range(number % 7):
+                        await asyncio.sleep(0)
+                    flush.cancel()
+                    await asyncio.gather(flush, return_exceptions=True)
+            assert producer.stored == 50
+            found = [message.value async for _, message in client.read("cancelled")]
+            assert found == [b"%d" % number for number in range(50)]
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_batch_that_cannot_be_encoded_fails_alone(url):
+    with Client(url) as client:
+        client.create_topic("too-large", partitions=1)
+        producer = client.producer("too-large", batch_bytes_max=64 << 20, linger_ms=10_000)
+        deliveries = [producer.send(b"x" * (9 << 20)) for _ in range(2)]
+        with pytest.raises(TooLarge):
+            producer.flush()
+        with pytest.raises(TooLarge):
+            deliveries[0].result(1)
+        assert producer.send(b"small").batch is not deliveries[0].batch
+        producer.close()
+        assert (producer.stored, producer.failed) == (1, 2)
