@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from math import e
 
 import pytest
 from hypothesis import given
@@ -147,6 +148,26 @@ def test_lane_stats_count_what_waits_and_what_was_served():
     assert (stats[NORMAL].waiting, stats[NORMAL].served) == (10, 0)
     assert stats[CRITICAL].wait_ms == pytest.approx(6)
     assert stats[CRITICAL].per_second > 0
+    assert (stats[CRITICAL].in_flight, stats[NORMAL].in_flight) == (10, 0)
+    assert stats[NORMAL].served_at_ns is None
+    assert stats[CRITICAL].served_at_ns == world.now().wall_ns
+
+
+def test_the_enqueue_rate_counts_each_lane_fades_and_knows_nothing_of_a_replay():
+    world = make()
+    world.poll(1)
+
+    def rates() -> list[float]:
+        lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+        return [one.enqueued_per_second for one in lanes]
+
+    world.publish(*some(60, NORMAL))
+    world.publish(*some(30, NORMAL), *some(30, CRITICAL))
+    assert rates() == pytest.approx([0.5, 0, 1.5, 0, 0])
+    world.wait(60_000)
+    assert rates() == pytest.approx([0.5 / e, 0, 1.5 / e, 0, 0])
+    world.kill()
+    assert rates() == [0, 0, 0, 0, 0]
 
 
 STEPS = st.lists(

@@ -59,6 +59,7 @@ class Twin:
     def check_order(self) -> None:
         expected = sorted((due, one) for one, due in self.dues.items())
         assert list(self.wheel.in_order()) == expected
+        assert sum(self.wheel.levels()) == len(expected)
 
 
 DELAYS = (0, 1, 3 * MS, 9 * MS, 10 * MS, 300 * MS, 3 * S, 200 * S, 3 * 3600 * S, 9 * DAY, 400 * DAY)

@@ -166,6 +166,60 @@ async def test_dead_letters_are_browsed_counted_edited_and_sent_back(tmp_path):
         assert sorted(one["value"] for one in await broker.poll()) == ["1", "3", "two"]
 
 
+async def fail_all(broker, *values: str) -> None:
+    """Publish, and have every message become a dead letter."""
+    await broker.publish(*values)
+    for one in await broker.poll():
+        await broker.call("POST", "/messages/reject", {"receipt_handle": one["receipt_handle"]})
+    broker.settle()
+
+
+async def test_a_paced_redrive_sends_so_many_a_second_and_answers_in_time(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await fail_all(broker, *(str(one) for one in range(25)))
+        left: list[int] = []
+
+        async def sleep(seconds: float) -> None:
+            assert seconds == 1.0
+            page = (await broker.call("GET", "/topics/orders/dlq")).json
+            left.append(len(page["dead_letters"]))
+
+        broker.door.sleep = sleep
+        order = {"all": True, "rate": 2}
+        redrive = "/topics/orders/dlq/redrive"
+        found = (await broker.call("POST", redrive, order)).json
+        assert (found["matched"], found["redriven"], found["failed"]) == (25, 20, [])
+        assert left == list(range(23, 4, -2))
+        found = (await broker.call("POST", redrive, {**order, "limit": 3})).json
+        assert (found["matched"], found["redriven"]) == (3, 3)
+        found = (await broker.call("POST", redrive, order)).json
+        assert (found["matched"], found["redriven"]) == (2, 2)
+        assert len(await broker.poll("&max=100")) == 25
+        for rate in (0, -1, 1_000_001):
+            reply = await broker.call("POST", redrive, {"all": True, "rate": rate})
+            assert (reply.status, reply.json["field"]) == (400, "rate")
+
+
+async def test_a_paced_redrive_passes_over_what_cannot_go_and_ends_with_the_broker(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await fail_all(broker, "1", "2", "3")
+        redrive = "/topics/orders/dlq/redrive"
+        order = {"all": True, "rate": 1, "target": "group"}
+
+        async def sleep(_seconds: float) -> None:
+            broker.door.is_draining = True
+
+        broker.door.sleep = sleep
+        found = (await broker.call("POST", redrive, order)).json
+        assert (found["matched"], found["redriven"]) == (3, 2)
+        broker.door.is_draining = False
+        assert (await broker.call("DELETE", "/groups/g")).status in {200, 204}
+        found = (await broker.call("POST", redrive, order)).json
+        assert (found["matched"], found["redriven"], len(found["failed"])) == (1, 0, 1)
+
+
 async def test_health_stats_and_metrics(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -74,6 +74,37 @@ async def test_odd_json_that_is_legal_is_taken(tmp_path):
             assert reply.status == 200, reply.body
 
 
+async def test_of_a_name_that_stands_twice_in_json_the_last_counts(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        body = b'{"messages": [], "messages": [{"value": "1", "value": "2"}]}'
+        assert (await broker.call("POST", PUBLISH, body, headers=JSON_HEADERS)).status == 200
+        assert [one["value"] for one in await broker.poll()] == ["2"]
+
+
+async def test_names_differ_by_case_and_share_no_files(tmp_path):
+    async with in_process(tmp_path) as broker:
+        for name in ("orders", "Orders", "ORDERS"):
+            await broker.topic(name)
+            await broker.publish(name, topic=name)
+        # As on a file system that does not tell them apart.
+        directories = [one.lower() for one in broker.disk.list("topics")]
+        assert len(set(directories)) == len(directories)
+        assert (await broker.call("DELETE", "/topics/Orders")).status in {200, 204}
+        for name in ("orders", "ORDERS"):
+            assert [one["value"] for one in await broker.poll(topic=name)] == [name]
+
+
+@pytest.mark.parametrize("name", ["CON", "nul", "aux.txt", "COM1", "LPT9.log", "PRN"])
+def test_device_names_of_other_systems_are_names_like_any_other(shared_broker, name):
+    assert shared_broker.call("POST", "/topics", {"name": name}).status == 201
+    sent = {"messages": [{"value": "1"}], "acks": "all"}
+    assert shared_broker.call("POST", f"/topics/{name}/messages", sent).status == 200
+    found = shared_broker.call("GET", f"/topics/{name}/messages?group=g").json["messages"]
+    assert [one["value"] for one in found] == ["1"]
+    assert shared_broker.call("DELETE", f"/topics/{name}").status in {200, 204}
+
+
 QUERIES = [
     "/topics/orders/messages",
     "/topics/orders/messages?group=",
@@ -245,9 +276,25 @@ def test_bad_http_is_a_4xx_or_a_closed_connection(shared_broker, name):
     assert shared_broker.call("GET", "/topics/empty").json["total_messages"] == 0
 
 
+def test_chunk_extensions_are_read_over(shared_broker):
+    shared_broker.call("POST", "/topics", {"name": "chunked", "num_partitions": 1})
+    body = b'{"messages": [{"value": "1"}]}'
+    raw = (
+        HEAD.replace(b"empty", b"chunked")
+        + TYPE
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+        + b'%x;a=b;c="d"\r\n%s\r\n0;last\r\n\r\n' % (len(body), body)
+    )
+    assert spoken(shared_broker.port, raw).startswith(b"HTTP/1.1 200 ")
+    found = shared_broker.call("GET", "/topics/chunked/messages?group=g").json["messages"]
+    assert [one["value"] for one in found] == ["1"]
+
+
 def test_slow_headers_and_slow_bodies_are_ended(shared_broker):
     for raw in (
         b"GET /topics HTTP/1.1\r\nHost: loc",
+        # An extension of a chunk that never ends counts as a body that does not come.
+        HEAD + TYPE + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"a" * 100_000,
         HEAD + TYPE + b"Content-Length: 100\r\n\r\n{",
     ):
         with socket.create_connection(("127.0.0.1", shared_broker.port), timeout=30) as connection:

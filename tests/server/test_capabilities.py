@@ -71,6 +71,13 @@ async def test_delayed_messages_are_cancelled_and_moved_by_place_and_by_key(tmp_
         assert sorted(one["value"] for one in await broker.poll()) == ["1", "3"]
         stats = (await broker.call("GET", "/delay/stats")).json
         assert (stats["pending"], stats["delivered"], stats["cancelled"]) == (0, 2, 2)
+        assert stats["wheel"] == stats["by_topic"]["orders"]["wheel"] == [0] * 6
+        delays = ["20ms", "1s", "1m", "1h", "3d", "30d"]
+        later = [{"value": one, "delay": one} for one in delays]
+        await broker.call("POST", PUBLISH, {"messages": later})
+        stats = (await broker.call("GET", "/delay/stats")).json
+        assert sum(stats["wheel"]) == stats["pending"] == len(delays)
+        assert sum(one > 0 for one in stats["wheel"]) >= 3
 
 
 async def test_priorities(tmp_path):
@@ -82,8 +89,15 @@ async def test_priorities(tmp_path):
         (only,) = await broker.poll("&priority=low")
         assert only["value"] == "low"
         stats = (await broker.call("GET", "/priority/stats")).json
-        assert stats["topics"]["orders"]["partitions"]["0"]["ready"] == [1, 1, 1, 0, 1]
+        lanes = stats["topics"]["orders"]["partitions"]["0"]
+        assert lanes["ready"] == [1, 1, 1, 0, 1]
+        assert lanes["in_flight"] == [0, 0, 0, 1, 0]
+        assert [one > 0 for one in lanes["enqueue_rate"]] == [True] * 5
+        assert [one > 0 for one in lanes["dequeue_rate"]] == [False, False, False, True, False]
+        assert [one is None for one in lanes["last_served"]] == [True, True, True, False, True]
+        assert lanes["last_served"][3].startswith("2026-01-01T")
         assert stats["totals"]["critical"]["ready"] == 1
+        assert stats["totals"]["low"]["in_flight"] == 1
         rest = [one["value"] for one in await broker.poll()]
         assert rest == ["critical", "high", "normal", "background"]
         assert (await broker.call("GET", f"{PUBLISH}?group=g&priority=urgent")).status == 400

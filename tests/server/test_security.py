@@ -7,8 +7,9 @@ import stat
 import pytest
 
 from penstock.broker.authorise import ALLOWED, Command, Principal, Role, authorise
-from penstock.errors import Forbidden
+from penstock.errors import Forbidden, TooManyRequests
 from penstock.server import audit
+from penstock.server.http.pressure import Room
 from penstock.server.http.routing import TopicIn
 from penstock.server.http.table import ROUTES
 from penstock.server.logs import masked
@@ -233,6 +234,26 @@ async def test_too_many_requests_at_once_are_429(tmp_path):
         statuses = [one.status for one in await asyncio.gather(*calls)]
         assert (statuses.count(200), statuses.count(429)) == (3, 7)
         assert (await broker.call("POST", "/topics/orders/messages", sent)).status == 200
+
+
+def test_the_more_are_turned_away_the_later_they_are_told_to_come_back():
+    now = 100.0
+    room = Room(2, lambda: now)
+
+    def refused() -> int:
+        with pytest.raises(TooManyRequests) as refusal, room.taken():
+            pass
+        return refusal.value.fields["retry_after_ms"]
+
+    with room.taken(), room.taken():
+        waits = [refused() for _ in range(30)]
+        assert waits[:4] == [1500, 2000, 2500, 3000]
+        assert max(waits) == waits[-1] == 10_000
+        now += 60
+        assert refused() == 1500
+    with room.taken():
+        assert room.under_way == 1
+    assert room.under_way == 0
 
 
 async def test_what_administrators_do_is_written_down_in_a_chain(tmp_path):

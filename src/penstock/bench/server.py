@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..server.settings import HttpSection
 from .cgroup import memory_limited
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_ratio, on_value
@@ -33,6 +34,9 @@ LARGE_BYTES = 10 * 1024 * 1024
 LARGE_COUNT = 20
 RSS_MESSAGES, RSS_MESSAGES_QUICK = 10_000_000, 500_000
 OVERLOAD = 10
+# As long as the longest wait that a refusal asks for, so that all of the crowd comes back.
+OVERLOAD_S = 10.0
+RECOVERY_S_MAX = 30
 OVERLOAD_BYTES_MAX = 768 << 20
 _TICKS_PER_S = 100  # As /proc counts on Linux.
 SETTINGS = {"value_bytes": VALUE_BYTES, "load": "a second process"}
@@ -256,7 +260,9 @@ def measure_rss(effort: Effort) -> Measured:
     with broker() as server:
         sent = 0.0
         while sent < wanted:
-            sent += 1000 * load(server, BATCH_CONNECTIONS, seconds_of(effort), request)["answered"]
+            found = load(server, BATCH_CONNECTIONS, seconds_of(effort), request)
+            assert found["good"] == found["answered"], "every publish succeeds"
+            sent += 1000 * found["good"]
         resident = server.resident_bytes()
     return Measured(resident, settings={**SETTINGS, "messages": int(sent)})
 
@@ -269,26 +275,58 @@ def measure_large(effort: Effort) -> Measured:
     return Measured(best * LARGE_BYTES / 1e6, settings={"value_bytes": LARGE_BYTES})
 
 
-def measure_overload(effort: Effort) -> Measured:
-    """Goodput with ten times as many connections as fill the server, and what it is afterwards."""
-    request = publish_request(MANY)
+class Overloaded(NamedTuple):
+    """Messages a second before and under overload, seconds until it was as before, and particulars."""
+
+    normal: float
+    crowded: float
+    recovery_s: float
+    settings: dict[str, object]
+
+
+@cache
+def overload(effort: Effort) -> Overloaded:
+    """Ten times as many clients as the server lets in at once; who is refused comes back when told."""
+    request, seconds = publish_request(MANY), seconds_of(effort)
+    crowd = OVERLOAD * HttpSection().requests_max
     with broker() as server, memory_limited(server.process.pid, OVERLOAD_BYTES_MAX) as unlimited:
-        normal = load(server, BATCH_CONNECTIONS, seconds_of(effort), request)
-        crowd = load(server, BATCH_CONNECTIONS * OVERLOAD, seconds_of(effort), request)
-        after = load(server, BATCH_CONNECTIONS, seconds_of(effort), request)
+        normal = goodput(load(server, BATCH_CONNECTIONS, seconds, request))
+        crowded = load(server, crowd, OVERLOAD_S, request)
+        recovery_s = recovered_after_s(server, request, normal)
         resident = server.resident_bytes()
-    settings = {
+    assert crowded["refused"], "more than the server lets in are turned away"
+    settings: dict[str, object] = {
         **SETTINGS,
-        "after_per_s": round(after["good"] * MANY / after["seconds"]),
-        "refused": crowd["answered"] - crowd["good"],
+        "connections": crowd,
+        "refused_per_s": round(crowded["refused"] / crowded["seconds"]),
+        "recovery_s": round(recovery_s, 1),
         "rss_bytes": resident,
         "memory_limit_bytes": unlimited or OVERLOAD_BYTES_MAX,
     }
-    return Measured(
-        crowd["good"] * MANY / crowd["seconds"],
-        normal["good"] * MANY / normal["seconds"],
-        settings=settings,
-    )
+    return Overloaded(normal, goodput(crowded), recovery_s, settings)
+
+
+def goodput(found: dict[str, float]) -> float:
+    return found["good"] * MANY / found["seconds"]
+
+
+def recovered_after_s(server: Running, request: bytes, normal: float) -> float:
+    """How long it takes until a normal load gets nine tenths of what it got before."""
+    started = time.perf_counter()
+    while goodput(load(server, BATCH_CONNECTIONS, 0.5, request)) < 0.9 * normal:
+        if time.perf_counter() - started > RECOVERY_S_MAX:
+            break
+    return time.perf_counter() - started
+
+
+def measure_overload(effort: Effort) -> Measured:
+    found = overload(effort)
+    return Measured(found.crowded, found.normal, settings=found.settings)
+
+
+def measure_recovery(effort: Effort) -> Measured:
+    found = overload(effort)
+    return Measured(found.recovery_s * 1000, settings=found.settings)
 
 
 CASES = (
@@ -335,5 +373,8 @@ CASES = (
         measure=measure_overload,
         goal=on_ratio(">=0.8"),
         baseline="as many connections as fill the server",
+    ),
+    Case(
+        name="overload_recovery", unit=Unit.MS, measure=measure_recovery, goal=on_value("<=10000")
     ),
 )

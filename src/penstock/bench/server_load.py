@@ -2,8 +2,8 @@
 
     python -m penstock.bench.server_load PORT CONNECTIONS SECONDS < request
 
-Prints one JSON object: requests answered, how many of them with success, and seconds. As lean as Python gets, so that
-the server is what is measured.
+Prints one JSON object: requests answered, how many of them with success, how many with 429 or 503, and seconds. As lean
+as Python gets, so that the server is what is measured. Who is refused comes back when `Retry-After` says.
 """
 
 import asyncio
@@ -11,9 +11,12 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_RETRY_AFTER = re.compile(rb"retry-after: (\d+)", re.IGNORECASE)
+_NAMES = ("answered", "good", "refused")
 _HEAD_END = b"\r\n\r\n"
 
 
@@ -22,7 +25,8 @@ class Client(asyncio.Protocol):
 
     def __init__(self, request: bytes) -> None:
         self.request = request
-        self.answered = self.good = 0
+        self.answered = self.good = self.refused = 0
+        self._pause_s = 0.0
         self.is_over = False
         self._missing = 0
         self._head = b""
@@ -30,6 +34,8 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+
+    def start(self) -> None:
         self._transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
@@ -41,15 +47,30 @@ class Client(asyncio.Protocol):
             found = _LENGTH.search(self._head, 0, end)
             size = int(found[1]) if found else 0
             self._missing = size + end + len(_HEAD_END) - len(self._head)
-            self.good += self._head.startswith(b"HTTP/1.1 2")
+            self._judge(end)
             self._head = b""
         else:
             self._missing -= len(data)
         if self._missing <= 0:
             self._missing = 0
             self.answered += 1
-            if not self.is_over:
-                self._transport.write(self.request)
+            self._go_on()
+
+    def _judge(self, end: int) -> None:
+        if self._head.startswith(b"HTTP/1.1 2"):
+            self.good += 1
+        elif self._head.startswith((b"HTTP/1.1 429", b"HTTP/1.1 503")):
+            self.refused += 1
+            found = _RETRY_AFTER.search(self._head, 0, end)
+            assert found is not None, "a refusal says when to come back"
+            self._pause_s = float(found[1])
+
+    def _go_on(self) -> None:
+        if self._pause_s:
+            asyncio.get_running_loop().call_later(self._pause_s, self._go_on)
+            self._pause_s = 0.0
+        elif not self.is_over:
+            self._transport.write(self.request)
 
     def close(self) -> None:
         self.is_over = True
@@ -62,15 +83,21 @@ async def drive(port: int, connections: int, seconds: float, request: bytes) -> 
     for _ in range(connections):
         _, client = await loop.create_connection(lambda: Client(request), "127.0.0.1", port)
         clients.append(client)
-    before = sum(one.answered for one in clients)
+    # All are connected before the first one sends: a server that is busy takes connections late.
+    for client in clients:
+        client.start()
+    before = _counts(clients)
     started = time.perf_counter()
     await asyncio.sleep(seconds)
-    answered = sum(one.answered for one in clients) - before
+    counts = [now - then for now, then in zip(_counts(clients), before, strict=True)]
     elapsed = time.perf_counter() - started
-    good = sum(one.good for one in clients)
     for client in clients:
         client.close()
-    return {"answered": answered, "good": min(good, answered), "seconds": elapsed}
+    return {**dict(zip(_NAMES, counts, strict=True)), "seconds": elapsed}
+
+
+def _counts(clients: Sequence[Client]) -> list[int]:
+    return [sum(getattr(one, name) for one in clients) for name in _NAMES]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from ..delivery import (
     lanes,
     strict,
 )
-from ..delivery.lanes import Ask
+from ..delivery.lanes import Ask, held_by_lane
 from ..delivery.turns import LaneStats
 from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
@@ -114,14 +114,21 @@ class PartitionLanes(NamedTuple):
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:
-    """What each priority lane holds for a group and did for it since the start."""
-    end, by_priority = partition.messages.end_offset, partition.machine.lanes
-    found = (
-        delivery.turns.averages[one].stats(
-            one, by_priority.count(one, delivery, end), now.monotonic_ns
+    """What each priority lane holds for a group and did for it since the start. Its times are wall times."""
+    end, machine = partition.messages.end_offset, partition.machine
+    held = held_by_lane(delivery, machine.lanes)
+    found = []
+    for one in Priority:
+        waiting = machine.lanes.count(one, delivery, end)
+        stats = delivery.turns.averages[one].stats(one, waiting, now.monotonic_ns)
+        at_ns = stats.served_at_ns
+        found.append(
+            stats._replace(
+                in_flight=held[one],
+                enqueued_per_second=machine.enqueued[one].per_second(now.wall_ns),
+                served_at_ns=None if at_ns is None else now.wall_ns - (now.monotonic_ns - at_ns),
+            )
         )
-        for one in Priority
-    )
     return PartitionLanes(partition.number, tuple(found))
 
 

@@ -48,7 +48,10 @@ class Waiting(NamedTuple):
 
 
 class DelayFacts(NamedTuple):
-    """How many delayed messages a partition has, and has had; `next_due_ns` is None while none is pending."""
+    """How many delayed messages a partition has, and has had; `next_due_ns` is None while none is pending.
+
+    `wheel`: how many of them are due within 10 ms or overdue, and how many wait in each level of the timing wheel.
+    """
 
     partition: int
     pending: int
@@ -58,6 +61,7 @@ class DelayFacts(NamedTuple):
     unreadable: int
     next_due_ns: int | None
     size_bytes: int
+    wheel: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -231,6 +235,7 @@ def facts_of(partition: Partition) -> DelayFacts:
         len(delays.stuck),
         None if not delays.pending else int(_next_due(partition)),
         partition.delayed.size,
+        delays.wheel.levels(),
     )
 
 

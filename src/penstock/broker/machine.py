@@ -22,6 +22,7 @@ from ..delivery.lanes import Lanes
 from ..delivery.offsets import offsets_of as runs_to_offsets
 from ..delivery.offsets import runs_in_pieces
 from ..delivery.records import Buried, Moved, Reopened
+from ..delivery.turns import LANES, Rate
 from ..groups import Mode
 from ..log.log import Appended
 from ..model import Buffer
@@ -73,11 +74,17 @@ class PartitionMachine:
         self.delays = Delays()
         self.lanes = Lanes()
         self.covered = 0
+        self.count_from_here()
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         self.dedup.window_ns = config.dedup_window_ms * _MS
         self.dedup.keys_max = config.dedup_keys_max
+
+    def count_from_here(self) -> None:
+        """After a replay: what came before the start is not what comes now."""
+        # By lane, on the clock that stamps batches.
+        self.enqueued = [Rate() for _ in range(LANES)]
 
     def begin_leases(self, entropy: Entropy) -> None:
         """After a start: number leases where nobody can have numbered one before."""
@@ -99,7 +106,11 @@ class PartitionMachine:
         if head.priorities.bit_count() > 1:
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
-            self.lanes.add(offsets, as_array(body.number(PRIORITIES), body.count, np.uint8))
+            priorities = as_array(body.number(PRIORITIES), body.count, np.uint8)
+            self.lanes.add(offsets, priorities)
+            for lane, count in enumerate(np.bincount(priorities, minlength=LANES).tolist()):
+                if count:
+                    self.enqueued[lane].add(count, head.append_time)
         if head.origin is Origin.DELAY:
             # Its idempotency keys are those of the delay log, and count from then.
             self._apply_fired(batch, head)
@@ -159,6 +170,7 @@ class PartitionMachine:
         if head.priorities.bit_count() == 1:
             priority = head.priorities.bit_length() - 1
             self.lanes.add_run(head.base_offset, head.next_offset, priority)
+            self.enqueued[priority].add(head.message_count, head.append_time)
         self.covered = head.next_offset
 
     def apply(self, record: PartitionRecord) -> None:

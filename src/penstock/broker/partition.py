@@ -415,6 +415,7 @@ def open_partition(
     replayed = partition.journal.recover(machine, message_end=messages.end)
     partition.snapshot_covers = machine.covered
     _apply_batches(messages, machine)
+    machine.count_from_here()
     _apply_delayed(delayed, machine)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(setting.entropy)

@@ -57,6 +57,13 @@ class Selection:
         if not self.is_all and all(one is None for one in (*conditions, *times)):
             raise Refused("say which dead letters: a filter, or all of them")
 
+    def start_in(self, partition: Partition) -> int:
+        """The first offset of a partition that can be meant."""
+        if self.offsets is None:
+            return 0
+        mine = (offset for number, offset in self.offsets if number == partition.number)
+        return min(mine, default=partition.messages.end_offset)
+
     def takes(self, letter: DeadLetter) -> bool:
         story, place = letter.provenance, (letter.partition, letter.offset)
         return (
@@ -102,10 +109,14 @@ class Order:
 
 @dataclass(slots=True)
 class RedriveAnswer:
-    """How many letters were meant, how many are on their way, and why others cannot go: (partition, offset, reason)."""
+    """How many letters were meant, how many are on their way, and why others cannot go: (partition, offset, reason).
+
+    `places` are those that can go, (partition, offset) each, as a dry run finds them.
+    """
 
     matched: int = 0
     redriven: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
     failed: list[tuple[int, int, str]] = field(default_factory=list)
 
 
@@ -174,7 +185,7 @@ def redrive(
     answer = RedriveAnswer()
     for partition in partitions:
         letters: list[Redrive] = []
-        for letter in letters_in(partition):
+        for letter in letters_in(partition, order.selection.start_in(partition)):
             if answer.matched >= order.limit:
                 break
             if not order.selection.takes(letter):
@@ -188,6 +199,7 @@ def redrive(
                 letters.append(back)
         if order.is_dry_run:
             answer.redriven += len(letters)
+            answer.places += [(partition.number, one.offset) for one in letters]
         else:
             _record(partition, _within_edit_bytes(partition, letters), answer, now)
     return answer

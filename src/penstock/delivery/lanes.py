@@ -103,6 +103,14 @@ class Lanes:
         return back + unseen - lane.intersection_cardinality(ahead)
 
 
+def held_by_lane(delivery: Delivery, lanes: Lanes) -> list[int]:
+    """How many messages of each lane somebody holds."""
+    held = BitMap64()
+    for lease in delivery.leases.by_number.values():
+        held |= lease.offsets()
+    return [len(lanes.of(held, one)) for one in Priority]
+
+
 def first_of(offsets: BitMap64, count: int) -> BitMap64:
     """The smallest so many of them."""
     if len(offsets) <= count:

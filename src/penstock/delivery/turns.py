@@ -27,13 +27,39 @@ _AVERAGED_NS = 60 * 1_000_000_000
 
 
 class LaneStats(NamedTuple):
-    """A lane of a group: how many wait and were handed out; how many a second and after what wait, of late."""
+    """A lane of a group: how many wait, are held and were handed out; how many a second and after what wait, of late.
+
+    `enqueued_per_second` came to the partition, for whichever group. `served_at_ns`: when the last one was handed out,
+    on the clock of whoever counts; None: never since the start.
+    """
 
     priority: Priority
     waiting: int
     served: int
     per_second: float
     wait_ms: float
+    in_flight: int = 0
+    enqueued_per_second: float = 0.0
+    served_at_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Rate:
+    """A count that fades: one that came a minute ago weighs a third of one that comes now."""
+
+    recent: float = 0.0
+    at_ns: int = 0
+
+    def add(self, count: int, now_ns: int) -> None:
+        self.recent = self.recent * _left_of(self.at_ns, now_ns) + count
+        self.at_ns = max(self.at_ns, now_ns)
+
+    def per_second(self, now_ns: int) -> float:
+        return self.recent * _left_of(self.at_ns, now_ns) * 1_000_000_000 / _AVERAGED_NS
+
+
+def _left_of(at_ns: int, now_ns: int) -> float:
+    return exp(-max(0, now_ns - at_ns) / _AVERAGED_NS)
 
 
 @dataclass(slots=True)
@@ -44,15 +70,17 @@ class Average:
     recent: float = 0.0
     recent_wait_ns: float = 0.0
     at_ns: int = 0
+    served_at_ns: int | None = None
 
     def add(self, count: int, wait_ns: int, now_ns: int) -> None:
         self._fade(now_ns)
+        self.served_at_ns = now_ns
         self.served += count
         self.recent += count
         self.recent_wait_ns += count * wait_ns
 
     def _fade(self, now_ns: int) -> None:
-        share = exp(-max(0, now_ns - self.at_ns) / _AVERAGED_NS)
+        share = _left_of(self.at_ns, now_ns)
         self.recent *= share
         self.recent_wait_ns *= share
         self.at_ns = max(self.at_ns, now_ns)
@@ -61,7 +89,9 @@ class Average:
         self._fade(now_ns)
         wait_ms = self.recent_wait_ns / self.recent / 1_000_000 if self.recent else 0.0
         per_second = self.recent * 1_000_000_000 / _AVERAGED_NS
-        return LaneStats(priority, waiting, self.served, per_second, wait_ms)
+        return LaneStats(
+            priority, waiting, self.served, per_second, wait_ms, served_at_ns=self.served_at_ns
+        )
 
 
 def _never() -> list[int | None]:

@@ -23,6 +23,8 @@ TICK_NS = 10_000_000
 # How many ticks, as a power of two, a slot of each level lasts. The last one has no end.
 _SHIFTS = (0, 8, 14, 20, 26)
 _LEVELS = range(len(_SHIFTS))
+# What `levels` counts: the near ones, and those of each level.
+WHEEL_COUNTS = 1 + len(_SHIFTS)
 # A clock that was set back by less than this finds the ids near; more, and the wheel is turned back.
 _SLACK_TICKS = 256
 # So many at a time are looked at one by one; a wheel that is far behind goes on when they are gone.
@@ -171,6 +173,11 @@ class Wheel:
             return int(self._dues_of(ids_in(self.near)).min())
         stop = self._next_stop()
         return None if stop == _NEVER else stop * TICK_NS
+
+    def levels(self) -> tuple[int, ...]:
+        """How many ids are near, and how many wait in each level above."""
+        waiting = (sum(map(len, slots.values())) for slots in self._slots)
+        return (len(self.near), *waiting)
 
     def in_order(self) -> Iterator[tuple[int, int]]:
         """Every id with its due time, earliest first."""

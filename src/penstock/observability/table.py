@@ -103,6 +103,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "penstock_http_connections": Metric(Kind.GAUGE, (), "Open connections."),
         "penstock_http_waiting": Metric(Kind.GAUGE, (), "Long polls and streams that wait."),
+        "penstock_tasks": Metric(Kind.GAUGE, (), "Tasks of the event loop, requests among them."),
         "penstock_http_body_bytes": Metric(Kind.GAUGE, (), "Bodies being received."),
         "penstock_tls_expires_seconds": Metric(
             Kind.GAUGE, (), "Until the certificate expires; below zero: it has."

@@ -164,7 +164,7 @@ class HttpSection:
     )
     write_timeout_ms: int = key(30_000, "A client has to read on by then; otherwise it is cut off.")
     requests_max: int = key(
-        4096, "Requests under way at the same time, long polls and streams aside; more get 429."
+        512, "Requests under way at the same time, long polls and streams aside; more get 429."
     )
     keep_alive_ms: int = key(75_000, "An idle connection is closed after this.")
     drain_timeout_ms: int = key(10_000, "How long SIGTERM lets requests finish.")

@@ -8,6 +8,7 @@ import msgspec
 from ...broker.authorise import Command
 from ...broker.delaying import Waiting
 from ...broker.partition import Now
+from ...delivery.wheel import WHEEL_COUNTS
 from ...errors import BadRequest, NotFound, NotPending
 from .paging import page_limit
 from .requests import Request
@@ -64,13 +65,17 @@ class MoveIn(Strict):
 
 
 class DelayStatsOut(msgspec.Struct):
+    """`wheel`: how many are due within 10 ms or overdue, and how many wait in each level of the timing wheel."""
+
     pending: int
     delivered: int
     cancelled: int
     expired: int
+    wheel: list[int]
     by_topic: dict[str, dict[str, Any]]
 
 
+_EMPTY_WHEEL = (0,) * WHEEL_COUNTS
 _MOVE = msgspec.json.Decoder(MoveIn)
 
 
@@ -234,6 +239,7 @@ async def stats(request: Request) -> Answer:
                 "cancelled": sum(one.cancelled for one in facts),
                 "expired": sum(one.expired for one in facts),
                 "next": time_text(min(dues)) if dues else None,
+                "wheel": [sum(level) for level in zip(*(one.wheel for one in facts), strict=True)],
                 "size_bytes": sum(one.size_bytes for one in facts),
             }
         return {topic: one for topic, one in found.items() if one["size_bytes"]}
@@ -243,7 +249,9 @@ async def stats(request: Request) -> Answer:
         name: sum(one[name] for one in by_topic.values())
         for name in ("pending", "delivered", "cancelled", "expired")
     }
-    return json_response(DelayStatsOut(**totals, by_topic=by_topic))
+    wheels = (one["wheel"] for one in by_topic.values())
+    wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]
+    return json_response(DelayStatsOut(**totals, wheel=wheel, by_topic=by_topic))
 
 
 _TAG = "delay"

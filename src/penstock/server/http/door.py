@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,13 +12,13 @@ from typing import Any
 
 from ...broker.authorise import Command, authorise
 from ...config import LimitsConfig
-from ...errors import PenstockError, TooManyRequests, TooSlow
+from ...errors import PenstockError, TooSlow
 from ...runtime.asynchronous import AsyncDriver
 from ..settings import Settings
 from .gate import Gate
 from .inlet import Inlet
 from .metrics import SyncTimes
-from .pressure import BodyMemory, Patience, RateLimiter
+from .pressure import BodyMemory, Patience, RateLimiter, Room
 from .requests import ClientGone, Request
 from .responses import Answer, Receive, Send
 from .routing import Route, Router, TopicIn
@@ -49,10 +49,10 @@ class Door:
     inlet: Inlet
     traffic: Traffic = field(default_factory=Traffic)
     is_draining: bool = False
-    # Requests that change something and are not answered yet.
-    under_way: int = 0
     started_ns: int = 0
     limits: LimitsConfig = field(init=False)
+    # For requests that change something, until they are answered.
+    room: Room = field(init=False)
     memory: BodyMemory = field(init=False)
     patience: Patience = field(init=False)
     rate: RateLimiter = field(init=False)
@@ -60,6 +60,8 @@ class Door:
     # When the certificate expires, in wall time; 0 without one.
     tls_expires_ns: int = 0
     connections: Callable[[], int] = _none
+    # How requests wait that are spread over some time.
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
@@ -67,6 +69,7 @@ class Door:
 
     def __post_init__(self) -> None:
         self.limits = self.settings.limits.limits_config()
+        self.room = Room(self.settings.http.requests_max, time.monotonic)
         self.memory = BodyMemory(self.settings.http.bodies_bytes_max)
         self.patience = Patience(self.settings.http.body_timeout_ms / 1000, time.monotonic)
         self.driver.driver.on_synced(self.syncs.add)
@@ -125,14 +128,8 @@ class Door:
         if method in _SAFE:
             return route, await route.call(request)
         request.require_readable_body()
-        limit = self.settings.http.requests_max
-        if self.under_way >= limit:
-            raise TooManyRequests("requests at once", limit=limit, retry_after_ms=1000)
-        self.under_way += 1
-        try:
+        with self.room.taken():
             return route, await route.call(request)
-        finally:
-            self.under_way -= 1
 
     async def _end_cancelled(self, request: Request, send: Send) -> int:
         """Cancelled because the client left, or because its body did not come; otherwise by the server."""

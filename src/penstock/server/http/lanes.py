@@ -13,6 +13,7 @@ from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route
 from .shapes import PRIORITIES, Strict
+from .times import time_text
 
 
 class LanesQuery(Strict):
@@ -22,7 +23,11 @@ class LanesQuery(Strict):
 
 
 class LanesOut(msgspec.Struct):
-    """By topic and partition five values each, the most urgent first; `totals` by priority."""
+    """By topic and partition five values each, the most urgent first; `totals` by priority.
+
+    Rates are messages a second over about the last minute; `enqueue_rate` is the partition's, all else the group's.
+    `last_served` is null in a lane of which nothing was handed out since the start.
+    """
 
     topics: dict[str, Any]
     totals: dict[str, dict[str, int]]
@@ -69,8 +74,11 @@ def _topic_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:
         "partitions": {
             str(one.partition): {
                 "ready": [lane.waiting for lane in one.lanes],
+                "in_flight": [lane.in_flight for lane in one.lanes],
                 "served": [lane.served for lane in one.lanes],
+                "enqueue_rate": [round(lane.enqueued_per_second, 3) for lane in one.lanes],
                 "dequeue_rate": [round(lane.per_second, 3) for lane in one.lanes],
+                "last_served": [_moment(lane.served_at_ns) for lane in one.lanes],
                 "wait_ms": [round(lane.wait_ms, 3) for lane in one.lanes],
             }
             for one in parts
@@ -78,10 +86,15 @@ def _topic_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:
     }
 
 
+def _moment(at_ns: int | None) -> str | None:
+    return None if at_ns is None else time_text(at_ns)
+
+
 def _totals(parts: Sequence[PartitionLanes]) -> dict[str, dict[str, int]]:
     return {
         name: {
             "ready": sum(one.lanes[number].waiting for one in parts),
+            "in_flight": sum(one.lanes[number].in_flight for one in parts),
             "served": sum(one.lanes[number].served for one in parts),
         }
         for name, number in PRIORITIES.items()

@@ -7,10 +7,10 @@ import msgspec
 from ...broker.authorise import Command
 from ...broker.letters import DeadLetter
 from ...broker.outbox import Edit
-from ...broker.partition import Now
 from ...broker.redrive import ALL, LETTERS_A_CALL, GroupBy, Order, RedriveAnswer, Selection, Target
 from ...errors import BadRequest, NotFound
 from .paging import page_limit
+from .redriving import check_rate, send_back, send_paced
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
@@ -100,12 +100,16 @@ class EditIn(Strict):
 
 
 class RedriveIn(Strict):
-    """Which letters (`filter` or `all`), to whom (`topic`, or only the `group` that failed), and how many at most."""
+    """Which letters (`filter` or `all`), to whom (`topic`, or only the `group` that failed), and how many at most.
+
+    With `rate`, so many a second.
+    """
 
     filter: FilterIn | None = None
     all: bool = False
     target: str = "topic"
     set: EditIn | None = None
+    rate: Int64 | None = None
     limit: Int64 = LETTERS_A_CALL
     dry_run: bool = False
 
@@ -215,24 +219,17 @@ async def redrive(request: Request) -> Answer:
     """Send dead letters back; each arrives once."""
     sent, topic = await request.json(_REDRIVE), request.params["topic"]
     order = _order(request, sent)
-    driver = request.door.driver.driver
-
-    def work() -> RedriveAnswer:
-        driver.look(lambda _now: driver.node.topic(topic))
-        driver.settle()
-        if order.is_dry_run:
-            return driver.look(lambda now: driver.node.redrive(topic, order, now))
-
-        def send_back(now: Now) -> RedriveAnswer:
-            return driver.node.redrive(topic, order, now)
-
-        answer = driver.change(send_back)
-        driver.settle()
-        return answer
-
-    answer = await request.door.driver.in_thread(work)
-    if not sent.dry_run:
-        request.audit(f"{topic}: {answer.redriven} dead letters to the {sent.target}")
+    driver = request.door.driver
+    answer = RedriveAnswer()
+    try:
+        if sent.rate is None or sent.dry_run:
+            answer = await driver.in_thread(lambda: send_back(driver.driver, topic, order))
+        else:
+            await send_paced(request, topic, order, sent.rate, answer)
+    finally:
+        # Also if the client left half way: what went back went back.
+        if not sent.dry_run:
+            request.audit(f"{topic}: {answer.redriven} dead letters to the {sent.target}")
     failed = [
         {"partition": partition, "offset": offset, "reason": reason}
         for partition, offset, reason in answer.failed
@@ -249,6 +246,7 @@ def _order(request: Request, sent: RedriveIn) -> Order:
     targets = {one.value: one for one in Target}
     if sent.target not in targets:
         raise BadRequest(f"target must be topic or group, got {sent.target[:40]!r}", field="target")
+    check_rate(sent.rate)
     return Order(
         selection=selection,
         target=targets[sent.target],

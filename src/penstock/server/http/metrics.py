@@ -1,5 +1,6 @@
 """Figures of the node and of the door as metrics. Taken when somebody asks, from counts that are there anyway."""
 
+import asyncio
 import resource
 import time
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,7 @@ def _of_process(door: "Door") -> Iterator[Sample]:
     yield Sample("process_open_fds", {}, _open_files())
     yield Sample("penstock_http_connections", {}, door.connections())
     yield Sample("penstock_http_waiting", {}, door.driver.waiting)
+    yield Sample("penstock_tasks", {}, len(asyncio.all_tasks(door.driver.loop)))
     yield Sample("penstock_http_body_bytes", {}, door.memory.used)
     if door.tls_expires_ns:
         yield Sample(

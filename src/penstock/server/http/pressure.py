@@ -1,4 +1,4 @@
-"""What one process can take at once: bytes of bodies, slow senders, requests a second."""
+"""What one process can take at once: requests, bytes of bodies, slow senders, requests a second."""
 
 import asyncio
 from collections import OrderedDict
@@ -8,6 +8,39 @@ from contextlib import contextmanager
 from ...errors import TooManyRequests
 
 _CLIENTS_KEPT = 10_000
+_WAIT_S_MAX = 10.0
+
+
+class Room:
+    """Bounds the requests that are under way.
+
+    Whoever finds no room is told to come back, and the more are turned away, the later each: so many a second as fit
+    in. If all came back together, refusing them would cost what serving others needs.
+    """
+
+    def __init__(self, limit: int, now: Callable[[], float]) -> None:
+        self.limit, self._now = limit, now
+        self.under_way = 0
+        self._line_ends = 0.0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Inside, one more is under way; TooManyRequests if there is no room."""
+        if self.under_way >= self.limit:
+            raise TooManyRequests(
+                "requests at once", limit=self.limit, retry_after_ms=self._wait_ms()
+            )
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
+    def _wait_ms(self) -> int:
+        now = self._now()
+        wait = min(max(self._line_ends, now) + 1 / self.limit - now, _WAIT_S_MAX - 1)
+        self._line_ends = now + wait
+        return int((1 + wait) * 1000)
 
 
 class Reservation:
