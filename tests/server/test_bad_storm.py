@@ -8,7 +8,9 @@ from .rigs import served
 from .test_bad_input import BODIES, HEAD, QUERIES, RAW, TYPE, UNKNOWN, spoken
 
 # The whole list once more, many times over, must leave nothing behind; what is measured is the system's word.
-MEMORY_BYTES_MAX = 32 << 20
+# The allocator keeps up to 170 MB of what large bodies took and then lets go of it; kept for good, the bodies of
+# 40 storms would be 280 MB.
+MEMORY_BYTES_MAX = 224 << 20
 # The threads of the pool come one by one, and a file of a log may be opened or closed meanwhile.
 FILES_MAX, TASKS_MAX = 16, 4
 
@@ -63,7 +65,7 @@ def test_a_storm_of_bad_requests_leaves_nothing_behind(tmp_path, effort):
         storms(broker, 4)
         calm(broker)
         before = Figures(broker)
-        for _ in range(effort(check=3, test=10, torture=200)):
+        for _ in range(effort(check=3, test=40, torture=200)):
             storms(broker, 4)
         calm(broker)
         after = Figures(broker)

@@ -176,7 +176,8 @@ def measure_fsync_share(effort: Effort) -> Measured:
         found = load(server, FSYNC_CONNECTIONS, seconds_of(effort), request)
         syncs = server.syncs() - before
     return Measured(
-        syncs / found["answered"],
+        syncs
+        / max(found["answered"], 1),  # On a machine that stands still nobody may have come through.
         settings={
             **SETTINGS,
             "connections": FSYNC_CONNECTIONS,
