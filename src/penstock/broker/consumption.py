@@ -1,8 +1,8 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Sequence
-from itertools import compress, groupby, repeat
-from operator import attrgetter
+from itertools import chain, compress, groupby, repeat
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
 _PRIORITY = attrgetter("priority")
+MIXED = -1
 
 
 class Wanted(NamedTuple):
@@ -49,6 +50,13 @@ class Wanted(NamedTuple):
     priority: Priority | None = None
     # One that comes again gets the same messages again.
     request_id: str = ""
+
+
+class Part(NamedTuple):
+    """Messages of one batch, and their priority if they all have the same."""
+
+    priority: int
+    messages: list[Received]
 
 
 def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> list[Received]:
@@ -73,12 +81,11 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         partition.record(outcome.records, now)
         if outcome.reply.offsets:
             granted = outcome.reply
-            received = _handed_out(partition, delivery, granted.lease, granted.offsets)
+            parts = _handed_out(partition, delivery, granted.lease, granted.offsets)
             if choice.is_by_lanes:
-                # The most urgent ones first; in a lane they stay in their order.
-                received.sort(key=_PRIORITY)
-            _note_served(delivery, received, now)
-            return received
+                parts = _by_priority(parts)
+            _note_served(delivery, parts, now)
+            return _joined(parts)
         look = room if is_look else _LOOK_AHEAD
     return []
 
@@ -93,17 +100,31 @@ def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority
     return lanes.choose(delivery, by_priority, Ask(limit, end, partition.rules.starvation_ms, only))
 
 
-def _note_served(delivery: Delivery, received: list[Received], now: Now) -> None:
-    """Count what each lane handed out; the first of a lane has waited longest."""
-    first, averages = received[0], delivery.turns.averages
-    if first.priority == received[-1].priority and not delivery.is_strict:
-        wait_ns = max(0, now.wall_ns - first.timestamp)
-        averages[first.priority].add(len(received), wait_ns, now.monotonic_ns)
-        return
-    for priority, group in groupby(received, _PRIORITY):
-        lane = list(group)
-        wait_ns = max(0, now.wall_ns - lane[0].timestamp)
-        averages[priority].add(len(lane), wait_ns, now.monotonic_ns)
+def _by_priority(parts: list[Part]) -> list[Part]:
+    """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
+    if all(part.priority != MIXED for part in parts):
+        return sorted(parts, key=itemgetter(0))
+    received = _joined(parts)
+    received.sort(key=_PRIORITY)
+    return [Part(MIXED, received)]
+
+
+def _joined(parts: list[Part]) -> list[Received]:
+    if len(parts) == 1:
+        return parts[0].messages
+    return list(chain.from_iterable(part.messages for part in parts))
+
+
+def _note_served(delivery: Delivery, parts: list[Part], now: Now) -> None:
+    """Count what each lane handed out; the first of each part has waited longest."""
+    for priority, messages in parts:
+        groups: Iterable[tuple[int, Iterable[Received]]] = ((priority, messages),)
+        if priority == MIXED:
+            groups = groupby(messages, _PRIORITY)
+        for lane, group in groups:
+            served = list(group) if priority == MIXED else messages
+            wait_ns = max(0, now.wall_ns - served[0].timestamp)
+            delivery.turns.averages[lane].add(len(served), wait_ns, now.monotonic_ns)
 
 
 class PartitionLanes(NamedTuple):
@@ -197,9 +218,9 @@ def _with_unfit(unfit: Unfit, opened: Opened, offsets: BitMap64, now_ns: int) ->
 
 def _handed_out(
     partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64
-) -> list[Received]:
-    # A list that grows by whole batches: passing each message through a generator costs a fifth of the poll.
-    received: list[Received] = []
+) -> list[Part]:
+    # Whole batches: passing each message through a generator costs a fifth of the poll.
+    parts: list[Part] = []
     place = Place(partition.topic, partition.number, delivery.group)
     offset: int | None = offsets.min()
     last = offsets.max()
@@ -209,9 +230,11 @@ def _handed_out(
         mine = BitMap64(range(base, following)) & offsets
         lists = _rows(opened, mine)
         attempts = _attempts(delivery, lists[-1])
-        received += map(Received, *lists, attempts, repeat(lease), repeat(place))
+        received = list(map(Received, *lists, attempts, repeat(lease), repeat(place)))
+        mask = opened.head.priorities
+        parts.append(Part(mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED, received))
         offset = offsets.next_set_bit(following) if last >= following else None
-    return received
+    return parts
 
 
 def _rows(opened: Opened, mine: BitMap64) -> Sequence[Sequence[Any]]:

@@ -15,6 +15,7 @@ from ..codec.head import BODY_BYTES_MAX
 from ..codec.numbers import as_array
 from ..log import Log, Run
 
+_NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
 # Some batches of the usual 1 MiB; more would only help readers that are far apart.
 _SHELF_BYTES = 4 * 1024 * 1024
@@ -50,7 +51,7 @@ class Opened:
         """Offsets whose time to live is over."""
         expires_at = self.body.number(EXPIRES_AT)
         if isinstance(expires_at, int) and not 0 < expires_at <= now_ns:
-            return np.empty(0, np.int64)
+            return _NONE_LATE
         times = as_array(expires_at, self.body.count, np.int64)
         is_over = (times != 0) & (times <= now_ns)
         late: npt.NDArray[np.int64] = np.asarray(self.unpacked()[-1], dtype=np.int64)[is_over]
