@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
-BENCHES := codec log embedded server
+BENCHES := codec log embedded delivery server
 BENCH_FLAGS ?=
-DEBIAN_PACKAGES := strace
+DEBIAN_PACKAGES := strace curl
 ONLY ?=
 UPGRADE ?=
 

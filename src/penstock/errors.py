@@ -279,7 +279,8 @@ class InvalidSettings(Refused):
 
     def __init__(self, problems: Sequence[str]) -> None:
         lines = "".join(f"; {problem}" for problem in problems)
-        super().__init__(f"{len(problems)} problems{lines}", problems=list(problems))
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"{count}{lines}", problems=list(problems))
         self.problems = problems
 
 

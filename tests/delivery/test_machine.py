@@ -24,7 +24,7 @@ from penstock.delivery import (
     commands,
     lanes,
 )
-from penstock.delivery.records import Released, Rewound
+from penstock.delivery.records import Leased, Moved, Released, Rewound
 from penstock.delivery.states import FINISHED, can_become
 from penstock.errors import Refused
 
@@ -358,3 +358,12 @@ def test_what_is_skipped_ahead_of_the_cursor_is_not_handed_out_later() -> None:
     )
     choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 11, 0))
     assert (list(choice.offsets), choice.cursor) == ([3, 9, 10], 11)
+
+
+def test_what_is_finished_at_the_cursor_is_not_handed_out_later() -> None:
+    delivery = Delivery(1, 0, now_ns=0)
+    delivery.apply(Leased(1, 1, "m", (0, 1), 1, 1000, 0))
+    delivery.apply(Moved(1, (1, 1)))
+    assert (delivery.cursor, list(delivery.ahead), delivery.unseen_below(4)) == (1, [1], 2)
+    choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 4, 0))
+    assert (list(choice.offsets), choice.cursor) == ([2, 3], 4)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread, get_ident, main_thread
+from threading import Event, Thread, main_thread
 
 import pytest
 
@@ -166,7 +166,6 @@ def can_be_interrupted(path: str, line: int) -> bool:
     return not linecache.getline(path, line).lstrip().startswith(("with ", "try:"))
 
 
-@pytest.mark.skipif(get_ident() != main_thread().ident, reason="signals reach the main thread only")
 def test_interrupt_while_waiting_leaves_the_batch_to_be_synced(build):
     _, writer, log, gate = gated(build)
     raised = Event()
