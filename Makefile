@@ -11,6 +11,7 @@ BENCH_FLAGS ?=
 DEBIAN_PACKAGES := strace curl
 ONLY ?=
 UPGRADE ?=
+WHEELS := --only-binary :all: --no-binary pyspark
 
 # The interpreter that is here is the one we use, whatever tool installs into it.
 export UV_PYTHON_DOWNLOADS := never
@@ -38,7 +39,7 @@ bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to eac
 	@set -e; for name in $(BENCHES); do $(BIN)/penstock bench $$name $(BENCH_FLAGS); done
 
 lock: $(INSTALLED) ## write requirements.lock again; UPGRADE=1 takes newer versions
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra bench --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra bench --extra spark --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet $(if $(UPGRADE),--upgrade) \
 	  --output-file requirements.lock
 
@@ -64,7 +65,8 @@ debian-packages:
 	    || echo "$$package is missing and could not be installed: tests that need it will say so"; \
 	done
 
-# Wheels only: nothing is compiled and no package runs code of its own while it is installed. The
+# Wheels only: nothing is compiled and no package runs code of its own while it is installed. The one
+# exception is pyspark, which is published as a source archive only (its build copies files). The
 # environment is made without pip (some systems ship no ensurepip); uv or the outer pip fills it.
 $(LOCKED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -72,12 +74,12 @@ $(LOCKED): requirements.lock
 	@echo "installing requirements.lock into $(VENV)/"
 	@$(PYTHON) -m venv --clear --without-pip $(VENV)
 	@if command -v uv >/dev/null; then \
-	  uv pip install --quiet --python $(BIN)/python --require-hashes --only-binary :all: \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes $(WHEELS) \
 	    --compile-bytecode -r requirements.lock && touch $@ \
 	    || echo "uv could not install; trying pip"; \
 	fi
 	@[ -e $@ ] || $(PYTHON) -m pip --python $(BIN)/python install -qq --require-hashes \
-	  --only-binary :all: -r requirements.lock
+	  $(WHEELS) -r requirements.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml

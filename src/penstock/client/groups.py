@@ -33,11 +33,13 @@ class GroupNames(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group and its members, as the server describes them."""
+    """A group and its members, as the server describes them. `modes` says by topic how it is read."""
 
     group: str
-    mode: str = "shared"
     state: str = ""
+    generation: int = 0
+    protocol: str = ""
+    modes: dict[str, str] = {}
     topics: list[str] = []
     members: list[dict[str, Any]] = []
 
@@ -77,6 +79,13 @@ class Reset(msgspec.Struct, frozen=True):
     partitions: list[dict[str, Any]]
 
 
+class InFlight(msgspec.Struct, frozen=True):
+    """What members of a group hold."""
+
+    in_flight: list[dict[str, Any]]
+    cursor: str | None = None
+
+
 def names(cursor: str | None) -> Call[GroupNames]:
     return get(with_query("/groups", {"cursor": cursor}), GroupNames)
 
@@ -91,6 +100,10 @@ def delete(group: str) -> Call[None]:
 
 def lag(group: str) -> Call[Lag]:
     return get(path_of("groups", group, "lag"), Lag)
+
+
+def in_flight(group: str, cursor: str | None) -> Call[InFlight]:
+    return get(with_query(path_of("groups", group, "inflight"), {"cursor": cursor}), InFlight)
 
 
 def offsets(group: str) -> Call[Offsets]:
@@ -140,8 +153,19 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
     dlq_reason: str
     dlq_timestamp: str = ""
     last_consumer: str = ""
+    original_timestamp: str = ""
+    first_delivery: str = ""
+    last_delivery: str = ""
+    priority: int = 2
     written_key: str | Base64 | None = msgspec.field(name="originalKey", default=None)
     written_value: str | Base64 | None = msgspec.field(name="originalValue", default=None)
+    written_headers: list[tuple[str, str | Base64 | None]] = msgspec.field(
+        name="headers", default_factory=list
+    )
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return [(name, content_of(one) or b"") for name, one in self.written_headers]
 
     @property
     def key(self) -> bytes | None:
@@ -196,19 +220,30 @@ def dead_letters(topic: str, letters: Letters, limit: int, cursor: str | None) -
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
 
 
+def dead_letter(topic: str, partition: int, offset: int) -> Call[DeadLetters]:
+    """The first one at a place or behind it."""
+    fields = {"limit": 1, "cursor": f"{partition}-{offset}"}
+    return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
+
+
 def count_dead_letters(topic: str, by: str, letters: Letters) -> Call[DeadLetterCounts]:
     fields = {**letters.conditions(), "group_by": by}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetterCounts)
 
 
 class Redrive(NamedTuple):
-    """Which dead letters go back, to the `topic` or only to the `group` that failed, and what is changed in them."""
+    """Which dead letters go back, to the `topic` or only to the `group` that failed, and what is changed in them.
+
+    With `rate`, so many a second; then a call ends after some seconds, and `Redriven.matched` says how many there were.
+    """
 
     letters: Letters = ALL_LETTERS
     target: str = "topic"
     edit: Mapping[str, Content] | None = None
     limit: int | None = None
     is_dry_run: bool = False
+    rate: int | None = None
+    headers: Sequence[tuple[str, bytes | str]] | None = None
 
 
 def redrive(topic: str, order: Redrive) -> Call[Redriven]:
@@ -216,11 +251,15 @@ def redrive(topic: str, order: Redrive) -> Call[Redriven]:
     if order.letters.offsets is not None:
         places = [{"partition": one, "offset": two} for one, two in order.letters.offsets]
         selection["offsets"] = places
+    changes = dict(_edited(order.edit or {}))
+    if order.headers is not None:
+        changes["headers"] = [(name, written(one)) for name, one in order.headers]
     body = given(
         filter=selection or None,
         all=None if selection else True,
         target=order.target,
-        set=dict(_edited(order.edit)) if order.edit else None,
+        set=changes or None,
+        rate=order.rate,
         limit=order.limit,
         dry_run=order.is_dry_run,
     )

@@ -8,7 +8,10 @@ from .publishing import HeadersIn
 
 
 class PublishOptions(TypedDict, total=False):
-    """`ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before."""
+    """`ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before.
+
+    Of delayed messages with one `delay_key` only the last counts.
+    """
 
     key: Content
     headers: HeadersIn
@@ -18,6 +21,7 @@ class PublishOptions(TypedDict, total=False):
     idempotency_key: Content
     delay: Duration | None
     deliver_at: Moment | None
+    delay_key: Content
 
 
 class FetchOptions(TypedDict, total=False):

@@ -40,6 +40,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     idempotency_key: Content = None
     delay: Duration | None = None
     deliver_at: Moment | None = None
+    delay_key: Content = None
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -74,6 +75,7 @@ class _Sent(msgspec.Struct, omit_defaults=True):
     idempotency_key: Written = None
     delay: str | None = None
     deliver_at: str | None = None
+    delay_key: Written = None
 
 
 class _Results(msgspec.Struct):
@@ -95,6 +97,7 @@ def _sent(message: Outgoing) -> _Sent:
         None if message.idempotency_key is None else written(message.idempotency_key),
         None if message.delay is None else span(message.delay),
         None if message.deliver_at is None else moment(message.deliver_at),
+        None if message.delay_key is None else written(message.delay_key),
     )
 
 

@@ -4,13 +4,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from ...errors import NotFound
 from ...model import Message
-from .. import consuming, publishing, reading
+from .. import consuming, delays, figures, publishing, reading
 from .. import groups as group_calls
 from .. import topics as topic_calls
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Duration, Moment
 from ..consuming import Answered, Held, Received, Results, all_or_first_error, receipts_of
+from ..delays import Delayed, DelayedPlace, DelayStats
+from ..figures import Lanes, Reliability, Stats
 from ..following import places_of
 from ..groups import (
     ALL_LETTERS,
@@ -255,6 +258,16 @@ class AsyncClient:
         asked = ResetAsked(group, to, topic, is_dry_run, is_forced)
         return (await self.run(group_calls.reset(asked))).partitions
 
+    async def in_flight(self, group: str) -> list[dict[str, Any]]:
+        """What the members of a group hold: place, consumer, attempts, deadline."""
+        found, cursor = [], None
+        while True:
+            page = await self.run(group_calls.in_flight(group, cursor))
+            found += page.in_flight
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
     async def dead_letters(
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
@@ -269,6 +282,14 @@ class AsyncClient:
             if cursor is None or len(found) >= limit:
                 return found
 
+    async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        """One dead letter by its place. NotFound, also if it was redriven."""
+        page = await self.run(group_calls.dead_letter(topic, partition, offset))
+        for one in page.dead_letters:
+            if (one.partition, one.offset) == (partition, offset):
+                return one
+        raise NotFound("dead letter", f"{topic} {partition}/{offset}")
+
     async def count_dead_letters(
         self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
@@ -278,6 +299,55 @@ class AsyncClient:
     async def redrive(self, topic: str, order: Redrive) -> Redriven:
         """Send dead letters back to the topic, or only to the group that failed."""
         return await self.run(group_calls.redrive(topic, order))
+
+    # Messages for later
+
+    async def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
+        """Messages that wait for their time, the next to come first; at most `limit`."""
+        found: list[Delayed] = []
+        cursor = None
+        while True:
+            page = await self.run(delays.listed(topic, min(limit - len(found), 500), cursor))
+            found += page.messages
+            cursor = page.cursor
+            if cursor is None or len(found) >= limit:
+                return found
+
+    async def delayed_get(self, place: DelayedPlace) -> Delayed:
+        """A delayed message, also if it is finished. NotFound."""
+        return await self.run(delays.describe(place))
+
+    async def cancel_delayed(self, place: DelayedPlace) -> Delayed:
+        """Never deliver it. NotPending if it came already, or was cancelled."""
+        return await self.run(delays.cancel(place))
+
+    async def reschedule(
+        self,
+        place: DelayedPlace,
+        *,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+    ) -> Delayed:
+        """Deliver it at another time. NotPending if it came already, or was cancelled."""
+        return await self.run(delays.reschedule(place, delay, deliver_at))
+
+    async def delay_stats(self) -> DelayStats:
+        """How many messages wait for their time, in all and by topic."""
+        return await self.run(delays.stats())
+
+    # Figures
+
+    async def stats(self) -> Stats:
+        """Sizes of everything."""
+        return await self.run(figures.stats())
+
+    async def reliability(self) -> Reliability:
+        """What is lent, waits, was given up; in all and by group."""
+        return await self.run(figures.reliability())
+
+    async def lanes(self, group: str | None = None) -> Lanes:
+        """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
+        return await self.run(figures.lanes(group))
 
     async def health(self) -> dict[str, Any]:
         return await self.run(publishing.health())

@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from ...errors import NotFound
 from ...model import Message
-from .. import consuming, publishing, reading
+from .. import consuming, delays, figures, publishing, reading
 from .. import groups as group_calls
 from .. import topics as topic_calls
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Duration, Moment
 from ..consuming import Answered, Held, Received, Results, all_or_first_error, receipts_of
+from ..delays import Delayed, DelayedPlace, DelayStats
+from ..figures import Lanes, Reliability, Stats
 from ..following import places_of
 from ..groups import (
     ALL_LETTERS,
@@ -256,6 +259,16 @@ class Client:
         asked = ResetAsked(group, to, topic, is_dry_run, is_forced)
         return (self.run(group_calls.reset(asked))).partitions
 
+    def in_flight(self, group: str) -> list[dict[str, Any]]:
+        """What the members of a group hold: place, consumer, attempts, deadline."""
+        found, cursor = [], None
+        while True:
+            page = self.run(group_calls.in_flight(group, cursor))
+            found += page.in_flight
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
     def dead_letters(
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
@@ -270,6 +283,14 @@ class Client:
             if cursor is None or len(found) >= limit:
                 return found
 
+    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        """One dead letter by its place. NotFound, also if it was redriven."""
+        page = self.run(group_calls.dead_letter(topic, partition, offset))
+        for one in page.dead_letters:
+            if (one.partition, one.offset) == (partition, offset):
+                return one
+        raise NotFound("dead letter", f"{topic} {partition}/{offset}")
+
     def count_dead_letters(
         self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
@@ -279,6 +300,55 @@ class Client:
     def redrive(self, topic: str, order: Redrive) -> Redriven:
         """Send dead letters back to the topic, or only to the group that failed."""
         return self.run(group_calls.redrive(topic, order))
+
+    # Messages for later
+
+    def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
+        """Messages that wait for their time, the next to come first; at most `limit`."""
+        found: list[Delayed] = []
+        cursor = None
+        while True:
+            page = self.run(delays.listed(topic, min(limit - len(found), 500), cursor))
+            found += page.messages
+            cursor = page.cursor
+            if cursor is None or len(found) >= limit:
+                return found
+
+    def delayed_get(self, place: DelayedPlace) -> Delayed:
+        """A delayed message, also if it is finished. NotFound."""
+        return self.run(delays.describe(place))
+
+    def cancel_delayed(self, place: DelayedPlace) -> Delayed:
+        """Never deliver it. NotPending if it came already, or was cancelled."""
+        return self.run(delays.cancel(place))
+
+    def reschedule(
+        self,
+        place: DelayedPlace,
+        *,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+    ) -> Delayed:
+        """Deliver it at another time. NotPending if it came already, or was cancelled."""
+        return self.run(delays.reschedule(place, delay, deliver_at))
+
+    def delay_stats(self) -> DelayStats:
+        """How many messages wait for their time, in all and by topic."""
+        return self.run(delays.stats())
+
+    # Figures
+
+    def stats(self) -> Stats:
+        """Sizes of everything."""
+        return self.run(figures.stats())
+
+    def reliability(self) -> Reliability:
+        """What is lent, waits, was given up; in all and by group."""
+        return self.run(figures.reliability())
+
+    def lanes(self, group: str | None = None) -> Lanes:
+        """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
+        return self.run(figures.lanes(group))
 
     def health(self) -> dict[str, Any]:
         return self.run(publishing.health())
