@@ -16,6 +16,7 @@ from ..delivery import (
     DeliveryRecord,
     Failing,
     Grant,
+    Granted,
     Unfit,
     commands,
     lanes,
@@ -73,7 +74,7 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         choice = _choose(partition, delivery, look, wanted.priority)
         if not choice.offsets:
             break
-        choice, unfit = _inspect(partition, choice, now.wall_ns)
+        choice, unfit, seen = _inspect(partition, choice, now.wall_ns)
         # Lanes are shared out for a certain number, so a longer look at them only finishes what is unfit.
         is_look = choice.is_by_lanes and look > room
         grant = Grant(wanted.member, 0 if is_look else room, wanted.duration_ms)
@@ -81,7 +82,8 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         partition.record(outcome.records, now)
         if outcome.reply.offsets:
             granted = outcome.reply
-            parts = _handed_out(partition, delivery, granted.lease, granted.offsets)
+            place = Place(partition.topic, partition.number, delivery.group)
+            parts = _handed_out(seen, delivery, granted, place)
             if choice.is_by_lanes:
                 parts = _by_priority(parts)
             _note_served(delivery, parts, now)
@@ -182,22 +184,32 @@ def _keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
         partition.record(strict.hold_back(delivery), now)
 
 
-def _inspect(partition: Partition, choice: Choice, now_ns: int) -> tuple[Choice, Unfit]:
+class Inspected(NamedTuple):
+    """A choice that can be read, what of it cannot be handed out, and the batches that it lies in."""
+
+    choice: Choice
+    unfit: Unfit
+    seen: list[Opened]
+
+
+def _inspect(partition: Partition, choice: Choice, now_ns: int) -> Inspected:
     """Look at the messages of a choice. Where one cannot be read, the choice ends before it."""
     offsets, unfit = choice.offsets, _ALL_FIT
+    seen: list[Opened] = []
     offset: int | None = offsets.min()
     last = offsets.max()
     while offset is not None:
         try:
             opened = partition.shelf.at(offset)
         except DamagedBatch:
-            if offset == offsets.min():
+            if not seen:
                 raise
-            return _cut(choice, offset), unfit
+            return Inspected(_cut(choice, offset), unfit, seen)
+        seen.append(opened)
         unfit = _with_unfit(unfit, opened, offsets, now_ns)
         following = opened.head.next_offset
         offset = offsets.next_set_bit(following) if last >= following else None
-    return choice, unfit
+    return Inspected(choice, unfit, seen)
 
 
 def _cut(choice: Choice, end: int) -> Choice:
@@ -217,32 +229,33 @@ def _with_unfit(unfit: Unfit, opened: Opened, offsets: BitMap64, now_ns: int) ->
 
 
 def _handed_out(
-    partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64
+    seen: list[Opened], delivery: Delivery, granted: Granted, place: Place
 ) -> list[Part]:
     # Whole batches: passing each message through a generator costs a fifth of the poll.
     parts: list[Part] = []
-    place = Place(partition.topic, partition.number, delivery.group)
-    offset: int | None = offsets.min()
-    last = offsets.max()
-    while offset is not None:
-        opened = partition.shelf.at(offset)
-        base, following = opened.head.base_offset, opened.head.next_offset
-        mine = BitMap64(range(base, following)) & offsets
-        lists = _rows(opened, mine)
+    for opened in seen:
+        lists = _rows(opened, granted.offsets)
+        if not lists:
+            continue
         attempts = _attempts(delivery, lists[-1])
-        received = list(map(Received, *lists, attempts, repeat(lease), repeat(place)))
+        received = list(map(Received, *lists, attempts, repeat(granted.lease), repeat(place)))
         mask = opened.head.priorities
         parts.append(Part(mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED, received))
-        offset = offsets.next_set_bit(following) if last >= following else None
     return parts
 
 
-def _rows(opened: Opened, mine: BitMap64) -> Sequence[Sequence[Any]]:
-    """The rows of a batch whose offsets are wanted, column by column."""
-    first, last = mine.min(), mine.max()
-    is_dense, base = opened.head.is_dense, opened.head.base_offset
-    if is_dense and last - first + 1 == len(mine):
-        return [column[first - base : last - base + 1] for column in opened.unpacked()]
+def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
+    """The rows of a batch whose offsets are wanted, column by column; no column if there are none."""
+    base, end = opened.head.base_offset, opened.head.next_offset
+    count = offsets.range_cardinality(base, end)
+    if not count:
+        return ()
+    first = base if base in offsets else offsets.next_set_bit(base)
+    is_dense = opened.head.is_dense
+    # Neighbours, as most are: no set has to be made for them.
+    if is_dense and offsets.contains_range(first, first + count):
+        return [column[first - base : first - base + count] for column in opened.unpacked()]
+    mine = BitMap64(range(base, end)) & offsets
     if is_dense:
         positions = np.frombuffer(mine.to_array(), dtype=np.int64) - base
         return rows_of(opened.body, opened.head, positions)

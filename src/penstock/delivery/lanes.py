@@ -23,6 +23,7 @@ _WINDOW = 8192
 # Found in one search, for some polls.
 _STOCK = 4096
 _NONE = BitMap64()
+_ALL = tuple(Priority)
 
 
 class Lanes:
@@ -132,22 +133,37 @@ class Ask:
 
 def choose(delivery: Delivery, lanes: Lanes, ask: Ask) -> Choice:
     """The next messages by priority; in each lane those that came back first, then new ones in their order."""
-    asked = tuple(Priority) if ask.only is None else (ask.only,)
-    back = {one: lanes.of(delivery.ready, one) if delivery.ready else _NONE for one in asked}
+    asked = _ALL if ask.only is None else (ask.only,)
+    ready = delivery.ready
+    back = [lanes.of(ready, one) for one in asked] if ready else [_NONE] * len(asked)
     # One more than could be taken, if there is: whether anything is left decides whose turn is next.
-    new = {one: _stock(delivery, lanes, one, ask, ask.limit + 1 - len(back[one])) for one in asked}
-    counts = dict.fromkeys(asked, ask.limit)
+    wanted = [ask.limit + 1 - len(one) for one in back]
+    new = [
+        _stock(delivery, lanes, one, ask, least) for one, least in zip(asked, wanted, strict=True)
+    ]
+    counts = [ask.limit]
     if ask.only is None:
-        sizes = [len(back[one]) + len(new[one]) for one in Priority]
+        sizes = [len(one) + len(other) for one, other in zip(back, new, strict=True)]
         starvation_ns = ask.starvation_ms * 1_000_000
-        shares = delivery.turns.share(sizes, ask.limit, delivery.now_ns, starvation_ns)
-        counts = dict(zip(Priority, shares, strict=True))
+        counts = delivery.turns.share(sizes, ask.limit, delivery.now_ns, starvation_ns)
     chosen = BitMap64()
-    for one, count in counts.items():
-        taken = first_of(back[one], count)
-        chosen |= taken
-        chosen |= first_of(new[one], count - len(taken))
+    for came_back, fresh, count in zip(back, new, counts, strict=True):
+        taken = _take(chosen, came_back, count) if came_back else 0
+        _take(chosen, fresh, count - taken)
     return Choice(chosen, _cursor_after(delivery, chosen), is_by_lanes=True)
+
+
+def _take(chosen: BitMap64, offsets: BitMap64, count: int) -> int:
+    """Add the smallest so many offsets to the chosen ones, or as many as there are; returns how many."""
+    count = min(count, len(offsets))
+    if count:
+        first = offsets.min()
+        # Neighbours, as most are: no set has to be made for them.
+        if offsets.contains_range(first, first + count):
+            chosen.add_range(first, first + count)
+        else:
+            chosen |= first_of(offsets, count)
+    return count
 
 
 def _stock(delivery: Delivery, lanes: Lanes, lane: Priority, ask: Ask, wanted: int) -> BitMap64:

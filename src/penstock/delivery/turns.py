@@ -23,6 +23,8 @@ WEIGHTS = {
     Priority.BACKGROUND: 3,
 }
 LANES = len(WEIGHTS)
+_FRESH = [*WEIGHTS.values()]
+_ROUND = sum(_FRESH)
 _AVERAGED_NS = 60 * 1_000_000_000
 
 
@@ -105,38 +107,49 @@ class Turns:
     starts: list[int] = field(default_factory=lambda: [0] * LANES)
     stocks: list[BitMap64] = field(default_factory=lambda: [BitMap64() for _ in range(LANES)])
     averages: list[Average] = field(default_factory=lambda: [Average() for _ in range(LANES)])
-    _quotas: list[int] = field(default_factory=lambda: [*WEIGHTS.values()])
+    _quotas: list[int] = field(default_factory=lambda: [*_FRESH])
     _served_at_ns: list[int | None] = field(default_factory=_never)
 
     def share(
         self, waiting: Sequence[int], limit: int, now_ns: int, starvation_ns: int
     ) -> list[int]:
         """How many messages each lane gets of a poll, if so many wait in it (more than `limit` are as good as many)."""
+        if limit % _ROUND == 0 and min(waiting) >= limit and self._quotas == _FRESH:
+            # Whole rounds for full lanes, which feed one that starves as well.
+            self._served_at_ns = [now_ns] * LANES
+            return [weight * (limit // _ROUND) for weight in _FRESH]
         left, given = list(waiting), [0] * LANES
         room = self._feed_starving(left, given, limit, now_ns, starvation_ns)
         while room and any(left):
             if not any(map(min, left, self._quotas)):
                 room -= self._skip_rounds(left, given, room)
-                self._quotas = [*WEIGHTS.values()]
-            for lane in range(LANES):
-                part = min(left[lane], self._quotas[lane], room)
-                left[lane] -= part
-                given[lane] += part
-                self._quotas[lane] -= part
-                room -= part
+                self._quotas = [*_FRESH]
+            if room:
+                room = self._go_round(left, given, room)
         for lane, count in enumerate(given):
             if count or not waiting[lane]:
                 self._served_at_ns[lane] = now_ns
         return given
 
+    def _go_round(self, left: list[int], given: list[int], room: int) -> int:
+        """Give each lane what is left of its quota. Returns the room that is left."""
+        for lane, quota in enumerate(self._quotas):
+            part = min(left[lane], quota, room)
+            left[lane] -= part
+            given[lane] += part
+            self._quotas[lane] -= part
+            room -= part
+        return room
+
     def _skip_rounds(self, left: list[int], given: list[int], room: int) -> int:
         """Give at once what whole rounds would. Returns how much that was."""
-        served = {lane: weight for lane, weight in WEIGHTS.items() if left[lane]}
-        a_round = sum(served.values())
-        rounds = min(room // a_round, *(left[lane] // weight for lane, weight in served.items()))
-        for lane, weight in served.items():
-            left[lane] -= rounds * weight
-            given[lane] += rounds * weight
+        served = [lane for lane in range(LANES) if left[lane]]
+        a_round = sum([_FRESH[lane] for lane in served])
+        rounds = min(room // a_round, *[left[lane] // _FRESH[lane] for lane in served])
+        for lane in served:
+            part = rounds * _FRESH[lane]
+            left[lane] -= part
+            given[lane] += part
         return rounds * a_round
 
     def _feed_starving(
