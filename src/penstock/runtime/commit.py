@@ -5,6 +5,10 @@ it outside. The committer's thread makes a plan under the lock, which covers eve
 without the lock, so that writers go on meanwhile, reports it under the lock, and settles the tickets of those it
 covered. Who came later is covered by the next plan.
 
+A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time, and then hands on to
+one of those who came meanwhile. Two changes of threads less for each sync; the committer is left with the clock, with
+those who cannot wait, and with the main thread, which a Ctrl-C may pull out of anything.
+
 A ticket is a lock of its own and no shared condition: a wake-up cannot be missed, nobody has to take the log's
 lock again to go home, and a Ctrl-C while waiting leaves nothing half done.
 """
@@ -15,7 +19,8 @@ from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread
+from threading import Lock, RLock, Thread, get_ident, main_thread
+from time import sleep
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -29,6 +34,8 @@ _MS_NS = 1_000_000
 _ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
 # The writers whom a sync has just let go are about to come back. Waiting for them, for at most as long as the sync
 # took, makes one sync out of two; if they stay away, the others lose no more than that, once.
+
+_SPIN_NS_MAX = 200_000
 
 
 class Plan(Protocol):
@@ -55,9 +62,11 @@ class Syncable(Protocol[P]):
 class Ticket:
     """One writer's wait for the next sync. Settled once, by whoever takes it out of its queue."""
 
-    __slots__ = ("_is_pending", "_on_settled", "error")
+    __slots__ = ("_is_pending", "_on_settled", "error", "is_called", "may_lead")
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_lead: bool = False) -> None:
+        # Called to lead: it was taken out of its queue, and whoever waits for it has to sync.
+        self.may_lead, self.is_called = may_lead, False
         self.error: BaseException | None = None
         self._on_settled: Callable[[], None] | None = None
         self._is_pending = Lock()
@@ -69,10 +78,19 @@ class Ticket:
         if self._on_settled is not None:
             self._on_settled()
 
+    def call(self) -> None:
+        """Wake its thread as the next one to lead."""
+        self.is_called = True
+        self._is_pending.release()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._is_pending.locked()
+
     def notify(self, on_settled: Callable[[], None]) -> None:
         """Call this when settled, from whatever thread; once, or twice if it happens right now."""
         self._on_settled = on_settled
-        if not self._is_pending.locked():
+        if self.is_settled:
             on_settled()
 
     def wait(self) -> None:
@@ -105,7 +123,7 @@ class SyncPoint(Generic[P]):
         self._is_dirty = self._is_asked = False
         self._unsynced_bytes = 0
         self._due_ns = 0
-        self._gather_until_ns = 0
+        self._gather_until_ns = self._synced_in_ns = 0
         self._expected = 0
         self._planning = Lock()
         self._maintainers: set[object] = set()
@@ -117,12 +135,15 @@ class SyncPoint(Generic[P]):
         if self.is_closed:
             raise Refused("the log is closed")
 
-    def changed(self, size: int) -> Ticket | None:
-        """Take note of `size` bytes written, with the lock held. The policy decides if there is to be a wait."""
+    def changed(self, size: int, *, is_to_wait: bool = False) -> Ticket | None:
+        """Take note of `size` bytes written, with the lock held. The policy decides if there is to be a wait.
+
+        `is_to_wait`: the thread goes on to `wait` then.
+        """
         self._unsynced_bytes += size
         self._is_dirty = True
         if self._policy is _ALWAYS:
-            return self.draw()
+            return self._draw_quietly() if is_to_wait and not _is_main() else self.draw()
         if not self._is_asked:
             if self._policy is _INTERVAL:
                 self._due_ns = self._next_interval_ns()
@@ -140,6 +161,45 @@ class SyncPoint(Generic[P]):
         # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
         self._committer.check()
         return ticket
+
+    def draw_to_wait(self) -> Ticket:
+        """The same for a thread that goes on to `wait`, without the lock: it would meet all the others there."""
+        if not _is_main():
+            return self._draw_quietly()
+        with self.lock:
+            return self.draw()
+
+    def _draw_quietly(self) -> Ticket:
+        """For a thread that may lead: the committer is not asked."""
+        ticket = Ticket(may_lead=True)
+        self._waiting.append(ticket)
+        self._committer.check()
+        return ticket
+
+    def wait(self, ticket: Ticket) -> None:
+        """Return once a ticket is settled, or raise; without the lock. Who may lead does, if nobody syncs now."""
+        if ticket.may_lead and not self._maintainers and self._planning.acquire(blocking=False):
+            # If somebody has synced in between, there is nothing to sync, and this ends at once.
+            self._lead(ticket)
+        ticket.wait()
+        if ticket.is_called:
+            error = self._lead(ticket)
+            if error is not None:
+                raise error.with_traceback(None)
+
+    def _gather(self, called: int) -> None:
+        """Let those whom the last sync has let go come back, as the committer does; they are on their way."""
+        clock = self._committer.clock
+        until_ns = clock.monotonic_ns() + min(self._synced_in_ns, _SPIN_NS_MAX)
+        while len(self._waiting) + called < self._expected and clock.monotonic_ns() < until_ns:
+            sleep(0)
+
+    def _lead(self, ticket: Ticket) -> PenstockError | None:
+        """Sync in the thread of one who waits, which holds `_planning`, and hand on."""
+        called = int(ticket.is_called)
+        if called or not ticket.is_settled:
+            self._gather(called)
+        return self._take_turn(called)
 
     def draw_for(self, writers: int) -> Ticket:
         """The same for several who came together: the number counts when we gather, one ticket stands for all."""
@@ -164,39 +224,93 @@ class SyncPoint(Generic[P]):
         """Sync, if there is anything to sync. For the committer's thread."""
         if self._maintainers:
             return  # Who maintains asks again when he is done.
-        with self._planning:
-            try:
-                self._sync()
-            except Fatal:
-                raise
-            except PenstockError as error:
-                # Nothing was promised and nothing is lost: a later plan covers it all.
-                _settle_all(self._covered, error)
-                with self.lock:
-                    self._is_dirty = True
-                    self._due_ns = self._next_interval_ns()
-                    self._ask()
+        self._planning.acquire()
+        self._take_turn()
 
-    def _sync(self) -> None:
+    def _take_turn(self, called: int = 0) -> PenstockError | None:
+        """Sync, with `_planning` held; then hand it on. The error, if it could not be done this time.
+
+        `called`: how many it is for that are in no queue.
+        """
+        covered: deque[Ticket] = deque()
+        failure: PenstockError | None = None
+        try:
+            covered = self._sync(called)
+        except Fatal as error:
+            # Before anybody else has a turn: what failed is not tried again.
+            self._committer.fail(error)
+            raise
+        except PenstockError as error:
+            # Nothing was promised and nothing is lost: a later plan covers it all.
+            failure = error
+            covered, self._covered = self._covered, covered
+            with self.lock:
+                self._is_dirty = True
+                self._due_ns = self._next_interval_ns()
+                self._ask()
+        except BaseException as error:
+            # A bug of ours, and those who wait would wait for ever.
+            self._committer.fail(error)
+            raise
+        finally:
+            self._hand_on()
+        _settle_all(covered, failure or self._committer.failure)
+        return failure
+
+    def _hand_on(self) -> None:
+        """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
+        while True:
+            successor = self._take_successor()
+            if successor is not None:
+                successor.call()
+                return
+            self._planning.release()
+            # Whoever came before the release has found the place taken, so it is up to us to look again.
+            if not self._has_successor() or not self._planning.acquire(blocking=False):
+                return
+
+    def _has_successor(self) -> bool:
+        try:
+            return self._waiting[0].may_lead and not self._maintainers
+        except IndexError:
+            return False
+
+    def _take_successor(self) -> Ticket | None:
+        """Take one who may lead out of the queue, if its turn has come; otherwise the committer has to look."""
+        with self.lock:
+            if self._has_successor():
+                # It will be in no queue any more, and what it waits for may be known to nobody else.
+                self._is_dirty = True
+                with suppress(IndexError):  # A failure takes no lock.
+                    return self._waiting.popleft()
+            if self._waiting:
+                self._ask()
+            return None
+
+    def _sync(self, called: int) -> deque[Ticket]:
+        """Run a plan, if there is anything to sync. Those whom it covered are yet to be told."""
+        self._committer.check()
         with self.lock:
             if not self._is_dirty and not self._waiting:
-                return
+                return deque()
             plan = self._plan()
         started_ns = self._committer.clock.monotonic_ns()
         plan.run()
         ended_ns = self._committer.clock.monotonic_ns()
         with self.lock:
             self._target.synced(plan)
-        self._expected = len(self._covered) + len(self._waiting)
-        self._gather_until_ns = ended_ns + (ended_ns - started_ns)
-        self._committer.on_synced(ended_ns - started_ns, len(self._covered))
-        _settle_all(self._covered, self._committer.failure)
+        self._expected = called + len(self._covered) + len(self._waiting)
+        self._synced_in_ns = ended_ns - started_ns
+        self._gather_until_ns = ended_ns + self._synced_in_ns
+        self._committer.on_synced(self._synced_in_ns, called + len(self._covered))
+        covered, self._covered = self._covered, deque()
+        return covered
 
     def _plan(self) -> P:
         """A plan that covers all who wait now; who comes later waits for the next one."""
-        # In this order: a failure, which takes no lock, finds every ticket in one queue or the other.
-        self._covered = self._waiting
-        self._waiting = deque()
+        # One by one, since whoever waits takes no lock to join a queue, which therefore has to stay the same.
+        while self._waiting:
+            self._covered.append(self._waiting.popleft())
         self._is_dirty = self._is_asked = False
         self._unsynced_bytes = 0
         return self._target.plan_sync()
@@ -239,6 +353,10 @@ class SyncPoint(Generic[P]):
         self.is_closed = True
         self._is_dirty = False
         self._committer.remove(self)
+
+
+def _is_main() -> bool:
+    return get_ident() == main_thread().ident
 
 
 def _settle_all(tickets: deque[Ticket], error: BaseException | None) -> None:

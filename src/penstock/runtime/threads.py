@@ -135,9 +135,9 @@ class ThreadDriver:
 
     def change(self, command: Callable[[Now], T]) -> T:
         """Run a command; return when its effect is as durable as the fsync policy says."""
-        reply, ticket = self._change(command, self.note_change)
+        reply, ticket = self._change(command, lambda: self._point.changed(0, is_to_wait=True))
         if ticket is not None:
-            ticket.wait()
+            self._point.wait(ticket)
         return reply
 
     def begin_change(
@@ -436,10 +436,8 @@ class ThreadDriver:
         """Return once everything done so far is durable."""
         if self._is_torn:
             self._mend()
-        with self.lock:
-            self._check()
-            ticket = self._point.draw()
-        ticket.wait()
+        self._check()
+        self._point.wait(self._point.draw_to_wait())
 
     def settle(self) -> None:
         """Return once everything is durable and no dead letter is on its way any more."""

@@ -1,0 +1,202 @@
+"""A sync in the thread of one who waits for it: for everybody, handed on, and no less safe than the committer's."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Lock, Thread, current_thread
+from time import sleep
+
+import pytest
+
+from penstock.config import StorageConfig
+from penstock.errors import SyncFailed, Unavailable
+from penstock.runtime.commit import SyncPoint
+
+from .rigs import ALWAYS, PATIENCE_S, SLOW_INTERVAL, Build, building, raiser, share, submit, until
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    with building(tmp_path) as make:
+        yield make
+
+
+class Yielding:
+    """A lock that lets others run before it is released, where a wake-up could get lost."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.acquire = self._lock.acquire
+        self.before_release: Callable[[], None] = lambda: sleep(0)
+
+    def release(self) -> None:
+        self.before_release()
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Desk:
+    """What writers write is in memory until a plan is made, as puts are; `runners` are the threads that synced."""
+
+    def __init__(self, build: Build, config: StorageConfig = ALWAYS) -> None:
+        self.rig = build(config)
+        self.pending = self.planned = self.durable = 0
+        self.counting = Lock()
+        self.before_run: Callable[[], None] = lambda: None
+        self.runners: list[Thread] = []
+        self.point: SyncPoint[Desk] = SyncPoint(self, self.rig.committer, unsynced_bytes_max=1)
+        self.place = self.point._planning = Yielding()
+
+    def plan_sync(self) -> "Desk":
+        assert self.point.lock.locked()
+        self.planned = self.pending
+        sleep(0)  # Whoever comes now is not covered.
+        return self
+
+    def run(self) -> None:
+        self.runners.append(current_thread())
+        self.before_run()
+
+    def synced(self, _plan: "Desk") -> None:
+        assert self.point.lock.locked()
+        self.durable = self.planned
+
+    def put(self) -> int:
+        with self.counting:
+            self.pending += 1
+            mine = self.pending
+        self.point.wait(self.point.draw_to_wait())
+        assert self.durable >= mine
+        return mine
+
+    def write(self) -> None:
+        with self.point.lock:
+            self.pending += 1
+            ticket = self.point.changed(1, is_to_wait=True)
+        assert ticket is not None
+        self.point.wait(ticket)
+
+
+def test_a_thread_syncs_for_itself_and_the_main_thread_leaves_it_to_the_committer(build):
+    desk = Desk(build)
+    submit(desk.put).result(PATIENCE_S)
+    submit(desk.write).result(PATIENCE_S)
+    assert desk.rig.committer._thread not in desk.runners
+    desk.put()
+    desk.write()
+    assert desk.runners[2:] == [desk.rig.committer._thread] * 2
+
+
+def test_nobody_returns_before_it_is_durable_whoever_leads(build, effort):
+    desk = Desk(build)
+    calls = effort(check=2_000, test=10_000, torture=500_000)
+    assert sorted(share(8, calls, lambda _: desk.put())) == list(range(1, calls + 1))
+    assert len(desk.runners) < calls
+
+
+def test_those_who_came_during_a_sync_are_led_by_one_of_them(build):
+    desk, gate, started = Desk(build), Event(), Event()
+
+    def hold() -> None:
+        started.set()
+        assert gate.wait(PATIENCE_S)
+
+    desk.before_run = hold
+    first = submit(desk.put)
+    assert started.wait(PATIENCE_S)
+    others = [submit(desk.put) for _ in range(5)]
+    until(lambda: len(desk.point._waiting) == 5)
+    gate.set()
+    assert sorted(one.result(PATIENCE_S) for one in (first, *others)) == [1, 2, 3, 4, 5, 6]
+    assert len(desk.runners) == 2
+    assert desk.rig.committer._thread not in desk.runners
+
+
+def test_one_that_waits_alone_behind_a_sync_is_synced_too(build):
+    """It is taken out of the queue to lead, and nothing else says that there is something to do."""
+    desk, gate, started = Desk(build, SLOW_INTERVAL), Event(), Event()
+
+    def hold() -> None:
+        started.set()
+        assert gate.wait(PATIENCE_S)
+
+    desk.before_run = hold
+    first = submit(desk.put)
+    assert started.wait(PATIENCE_S)
+    second = submit(desk.put)
+    until(lambda: len(desk.point._waiting) == 1)
+    gate.set()
+    assert [first.result(PATIENCE_S), second.result(PATIENCE_S)] == [1, 2]
+
+
+def test_one_that_finds_the_place_taken_just_before_it_is_free_is_not_forgotten(build):
+    desk, late = Desk(build, SLOW_INTERVAL), []
+
+    def come_late() -> None:
+        desk.place.before_release = lambda: None
+        late.append(submit(desk.put))
+        until(lambda: len(desk.point._waiting) == 1)
+
+    desk.place.before_release = come_late
+    assert submit(desk.put).result(PATIENCE_S) == 1
+    assert late[0].result(PATIENCE_S) == 2
+
+
+def test_mixed_waiters_and_maintenance_leave_nobody_behind(build, effort):
+    desk = Desk(build)
+    calls = effort(check=400, test=2_000, torture=50_000)
+
+    def act(number: int) -> None:
+        if number % 50 == 0:
+            with desk.point.maintenance():
+                assert not desk.point._planning.acquire(blocking=False)
+        elif number % 3:
+            desk.put()
+        else:
+            with desk.point.lock:
+                ticket = desk.point.draw()
+            ticket.wait()
+
+    share(8, calls, act)
+    assert not desk.point._waiting
+    until(lambda: desk.point._planning.acquire(blocking=False))
+    desk.point._planning.release()
+
+
+def test_a_sync_that_could_not_be_done_is_reported_to_all_whom_it_was_for(build):
+    desk = Desk(build)
+    desk.before_run = raiser(Unavailable("too many open files"))
+    for call in (desk.put, desk.write):
+        with pytest.raises(Unavailable):
+            submit(call).result(PATIENCE_S)
+    desk.before_run = lambda: None
+    assert submit(desk.put).result(PATIENCE_S) == 3
+    assert not desk.rig.fatal
+
+
+@pytest.mark.parametrize("error", [SyncFailed("log", "no answer"), ZeroDivisionError("a bug")])
+def test_a_leader_that_fails_ends_everything(build, error):
+    desk, gate, started = Desk(build), Event(), Event()
+
+    def fail() -> None:
+        # A second try would succeed, and mean nothing.
+        desk.before_run = lambda: None
+        started.set()
+        assert gate.wait(PATIENCE_S)
+        raise error
+
+    desk.before_run = fail
+    leader = submit(desk.put)
+    assert started.wait(PATIENCE_S)
+    others = [submit(desk.put) for _ in range(3)]
+    until(lambda: len(desk.point._waiting) == 3)
+    gate.set()
+    for one in (leader, *others, submit(desk.put)):
+        with pytest.raises(type(error)):
+            one.result(PATIENCE_S)
+    assert desk.rig.fatal == [error]
+    assert len(desk.runners) == 1
