@@ -70,6 +70,30 @@ def test_consumers_share_the_messages_and_none_comes_twice(tmp_path):
         assert queue.get() is None
 
 
+def test_who_waits_comes_before_one_who_fetches_for_himself(tmp_path):
+    with penstock.open(tmp_path) as queue, ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(queue.get, timeout=20)
+        until(lambda: queue._driver.is_awaited)
+        queue._driver._ticker.close()  # Late, as on a busy machine.
+        queue.put_many([b"a", b"b"])
+        assert queue.get().value == b"b"
+        assert waiter.result(20).value == b"a"
+
+
+def test_what_another_thread_has_fetched_is_there_for_one_who_begins_to_wait(tmp_path, monkeypatch):
+    with ThreadPoolExecutor(1) as pool, penstock.open(tmp_path) as queue:
+        wait_for_one = queue._wait_for_one
+
+        def wait_late(timeout_ns):
+            if not queue._ready:
+                queue.put_many([b"a", b"b"])
+                assert queue.get().value == b"a"
+            return wait_for_one(timeout_ns)
+
+        monkeypatch.setattr(queue, "_wait_for_one", wait_late)
+        assert pool.submit(queue.get, timeout=None).result(10).value == b"b"
+
+
 def test_two_idle_streams_and_ten_messages_give_five_each(tmp_path):
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=1)

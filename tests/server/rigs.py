@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from penstock.config import StorageConfig
 from penstock.runtime.asynchronous import AsyncDriver
-from penstock.runtime.threads import ThreadDriver, World
+from penstock.runtime.threads import ThreadDriver
+from penstock.runtime.world import World
 from penstock.server.http.serving import make_door
 from penstock.server.reading_settings import read_settings
 from penstock.sim import SimDisk

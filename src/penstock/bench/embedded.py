@@ -25,8 +25,8 @@ from .queues import PEERS, SYNCED_PEERS, Contender, Peer
 from .report import Case, Measured, Unit, on_ratio, on_value
 
 VALUE_BYTES = 100
-# One write of a full batch, four fetches: whatever is done once for many messages is in it as often as it should be.
-OURS = 4096
+# One write of a full batch, some fetches: whatever is done once for many messages is in it as often as it should be.
+OURS = 8192
 # As many as take about as long: a round of a few milliseconds meets little of what else the machine is doing, and that
 # has to hold for all of them alike.
 THEIRS = 100

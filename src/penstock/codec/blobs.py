@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Sequence
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -107,17 +107,45 @@ class Blobs(NamedTuple):
         return Blobs(narrow(lengths), None if valid is None or valid.all() else valid, blob)
 
 
+class Joined(Sequence[bytes]):
+    """Byte strings that came in parts, each joined when it came: an encoder only has to add them up."""
+
+    def __init__(self, parts: Sequence[tuple[Blobs, int]]) -> None:
+        """Parts without nulls, each with its number of items."""
+        self.parts = parts
+        self._count = sum(count for _, count in parts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        return [item for part, count in self.parts for item in part.cut(count)][index]
+
+    def blobs(self) -> Blobs:
+        lengths = self.parts[0][0].lengths
+        if isinstance(lengths, int) and all(part.lengths == lengths for part, _ in self.parts):
+            return Blobs(lengths, None, b"".join([part.blob for part, _ in self.parts]))
+        return join_blobs(self.parts)
+
+
 def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> Blobs:
     """A column from a list; an item over `limit` bytes is refused."""
     if items is None:
         return Blobs()
+    if isinstance(items, Joined):
+        return items.blobs()
     try:
-        return _without_nulls(items, what, limit)  # type: ignore[arg-type]  # A None raises TypeError.
+        return without_nulls(items, what, limit)  # type: ignore[arg-type]  # A None raises TypeError.
     except TypeError:
         return _with_nulls(items, what, limit)
 
 
-def _without_nulls(items: Sequence[bytes], what: str, limit: int) -> Blobs:
+def without_nulls(items: Sequence[bytes], what: str, limit: int) -> Blobs:
+    """The same where nothing is null: TypeError for one that is, and for whatever else has no bytes."""
     blob = b"".join(items)
     sizes = list(map(len, items))
     largest = sizes[0]
@@ -141,7 +169,7 @@ def _with_nulls(items: Sequence[bytes | None], what: str, limit: int) -> Blobs:
     valid = np.fromiter((item is not None for item in items), dtype=np.bool_, count=len(items))
     if not valid.any():
         return Blobs()
-    filled = _without_nulls([b"" if item is None else item for item in items], what, limit)
+    filled = without_nulls([b"" if item is None else item for item in items], what, limit)
     return Blobs(filled.lengths, valid, filled.blob)
 
 

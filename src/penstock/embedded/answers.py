@@ -9,7 +9,7 @@ from ..broker import consumption
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received, read_receipt
 from ..delivery import Answered, Delivery
-from ..errors import NotFound, StaleReceipt
+from ..errors import NotFound, Refused, StaleReceipt
 from ..runtime.threads import ThreadDriver
 from .durations import Duration, milliseconds
 
@@ -101,3 +101,38 @@ def _answer_all(
         driver.after_delivery(partition, delivery)
         stale += [lease.held[offset] for offset in answered.stale]
     return stale
+
+
+class QueueAnswers:
+    """What whoever got a message from a queue says of it."""
+
+    _driver: ThreadDriver
+    is_auto_ack: bool
+
+    def ack(self, held: Held | Iterable[Held]) -> None:
+        """Finish a message, or several. Repeating an ack does no harm; StaleReceipt if it is not yours any more."""
+        if not self.is_auto_ack:
+            ack(self._driver, held)
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
+        self._require_manual("nack")
+        nack(self._driver, held, reason, delay)
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        """No attempt will ever succeed: a dead letter, at once."""
+        self._require_manual("reject")
+        reject(self._driver, held, reason)
+
+    def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
+        """Still working on it: a new deadline, counted from now."""
+        self._require_manual("extend")
+        extend(self._driver, held, duration)
+
+    def _require_manual(self, answer: str) -> None:
+        if self.is_auto_ack:
+            raise Refused(
+                f"{answer}: this queue finishes a message when it hands it out; open it with auto_ack=False"
+            )

@@ -18,8 +18,8 @@ from .stats import Timings
 T = TypeVar("T")
 # Larger ones are counted, so that a batch of small ones cannot grow over its limit.
 SMALL_BYTES_MAX = 1024
-# A power of two. The fixed cost of a batch, some 50 us, is 12 ns a message at this many.
-FLUSH_MESSAGES = 4096
+# A power of two. The fixed cost of a batch, some 50 us, is 6 ns a message at this many.
+FLUSH_MESSAGES = 8192
 _BATCH_MESSAGES_MAX = 2 * FLUSH_MESSAGES
 _BATCH_BYTES_MAX = 4 << 20
 
@@ -70,7 +70,7 @@ class Inlet:
 
     def _write(self, partition: Partition, now: Now) -> None:
         started_ns = self._driver.clock.monotonic_ns()
-        contents: Sequence[Content] = self.intake.waiting[:_BATCH_MESSAGES_MAX]
+        contents = self.intake.first(_BATCH_MESSAGES_MAX)
         if self.intake.is_mixed:
             contents = _fitting(contents)
             columns = _columns_of(contents, partition.config.ttl_ms, now)

@@ -7,17 +7,27 @@ tries again. A Ctrl-C inside ends the generator; then a new one goes on from wha
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from threading import Lock
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..codec.blobs import Blobs, Joined
 from ..model import Message
 
 Content = bytes | Message
 """A bare value, or a message with more to it than a value."""
 
-Contents = Content | list[Any]
+
+class Pack(NamedTuple):
+    """Small values that came together, and their bytes, joined: nothing else of them is looked at later."""
+
+    values: list[Any]
+    blobs: Blobs
+
+
+Contents = Content | Pack | list[Message]
 
 
 class Intake:
@@ -27,6 +37,8 @@ class Intake:
         """`lock` is held by whoever calls `take_out`."""
         self.last_out = last_id
         self.waiting: list[Content] = []
+        # Those of `waiting` that came as packs, each with the id of its last value.
+        self._packs: deque[tuple[int, Pack]] = deque()
         # Not all of `waiting` are small bare values. Set before they come in, and only under the lock.
         self.is_mixed = False
         self._lock = lock
@@ -36,7 +48,7 @@ class Intake:
     def _begin(self) -> Callable[[Contents], int]:
         """A function that takes in one message, or a list of them, and returns the id of the last."""
         last_id = self.last_out + len(self.waiting)
-        self._numbers = generator = _counting(self.waiting, last_id)
+        self._numbers = generator = _counting(self.waiting, self._packs, last_id)
         next(generator)
         return generator.send if _is_one_thread_at_a_time() else _locked(generator)
 
@@ -100,13 +112,45 @@ class Intake:
         self.last_out = last_id
         if not self.waiting:
             self.is_mixed = False
+        while self._packs and self._packs[0][0] <= last_id:
+            self._packs.popleft()
+
+    def first(self, count: int) -> Sequence[Content]:
+        """The first so many of `waiting`, or as many as there are. Under the lock."""
+        count = min(count, len(self.waiting))
+        last_id = self.last_out + count
+        packs = [one for one in self._packs_now() if one[0] - len(one[1].values) < last_id]
+        parts = [(pack.blobs, len(pack.values)) for _, pack in packs]
+        is_whole = packs and packs[-1][0] == last_id and sum([size for _, size in parts]) == count
+        if is_whole and not self.is_mixed:
+            return Joined(parts)
+        contents = self.waiting[:count]
+        for (pack_id, _), (blobs, size) in zip(packs, parts, strict=True):
+            # Somebody may have changed a buffer since; and the first and the last may be here in part.
+            start = pack_id - size - self.last_out
+            values = blobs.cut(size)[max(0, -start) : count - start]
+            contents[max(0, start) : start + size] = values
+        return contents
+
+    def _packs_now(self) -> list[tuple[int, Pack]]:
+        """Whoever takes in adds to them at any time."""
+        return [self._packs[index] for index in range(len(self._packs))]
 
 
-def _counting(waiting: list[Content], last_id: int) -> Generator[int, Any, None]:
+def _counting(
+    waiting: list[Content], packs: deque[tuple[int, Pack]], last_id: int
+) -> Generator[int, Any, None]:
     append, extend = waiting.append, waiting.extend
     while True:
         contents = yield last_id
-        if type(contents) is list:
+        if type(contents) is bytes:
+            append(contents)
+            last_id += 1
+        elif type(contents) is Pack:
+            extend(contents.values)
+            last_id += len(contents.values)
+            packs.append((last_id, contents))
+        elif type(contents) is list:
             extend(contents)
             last_id += len(contents)
         else:

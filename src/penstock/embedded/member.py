@@ -12,7 +12,8 @@ from ..broker.received import Received
 from ..errors import Refused, StaleGeneration, UnknownMember
 from ..groups import Assignor, Mode, Standing, TopicPartition
 from ..model import Priority
-from ..runtime.threads import FOR_EVER, SteppedClock, ThreadDriver, outcome_of
+from ..runtime.threads import FOR_EVER, ThreadDriver, outcome_of
+from ..runtime.world import SteppedClock
 from .durations import Duration, milliseconds, nanoseconds
 from .messages import priority_of
 

@@ -11,7 +11,8 @@ from ..config import FsyncPolicy, StorageConfig
 from ..errors import InvalidConfig
 from ..ports import Clock, Disk
 from ..runtime import RealDisk, SystemClock
-from ..runtime.threads import ThreadDriver, World
+from ..runtime.threads import ThreadDriver
+from ..runtime.world import World
 
 Path = str | os.PathLike[str]
 

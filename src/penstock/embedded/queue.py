@@ -4,7 +4,6 @@ import atexit
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
-from operator import countOf
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -13,21 +12,22 @@ from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.topics import config_from
+from ..codec.blobs import without_nulls
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
-from ..errors import Refused
+from ..errors import PenstockError, Refused
 from ..model import Priority
 from ..runtime.threads import FOR_EVER, outcome_of
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
-from . import answers
 from .aio import AsyncQueue
-from .answers import Held
+from .answers import QueueAnswers
 from .browsing import Compacted, compact, look_ahead, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
+from .intake import Pack
 from .messages import MessageOptions, Value, make_message
 from .opening import Opened
 from .outlet import Outlet
@@ -50,7 +50,7 @@ QUEUE_SETTINGS: dict[str, Any] = {
 _RETRY_NS = 1_000_000_000
 
 
-class Queue(QueueDelays, QueueLetters):
+class Queue(QueueAnswers, QueueDelays, QueueLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -136,24 +136,25 @@ class Queue(QueueDelays, QueueLetters):
         batch: list[Any] = values if type(values) is list else list(values)
         if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
             raise Refused("a key names one message; use put")
-        if options or not self._are_small(batch):
+        pack = None if options else self._packed(batch)
+        if pack is None:
             return self._put_many_carefully(batch, options)
         try:
-            number = self._intake.take_in(batch)
+            number = self._intake.take_in(pack)
         except (ValueError, StopIteration):
-            number = self._intake.take_in_patiently(batch)
+            number = self._intake.take_in_patiently(pack)
         if self._is_wanted or len(self._intake.waiting) >= FLUSH_MESSAGES:
             self._after_put()
         return range(number - len(batch) + 1, number + 1)
 
-    def _are_small(self, values: list[Any]) -> bool:
-        """Whether these can be taken in without another look. The cheapest ways to count and to add up, by far."""
-        count = len(values)
-        return (
-            0 < count <= FLUSH_MESSAGES
-            and countOf(map(type, values), bytes) == count
-            and len(b"".join(values)) <= count * self._small_bytes_max
-        )
+    def _packed(self, values: list[Any]) -> Pack | None:
+        """Values that can be taken in without another look; None if one of them is large, or no bytes."""
+        if not 0 < len(values) <= FLUSH_MESSAGES:
+            return None
+        try:
+            return Pack(values, without_nulls(values, "value", self._small_bytes_max))
+        except (TypeError, PenstockError):
+            return None
 
     def _after_put(self) -> None:
         if self._is_always:
@@ -259,22 +260,40 @@ class Queue(QueueDelays, QueueLetters):
         timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
         if not self.is_auto_ack:
             return _first(self._lend(1, timeout_ns))
-        while self._driver.change_at_once(self._fetch):
-            # Others may be quicker; then perhaps there is more.
-            if (message := self.get_if_ready()) is not None:
+        until_ns = self._driver.clock.monotonic_ns() + timeout_ns
+        while True:
+            while self._driver.change_at_once(self._fetch):
+                # Others may be quicker; then perhaps there is more.
+                if (message := self.get_if_ready()) is not None:
+                    return message
+            if timeout_ns == 0:
+                return None
+            wait_ns = timeout_ns
+            if timeout_ns > 0:
+                wait_ns = max(0, until_ns - self._driver.clock.monotonic_ns())
+            message = self._wait_for_one(wait_ns)
+            if message is not None or not self._ready:
                 return message
-        if timeout_ns == 0:
-            return None
-        message = _first(self._driver.poll(TOPIC, GROUP, self._outlet.wanted_one(), timeout_ns))
+
+    def _wait_for_one(self, timeout_ns: int) -> Received | None:
+        """Wait in the queue of those who wait; not if somebody else has fetched messages by now."""
+        wanted, has_ready = self._outlet.wanted_one(), self._has_ready
+        message = _first(self._driver.poll(TOPIC, GROUP, wanted, timeout_ns, is_needless=has_ready))
         if message is not None:
             self._outlet.note_single(message)
             self._wake()
         return message
 
+    def _has_ready(self) -> bool:
+        return bool(self._ready)
+
     def _fetch(self, now: Now) -> bool:
         """Make ready what there is, including what was put a moment ago."""
         self._is_wanted = True
         self._inlet.flush(now)
+        if self._driver.is_awaited:
+            # They came first, and what is fetched for one who does not wait may stay with him for long.
+            self._driver.serve()
         has_some = self._outlet.fetch(now)
         if has_some:
             self._timings.age.add(max(0, now.wall_ns - self._ready[0].timestamp))
@@ -332,7 +351,11 @@ class Queue(QueueDelays, QueueLetters):
         else:
             self._driver.change_at_once(self._prepare)
             wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        return self._driver.enter(TOPIC, GROUP, wanted, timeout_ns, on_settled)
+        needless = self._has_ready
+        waiter = self._driver.enter(
+            TOPIC, GROUP, wanted, timeout_ns, on_settled, is_needless=needless
+        )
+        return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
     def end_get(self, waiter: Waiter) -> list[Received]:
         """What a waiter that is settled has got."""
@@ -372,34 +395,6 @@ class Queue(QueueDelays, QueueLetters):
         """
         while (message := self.get(timeout)) is not None:
             yield message
-
-    def ack(self, held: Held | Iterable[Held]) -> None:
-        """Finish a message, or several. Repeating an ack does no harm; StaleReceipt if it is not yours any more."""
-        if not self.is_auto_ack:
-            answers.ack(self._driver, held)
-
-    def nack(
-        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
-        self._require_manual("nack")
-        answers.nack(self._driver, held, reason, delay)
-
-    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
-        """No attempt will ever succeed: a dead letter, at once."""
-        self._require_manual("reject")
-        answers.reject(self._driver, held, reason)
-
-    def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
-        """Still working on it: a new deadline, counted from now."""
-        self._require_manual("extend")
-        answers.extend(self._driver, held, duration)
-
-    def _require_manual(self, answer: str) -> None:
-        if self.is_auto_ack:
-            raise Refused(
-                f"{answer}: this queue finishes a message when it hands it out; open it with auto_ack=False"
-            )
 
     def peek(self) -> Received | None:
         """The message that `get` would return, without taking it."""

@@ -10,9 +10,8 @@ its files, which hold everything that was written, whole.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from logging import Logger
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from pyroaring import BitMap64
 
@@ -21,15 +20,16 @@ from ..broker.giving_back import give_back
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.received import Received
-from ..config import LimitsConfig, LogConfig, StorageConfig
+from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
 from ..errors import Fatal, PenstockError, Refused, Unavailable
-from ..ports import Clock, Disk, Entropy
+from ..ports import Disk
 from .commit import Committer, SyncPoint, Ticket
 from .members import MemberRoom
 from .memory import keep_freed_memory
 from .ticker import NEVER_NS, Ticker
 from .waiting import Waiter, WaitingRoom
+from .world import SteppedClock, World
 
 T = TypeVar("T")
 _S_NS = 1_000_000_000
@@ -42,11 +42,8 @@ _SWEEP_NS = 300 * _S_NS
 _STEPS_MAX = 8
 
 
-@runtime_checkable
-class SteppedClock(Protocol):
-    """A clock that only moves when it is told to, and says so to functions that return when they want to know again."""
-
-    def listen(self, moved: Callable[[], float]) -> None: ...
+def _never_needless() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +55,6 @@ class NodePlan:
     def run(self) -> None:
         for _, plan in self.parts:
             plan.run()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What a driver is given besides the disk."""
-
-    clock: Clock
-    entropy: Entropy
-    logger: Logger
-    on_fatal: Callable[[BaseException], None]
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
 class ThreadDriver:
@@ -215,9 +201,20 @@ class ThreadDriver:
         self.node = self._open_node()
         self._is_torn = False
 
-    def poll(self, topic: str, group: str, wanted: Wanted, timeout_ns: int = 0) -> list[Received]:
-        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever)."""
-        waiter = self.enter(topic, group, wanted, timeout_ns)
+    def poll(
+        self,
+        topic: str,
+        group: str,
+        wanted: Wanted,
+        timeout_ns: int = 0,
+        *,
+        is_needless: Callable[[], bool] = _never_needless,
+    ) -> list[Received]:
+        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever).
+
+        Asked with the lock held, `is_needless` says that there are some elsewhere; then nobody waits.
+        """
+        waiter = self.enter(topic, group, wanted, timeout_ns, is_needless=is_needless)
         if waiter.is_settled:
             return outcome_of(waiter)
         is_timed = timeout_ns >= 0 and not self._is_stepped
@@ -236,6 +233,8 @@ class ThreadDriver:
         wanted: Wanted,
         timeout_ns: int,
         on_settled: Callable[[], None] | None = None,
+        *,
+        is_needless: Callable[[], bool] = _never_needless,
     ) -> Waiter:
         """Lease what is there, or begin to wait for it: the waiter is settled at once, or later.
 
@@ -246,7 +245,7 @@ class ThreadDriver:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
             waiter = Waiter(wanted, until_ns, on_settled=on_settled)
             messages = self.take(topic, group, wanted, now)
-            if messages or timeout_ns == 0:
+            if messages or timeout_ns == 0 or is_needless():
                 waiter.settle(messages)
             else:
                 self._room.enter(topic, group, waiter)

@@ -1,0 +1,27 @@
+"""What a driver is given besides the disk: time, chance, somebody to tell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from logging import Logger
+from typing import Protocol, runtime_checkable
+
+from ..config import LimitsConfig
+from ..ports import Clock, Entropy
+
+
+@runtime_checkable
+class SteppedClock(Protocol):
+    """A clock that only moves when it is told to, and says so to functions that return when they want to know again."""
+
+    def listen(self, moved: Callable[[], float]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The world outside, as a driver sees it."""
+
+    clock: Clock
+    entropy: Entropy
+    logger: Logger
+    on_fatal: Callable[[BaseException], None]
+    limits: LimitsConfig = field(default_factory=LimitsConfig)

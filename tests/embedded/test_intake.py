@@ -1,0 +1,57 @@
+"""What was put comes out in its order and as it was then, alone, in packs, and however it is cut."""
+
+from threading import Lock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.codec.blobs import Joined, without_nulls
+from penstock.embedded.intake import Intake, Pack
+
+VALUES = st.binary(max_size=5)
+STEPS = st.lists(
+    st.one_of(
+        VALUES,
+        st.lists(VALUES, min_size=1, max_size=6),
+        st.lists(st.just(b"four"), min_size=1, max_size=6),
+        st.integers(1, 9),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS, st.booleans())
+def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
+    intake, expected, last_id = Intake(7, Lock()), [], 7
+    for step in steps:
+        if isinstance(step, int):
+            found = intake.first(step)
+            assert [*found] == expected[:step]
+            assert len(found) == len(expected[:step])
+            intake.take_out(intake.last_out + len(found))
+            del expected[:step]
+        elif isinstance(step, bytes):
+            assert intake.take_in(step) == last_id + 1
+            expected.append(step)
+            last_id += 1
+        else:
+            buffers = [bytearray(one) for one in step]
+            pack = Pack(buffers, without_nulls(buffers, "value", 5))
+            last_id += len(step)
+            assert intake.take_in(pack) == last_id
+            expected += step
+            for one in buffers:
+                one[:] = b"changed"
+        intake.is_mixed = is_mixed
+    assert [*intake.first(1000)] == expected
+    assert len(intake.waiting) == len(expected)
+
+
+def test_packs_alone_need_no_second_look():
+    intake = Intake(0, Lock())
+    for values in ([b"a", b"b"], [b"c"]):
+        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+    found = intake.first(10)
+    assert isinstance(found, Joined)
+    assert found.blobs() == (1, None, b"abc")
+    assert found[1:] == [b"b", b"c"]
