@@ -122,6 +122,18 @@ def test_a_group_that_missed_new_partitions_gets_them_from_the_start() -> None:
     assert values(world.drain()) == [b"x"]
 
 
+def test_leftovers_of_a_partition_that_was_given_up_do_not_stand_in_the_way() -> None:
+    world = World()
+    world.topic(partitions=1)
+    world.group()
+    directory = f"{world.node.topic(TOPIC).facts.directory}/partition-1/messages"
+    world.disk.make_directories(directory)
+    world.disk.create(f"{directory}/checkpoint").close()
+    world.node.add_partitions(TOPIC, 2, world.now())
+    world.publish(b"x", partition=1)
+    assert values(world.drain()) == [b"x"]
+
+
 def test_settings_are_checked_and_all_faults_named() -> None:
     world = World()
     world.topic()

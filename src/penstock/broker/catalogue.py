@@ -63,6 +63,8 @@ class Catalogue:
         """Make partitions that nobody knows yet. NoSpace: nothing of them is left."""
         made: list[Partition] = []
         for number in numbers:
+            # A power cut may have brought back some files of one that was given up.
+            self._remove_partition(facts, number)
             try:
                 made.append(self._open(facts, number, now))
             except NoSpace:
