@@ -3,8 +3,8 @@
     python tools/recolour.py           write src/penstock/client/synchronous
     python tools/recolour.py --check   exit code 1 if a file there is not what it would write
 
-What waits differs in more than colour and is written by hand for both: `io.py`. Everything else is text, changed by
-the rules below and put into form by ruff.
+What waits differs in more than colour and is written by hand for both: `io.py` and `crew.py`. Everything else is text,
+changed by the rules below and put into form by ruff.
 """
 
 import re
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src/penstock/client"
-MODULES = ("pool", "client", "producer")
+MODULES = ("pool", "client", "producer", "messenger", "member", "consumer", "worker")
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),

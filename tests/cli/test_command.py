@@ -32,7 +32,16 @@ def loaded_after(*words: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [("--help",), ("--version",), ("bench", "--help"), ("bench", "--list")]
+    "words",
+    [
+        ("--help",),
+        ("--version",),
+        ("bench", "--help"),
+        ("bench", "--list"),
+        ("dlq", "redrive", "--help"),
+        ("top", "--help"),
+        ("context", "list"),
+    ],
 )
 def test_looking_around_loads_nothing_heavy(words):
     assert loaded_after(*words).isdisjoint(HEAVY)

@@ -1,4 +1,4 @@
-"""The demo keeps its own promise, ends by itself, and leaves nothing behind."""
+"""The demo keeps its own promise, ends by itself, and leaves what it says: data to look at, or nothing."""
 
 import json
 import os
@@ -10,31 +10,34 @@ from threading import Event
 
 import pytest
 
+from penstock.cli.demo import PARTS
 from penstock.cli.exits import Exit
+from penstock.testing.server import running_server
 
-SCENES = ["encoding", "writing", "recovery", "proof", "seeking", "verify", "orders"]
+LOG_SCENES = ["encoding", "writing", "recovery", "proof", "seeking", "verify"]
 
 
 def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "penstock", "demo", *words]
 
 
-def surroundings(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
 def demo(tmp_path: Path, *words: str) -> str:
     done = subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=60, env=surroundings(tmp_path)
+        command(*words), capture_output=True, text=True, timeout=120, env=environment(tmp_path)
     )
-    assert done.returncode == Exit.OK, done.stderr
-    assert not list(tmp_path.iterdir())
+    assert done.returncode == Exit.OK, (done.stderr, done.stdout)
+    assert not processes_of(tmp_path)
     return done.stdout
 
 
-def test_demo_recovers_everything_that_was_promised(tmp_path):
-    found = json.loads(demo(tmp_path, "--json"))
-    assert list(found) == SCENES
+def test_log_recovers_everything_that_was_promised(tmp_path):
+    found = json.loads(demo(tmp_path, "--json", "--part", "log", "--remove"))
+    assert not list(tmp_path.iterdir())
+    assert list(found) == LOG_SCENES
     proof, writing, recovery = found["proof"], found["writing"], found["recovery"]
     assert proof["acknowledged"] == proof["present"] == writing["batches"] > 10
     assert recovery["cut_bytes"] == writing["torn_bytes"] > 0
@@ -44,31 +47,76 @@ def test_demo_recovers_everything_that_was_promised(tmp_path):
 
 
 @pytest.mark.tier("test")
-def test_demo_is_readable_in_a_pipe(tmp_path):
-    shown = demo(tmp_path)
+def test_shop_keeps_its_promises_and_its_data_can_be_looked_at(tmp_path, run, surroundings):
+    found = json.loads(demo(tmp_path, "--json", "--part", "shop"))
+    shop, look = found["shop"], found["look"]
+    assert shop["promised"] == shop["present"] == 4000
+    assert (shop["billed"], shop["packed"]) == (3940, 3990)
+    assert shop["dead"] == {"billing": 60, "warehouse": 10}
+    assert 0 < shop["killed_at"] < 4000
+    assert shop["wait_ms"]["critical"] < shop["wait_ms"]["background"]
+    data = Path(look["data_dir"])
+    assert data.parent == tmp_path
+    verify, serve, *others = look["commands"]
+    assert run(*verify.split()[1:]).code == Exit.OK
+    assert serve == f"penstock serve --data-dir {data / 'broker'}"
+    with running_server(data / "broker") as address:
+        surroundings.setenv("PENSTOCK_SERVER", address)
+        for line in others:
+            done = run(*line.split()[1:])
+            assert (done.code, done.err) == (Exit.OK, ""), line
+            assert done.out, line
+
+
+@pytest.mark.tier("test")
+def test_demo_is_readable_in_a_pipe(tmp_path, run):
+    shown = demo(tmp_path, "--part", "log", "--data-dir", str(tmp_path / "kept" / "here"))
     assert "Nothing promised is lost" in shown
     assert "\x1b" not in shown
-    assert max(map(len, shown.splitlines())) < 120
+    assert max(map(len, shown.replace(str(tmp_path), "").splitlines())) < 120
+    assert f"penstock log stats {tmp_path / 'kept' / 'here' / 'log'}" in shown
+    assert run("log", "stats", str(tmp_path / "kept" / "here" / "log")).code == Exit.OK
 
 
-def test_interrupted_demo_leaves_nothing_behind(tmp_path):
+def test_demo_does_not_touch_a_directory_that_is_there(run, tmp_path):
+    tmp_path.joinpath("mine").write_text("precious")
+    done = run("demo", "--data-dir", str(tmp_path))
+    assert (done.code, done.err.count("\n")) == (Exit.UNAVAILABLE, 1)
+    assert tmp_path.joinpath("mine").read_text() == "precious"
+
+
+def test_unknown_part_is_a_usage_error(run):
+    done = run("demo", "--part", "shp")
+    assert (done.code, "did you mean shop?" in done.err) == (Exit.USAGE, True)
+    assert list(PARTS)[:2] == ["log", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("part", "sign", "number"),
+    [
+        ("log", "*.log", signal.SIGINT),
+        pytest.param("shop", "orders.*", signal.SIGINT, marks=pytest.mark.tier("test")),
+        pytest.param("shop", "broker", signal.SIGTERM, marks=pytest.mark.tier("test")),
+    ],
+)
+def test_interrupted_demo_leaves_nothing_behind(tmp_path, part, sign, number):
     with subprocess.Popen(
-        command(),
+        command("--part", part),
         stdout=subprocess.DEVNULL,
-        env=surroundings(tmp_path),
+        env=environment(tmp_path),
         # A shell that runs the tests in the background makes their children deaf to Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        while not list(tmp_path.rglob("*.log")):
+        while not list(tmp_path.rglob(sign)):
             assert process.poll() is None
             Event().wait(0.05)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == Exit.INTERRUPTED
+        process.send_signal(number)
+        assert process.wait(timeout=60) == Exit.INTERRUPTED
     assert not list(tmp_path.iterdir())
-    assert not writers_of(tmp_path)
+    assert not processes_of(tmp_path)
 
 
-def writers_of(tmp_path: Path) -> list[str]:
+def processes_of(tmp_path: Path) -> list[str]:
     """Processes that still have something to do with this directory."""
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):

@@ -33,7 +33,7 @@ def test_the_first_key_is_made_on_the_data_directory(tmp_path, penstock):
     words = ("--role", "admin", "--prefix", "orders", "--json", "--data-dir", data)
     made = json.loads(penstock("keys", "create", "ops", *words).stdout)
     assert made["key"].startswith(f"{made['key_id']}.")
-    (listed,) = penstock("keys", "list", "--data-dir", data).stdout.splitlines()
+    _titles, listed = penstock("keys", "list", "--data-dir", data).stdout.splitlines()
     assert listed.split() == [made["key_id"], "admin", "ops", "orders*"]
     rotated = penstock("keys", "rotate", made["key_id"], "--data-dir", data)
     assert rotated.stdout.strip() != made["key"]

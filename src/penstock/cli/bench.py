@@ -24,6 +24,7 @@ Examples:
   penstock bench codec --case encode --json  one case, one JSON object a line
   penstock bench codec --plot codec.png      a picture of the results against the goals
   penstock bench codec --check               exit code 1 when a goal is not met
+  penstock bench broker --peers redis,nats   against these brokers, started on loopback
 
 Only ratios taken in one run compare: the speed of a shared machine drifts from hour to hour.
 """
@@ -49,6 +50,11 @@ def complete_name(_ctx: click.Context, _parameter: click.Parameter, start: str) 
     metavar="FILE",
     help="Also draw the results against their goals (.png, .svg, .pdf).",
 )
+@click.option(
+    "--peers",
+    metavar="NAMES",
+    help="For bench broker: whom to race, such as redis,nats,rabbitmq,beanstalkd (all of them); none for nobody.",
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -60,6 +66,7 @@ def bench(
     is_json: bool,
     check: bool,
     picture: Path | None,
+    peers: str | None,
 ) -> None:
     """Measure bench NAME on this machine, against its baselines and goals."""
     if name is None and is_list:
@@ -70,7 +77,7 @@ def bench(
         raise click.UsageError("name a bench, or list them with --list", ctx)
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES, ctx)
-    cases = chosen(load_cases(name), wanted, ctx)
+    cases = chosen(cases_of(name, peers, ctx), wanted, ctx)
     if is_list:
         click.echo("\n".join(case.name for case in cases))
         return
@@ -88,6 +95,22 @@ def bench(
         plot(results, picture)
     if check and any(result.goal is not None and not result.ok for result in results):
         ctx.exit(Exit.FOUND_PROBLEMS)
+
+
+def cases_of(name: str, peers: str | None, ctx: click.Context) -> tuple["Case", ...]:
+    """The cases of a bench; of the race between brokers those with these peers."""
+    if peers is None:
+        return load_cases(name)
+    if name != "broker":
+        raise click.UsageError(f"--peers is for bench broker; {name} has none", ctx)
+    from ..bench.broker import cases
+    from ..bench.broker_peers import PEERS
+
+    names = [one.strip() for one in peers.split(",") if one.strip() not in {"", "none"}]
+    for one in names:
+        if one not in PEERS:
+            raise unknown("peer", one, PEERS, ctx)
+    return cases(names)
 
 
 def chosen(
@@ -131,10 +154,21 @@ def show(results: list["Result"]) -> None:
 
     if not sys.stdout.isatty():
         click.echo(plain(results))
-        return
-    from rich.console import Console
+    else:
+        from rich.console import Console
 
-    Console().print(coloured(results))
+        Console().print(coloured(results))
+    show_peers(results)
+
+
+def show_peers(results: list["Result"]) -> None:
+    """For a race: everybody's figures, and who is not in it and why."""
+    from ..bench.peers_table import peers_table, skipped
+
+    if lines := peers_table(results):
+        click.echo(f"\n{lines}")
+    for name, reason in skipped(results).items():
+        click.echo(f"{name} was left out: {reason}", err=True)
 
 
 def require_drawable(picture: Path | None) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from .exits import Exit
+from .output import Form, Output, output_options
 from .serve import CONFIG, load_settings
 
 EPILOG = """\b
@@ -22,36 +23,32 @@ def config() -> None:
 
 @config.command(epilog="Example: penstock config check --config penstock.yaml")
 @CONFIG
+@output_options
 @click.pass_context
-def check(ctx: click.Context, file: Path | None) -> None:
+def check(ctx: click.Context, /, file: Path | None, *, output: Output) -> None:
     """Report everything that is wrong with the settings."""
     from ..errors import InvalidSettings
 
+    problems: list[str] = []
     try:
         load_settings(file, {})
     except InvalidSettings as error:
-        for problem in error.problems:
-            click.echo(problem)
+        problems = list(error.problems)
+    output.said("\n".join(problems) or "good", {"problems": problems})
+    if problems:
         ctx.exit(Exit.FOUND_PROBLEMS)
-    click.echo("good")
 
 
 @config.command(epilog="Example: penstock config show --json")
 @CONFIG
-@click.option("--json", "is_json", is_flag=True, help="One JSON object.")
-def show(file: Path | None, *, is_json: bool) -> None:
-    """Print the settings that hold here, defaults included."""
+@output_options
+def show(file: Path | None, *, output: Output) -> None:
+    """Print the settings that hold here, defaults included; as YAML, like the file, unless told otherwise."""
     from ..server.reading_settings import shown
 
-    values = shown(load_settings(file, {}))
-    if is_json:
-        import json
-
-        click.echo(json.dumps(values))
-        return
-    import yaml
-
-    click.echo(yaml.safe_dump(values, sort_keys=False), nl=False)
+    if output.is_table:
+        output = Output(Form.YAML)
+    output.record(shown(load_settings(file, {})))
 
 
 @config.command(epilog="Example: penstock config reference > docs/configuration.md")

@@ -1,53 +1,75 @@
-"""`penstock demo`: a log is written, killed, recovered and read, and a broker works through orders; with figures."""
+"""`penstock demo`: a log and a broker at work, killed in the middle, and what is left of it."""
 
-import sys
+import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import FrameType
 
 import click
 
+from .demo_scene import Scene, Stage, show
 from .exits import Exit
-
-if TYPE_CHECKING:
-    from ..log.verify import Report
-    from .demo_orders import Worked
-    from .demo_story import Encoded, Proven, Recovered, Sought, Written
+from .lazy import unknown
 
 EPILOG = """\b
 Examples:
-  penstock demo           the show, in a temporary directory
-  penstock demo --json    what it found, as one JSON object
+  penstock demo                    the show; its data stays, and it says where and how to look at it
+  penstock demo --json             what it found, as one JSON object
+  penstock demo --part shop        only one part: log, shop or lake
+  penstock demo --data-dir ./demo  leave the data there
+  penstock demo --remove           leave nothing behind
 
 \b
-Exit codes: 0 everything that was acknowledged is there, 1 something is not.
+Ctrl-C ends everything that it started and removes its data.
+Exit codes: 0 everything that was promised was kept, 1 something was not.
 """
 
-Facts = dict[str, dict[str, object]]
+# The parts in their order: a name, and "module:function" beside this file. The function gets a `Stage` and yields
+# `Scene`s; whatever earlier parts left is below `stage.directory`, and `stage.leave` says what a part leaves to look at
+# when the show is over. A further part is a line at the end.
+PARTS = {
+    "log": "demo_log:log_scenes",
+    "shop": "demo_shop:shop_scenes",
+    "lake": "demo_lake:lake_scenes",
+}
 
-
-class Scene(NamedTuple):
-    """One part of the show. `facts` go into the JSON object under `name`."""
-
-    name: str
-    title: str
-    lines: list[tuple[str, str]]
-    facts: dict[str, object]
-    is_good: bool = True
+Facts = dict[str, object]
 
 
 @click.command(epilog=EPILOG)
 @click.option("--json", "is_json", is_flag=True, help="One JSON object instead of the show.")
+@click.option("--part", "wanted", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new directory for its data; a temporary one if not said.",
+)
+@click.option("--remove", "is_removed", is_flag=True, help="Remove the data at the end.")
 @click.pass_context
-def demo(ctx: click.Context, *, is_json: bool) -> None:
-    """Write a log, kill the writer, recover, prove that nothing promised is lost, and work through some orders."""
+def demo(
+    ctx: click.Context,
+    /,
+    *,
+    is_json: bool,
+    wanted: tuple[str, ...],
+    data_dir: Path | None,
+    is_removed: bool,
+) -> None:
+    """Kill a log and a broker in the middle of their work, and prove that nothing promised is lost.
+
+    Then orders are published, some urgent, some for later, some of them bad; workers handle them; it is shown live.
+    """
+    for name in wanted:
+        if name not in PARTS:
+            raise unknown("part", name, PARTS)
     facts: Facts = {}
     is_good = True
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
-        for scene in scenes(Path(directory) / "data", is_quiet=is_json):
+    with directory_of(data_dir, is_removed=is_removed) as directory:
+        stage = Stage(directory, is_quiet=is_json, is_kept=not is_removed)
+        for scene in scenes(stage, wanted or tuple(PARTS)):
             facts[scene.name] = scene.facts
             is_good = is_good and scene.is_good
             if not is_json:
@@ -60,156 +82,55 @@ def demo(ctx: click.Context, *, is_json: bool) -> None:
         ctx.exit(Exit.FOUND_PROBLEMS)
 
 
-def scenes(root: Path, *, is_quiet: bool) -> Iterator[Scene]:
-    from . import demo_story as story
-    from .demo_orders import work_through_orders
+def scenes(stage: Stage, names: tuple[str, ...]) -> Iterator[Scene]:
+    from importlib import import_module
 
-    yield of_encoding(story.encode_some())
-    with waiting("another process writes, with an fsync before each answer", is_quiet=is_quiet):
-        written = story.write_and_kill(root)
-    yield of_writing(written)
-    with story.recovered(root) as (disk, log, recovered):
-        yield of_recovery(recovered)
-        yield of_proof(story.prove(log, written.acks))
-        yield of_seeking(story.seek(log, written.acks[len(written.acks) // 2]))
-        yield of_verifying(story.verify_log(disk))
-    with waiting("a broker works through orders", is_quiet=is_quiet):
-        worked = work_through_orders(root.parent / "broker")
-    yield of_work(worked)
+    for name in names:
+        module, _, function = PARTS[name].partition(":")
+        yield from getattr(import_module(f"{__package__}.{module}"), function)(stage)
+    if stage.is_kept:
+        yield of_looking(stage)
 
 
-def of_encoding(found: "Encoded") -> Scene:
-    lines = [
-        ("keys and values", f"{found.content_bytes:,} bytes in {found.messages} messages"),
-        ("as a batch", f"{found.batch_bytes:,} bytes, {found.bytes_a_message:.1f} a message"),
-        ("with zstd", f"{found.zstd_bytes:,} bytes"),
-        ("encoding", f"{found.encode_ns_a_message:,} ns a message"),
-    ]
-    facts = {**asdict(found), "bytes_a_message": round(found.bytes_a_message, 1)}
-    return Scene("encoding", "A batch of messages", lines, facts)
-
-
-def of_writing(found: "Written") -> Scene:
-    per_s = round(found.messages / found.elapsed_s)
-    lines = [
-        (
-            "acknowledged",
-            f"{found.messages:,} messages in {len(found.acks):,} batches, all fsynced",
-        ),
-        ("rate", f"{per_s:,} messages/s, {len(found.acks) / found.elapsed_s:,.0f} batches/s"),
-        ("then", "SIGKILL, in the middle of it"),
-        ("and", f"{found.torn_bytes:,} bytes of half a batch, as a power cut leaves them"),
-    ]
-    facts: dict[str, object] = {
-        "messages": found.messages,
-        "batches": len(found.acks),
-        "elapsed_s": round(found.elapsed_s, 3),
-        "messages_per_s": per_s,
-        "torn_bytes": found.torn_bytes,
+def of_looking(stage: Stage) -> Scene:
+    """What is left, and the commands that show it; a test runs them."""
+    ends = [("the data", str(stage.directory)), ("remove it", f"rm -r {stage.directory}")]
+    facts: Facts = {
+        "data_dir": str(stage.directory),
+        "commands": [command for _, command in stage.left],
     }
-    return Scene("writing", "Written by a process that was killed", lines, facts)
+    return Scene("look", "Look around", [ends[0], *stage.left, ends[1]], facts)
 
 
-def of_recovery(found: "Recovered") -> Scene:
-    lines = [
-        ("opened in", f"{found.elapsed_ms:.1f} ms"),
-        (
-            "scanned",
-            f"{found.scanned_bytes:,} of {found.log_bytes:,} bytes, from the checkpoint on",
-        ),
-        ("cut", f"{found.cut_bytes:,} bytes ({found.cut_reason}), kept in a file beside it"),
-    ]
-    return Scene("recovery", "Opened again", lines, asdict(found), is_good=found.cut_bytes > 0)
+@contextmanager
+def directory_of(chosen: Path | None, *, is_removed: bool) -> Iterator[Path]:
+    """A directory of our own. It stays if the show came to its end, unless that is not wanted."""
+    if chosen is None:
+        directory = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    else:
+        # Not into what is there: we remove what we made, and must not remove anything else.
+        chosen.mkdir(parents=True)
+        directory = chosen.absolute()
+    is_done = False
+    try:
+        with ended_by_signals():
+            yield directory
+        is_done = True
+    finally:
+        if is_removed or not is_done:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
-def of_proof(found: "Proven") -> Scene:
-    lost = found.acknowledged - found.present
-    lines = [
-        ("acknowledged", f"{found.acknowledged:,} batches"),
-        ("there, and equal", f"{found.present:,}"),
-        ("lost", f"{lost:,}"),
-        ("there, never acknowledged", f"{found.unacknowledged:,}, which is allowed"),
-    ]
-    return Scene("proof", "Nothing promised is lost", lines, asdict(found), is_good=lost == 0)
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal clean up like Ctrl-C does: a broker of ours would outlive us."""
+    before = {one: signal.signal(one, interrupted) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def of_seeking(found: "Sought") -> Scene:
-    value = (found.message.value or b"").decode()
-    lines = [
-        (f"offset {found.offset:,}", f"{value} in {found.by_offset_us:.0f} us"),
-        (
-            "the time of that append",
-            f"first offset {found.offset_at_its_time:,} in {found.by_time_us:.0f} us",
-        ),
-    ]
-    facts: dict[str, object] = {
-        "offset": found.offset,
-        "value": value,
-        "by_offset_us": round(found.by_offset_us, 1),
-        "by_time_us": round(found.by_time_us, 1),
-        "offset_at_its_time": found.offset_at_its_time,
-    }
-    is_good = found.offset_at_its_time <= found.offset == found.message.offset
-    return Scene("seeking", "Found by offset and by time", lines, facts, is_good)
-
-
-def of_verifying(found: "Report") -> Scene:
-    problems = {severity.value: count for severity, count in found.problems.items()}
-    lines = [
-        ("checked", f"{found.messages:,} messages in {found.batches:,} batches, every byte"),
-        ("segments", f"{found.segments:,}, {found.size:,} bytes"),
-        ("verdict", "good" if found.is_good else f"problems: {problems}"),
-    ]
-    facts: dict[str, object] = {
-        "messages": found.messages,
-        "batches": found.batches,
-        "segments": found.segments,
-        "bytes": found.size,
-        "problems": problems,
-    }
-    return Scene("verify", "Verified", lines, facts, found.is_good)
-
-
-def of_work(found: "Worked") -> Scene:
-    urgent = ", ".join(f"{count} {lane}" for lane, count in found.first_hundred.items())
-    lines = [
-        ("published", f"{found.orders:,} orders, {found.reminders:,} reminders for later"),
-        ("the first hundred", f"{urgent}, though all lanes were as full"),
-        ("handled", f"{found.handled:,}, {found.twice} of them twice"),
-        ("closed and opened again", f"after {found.restarted_at:,} of them"),
-        ("failed once and retried", f"{found.retried:,}"),
-        ("given up", f"{found.dead:,} dead letters, each with its story"),
-        ("reminders before their time", f"{found.early}"),
-        ("in all", f"{found.elapsed_s:.1f} s"),
-    ]
-    facts = {**asdict(found), "elapsed_s": round(found.elapsed_s, 3)}
-    return Scene("orders", "A day in a shop", lines, facts, found.is_good)
-
-
-def waiting(text: str, *, is_quiet: bool) -> AbstractContextManager[object]:
-    """A spinner on a terminal, nothing elsewhere."""
-    if is_quiet or not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(text)
-
-
-def show(scene: Scene) -> None:
-    width = max(len(label) for label, _ in scene.lines)
-    if not sys.stdout.isatty():
-        click.echo(scene.title)
-        for label, text in scene.lines:
-            click.echo(f"  {label:{width}}  {text}")
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", min_width=25, justify="right")
-    for label, text in scene.lines:
-        grid.add_row(label, Text(text))
-    console.print(f"[bold {'green' if scene.is_good else 'red'}]{scene.title}")
-    console.print(grid, "")
+def interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,116 +1,119 @@
-"""The last act of `penstock demo`: a broker works through orders, some urgent, some for later, some of them poison."""
+"""The orders of `penstock demo`: what customers send, what goes wrong with it, and how workers take it. No I/O."""
 
+import json
 import random
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from ..broker.received import Received
-from ..embedded.broker import Broker
-from ..model import Message, Priority
+from ..client import Outgoing
 
-TOPIC, GROUP = "orders", "warehouse"
-ORDERS, REMINDERS, POISON = 5000, 200, 25
-DELAY_MS = 400
-BACKOFF_MS = 50
-FLAKY_ONE_IN = 40
-WAIT_S = 0.2
+ORDERS = 4000
+REMINDERS = 60
+FAR_REMINDERS = 5
+CUSTOMERS = 400
+
+_ITEMS = ("lamp", "desk", "chair", "shelf", "rug", "mirror", "clock", "vase")
+# Of every hundred orders so many are urgent, and so on; the rest is normal. Gifts can wait, samples even longer.
+_LANES = (("critical", 2), ("high", 10), ("low", 28), ("background", 30))
+_BAD_ONE_IN = 400
+_DECLINED_ONE_IN = 80
+_BUSY_ONE_IN = 25
+
+
+class Declined(Exception):
+    """No attempt will ever succeed."""
+
+
+class Busy(Exception):
+    """The next attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
-    """What became of the orders. `early` came before their time, `restarted_at` orders were done when it was closed."""
-
-    orders: int
-    reminders: int
-    handled: int
-    twice: int
-    retried: int
-    dead: int
-    early: int
-    first_hundred: dict[str, int]
-    restarted_at: int
-    elapsed_s: float
+class Order:
+    number: int
+    customer: str
+    item: str
+    cents: int
+    priority: str
 
     @property
-    def is_good(self) -> bool:
-        done = self.handled + self.dead == self.orders + self.reminders
-        return done and not self.twice and not self.early and self.dead == POISON
+    def is_bad(self) -> bool:
+        """Cut off in the middle by whoever sent it."""
+        return self.number % _BAD_ONE_IN == 13
+
+    @property
+    def outgoing(self) -> Outgoing:
+        fields = {"order": self.number, "item": self.item, "cents": self.cents}
+        text = json.dumps({**fields, "customer": self.customer})
+        return Outgoing(
+            (text[:-12] if self.is_bad else text).encode(),
+            key=self.customer.encode(),
+            headers=[("order", str(self.number))],
+            priority=self.priority,
+            idempotency_key=f"order-{self.number}".encode(),
+        )
 
 
-def work_through_orders(root: Path) -> Worked:
-    """Publish, work, close in the middle, open again and finish."""
-    started_s, shop = time.monotonic(), _Shop()
-    with Broker(root) as broker:
-        broker.create_topic(TOPIC, partitions=3, max_retries=1, backoff_base_ms=BACKOFF_MS)
-        due_ns = time.time_ns() + DELAY_MS * 1_000_000
-        reminders = [f"remind {number}".encode() for number in range(REMINDERS)]
-        broker.publish_many(TOPIC, [*map(Message, reminders)], delay=DELAY_MS / 1000)
-        broker.publish_many(TOPIC, _orders(), acks="all")
-        first = broker.poll(TOPIC, GROUP, limit=100)
-        shop.work(broker, first, due_ns)
-        shop.work_while(broker, due_ns, lambda: len(shop.handled) < ORDERS // 2)
-        restarted_at = len(shop.handled)
-    with Broker(root) as broker:
-        open_ones = ORDERS + REMINDERS - POISON
-        shop.work_while(broker, due_ns, lambda: len(shop.handled) < open_ones)
-        dead = len(broker.dead_letters(TOPIC, limit=2 * POISON))
-    lanes = Counter(Priority(one.priority).name.lower() for one in first)
-    return Worked(
-        ORDERS,
-        REMINDERS,
-        len(shop.handled),
-        sum(count - 1 for count in shop.handled.values()),
-        shop.retried,
-        dead,
-        shop.early,
-        dict(lanes),
-        restarted_at,
-        time.monotonic() - started_s,
-    )
-
-
-def _orders() -> list[Message]:
+def orders() -> Iterator[Order]:
+    """The same every time."""
     entropy = random.Random(7)  # noqa: S311  # The same show every time.
-    poison = set(entropy.sample(range(ORDERS), POISON))
-    return [
-        Message(
-            f"{'poison' if number in poison else 'order'} {number}".encode(),
-            key=f"customer {entropy.randrange(500)}".encode(),
-            priority=entropy.choice(tuple(Priority)),
+    for number in range(ORDERS):
+        customer = f"customer-{entropy.randrange(CUSTOMERS)}"
+        yield Order(
+            number, customer, entropy.choice(_ITEMS), entropy.randrange(500, 90_000), lane(entropy)
         )
-        for number in range(ORDERS)
-    ]
 
 
-class _Shop:
-    """Handles orders: some fail at the first try, poison always does."""
+def lane(entropy: random.Random) -> str:
+    drawn = entropy.randrange(100)
+    for name, share in _LANES:
+        if drawn < share:
+            return name
+        drawn -= share
+    return "normal"
 
-    def __init__(self) -> None:
-        self.handled: Counter[bytes] = Counter()
-        self.retried = self.early = 0
 
-    def work(self, broker: Broker, messages: list[Received], due_ns: int) -> None:
-        failed = [one for one in messages if self._fails(one)]
-        done = [one for one in messages if not self._fails(one)]
-        broker.ack(done)
-        broker.nack(failed, "the shelf is stuck")
-        self.retried += sum(one.attempts == 1 for one in failed)
-        self.handled.update(one.value or b"" for one in done)
-        is_before = time.time_ns() < due_ns
-        self.early += sum(is_before and (one.value or b"").startswith(b"remind") for one in done)
+def charge(value: bytes, attempts: int) -> None:
+    """What the billing workers do: ValueError for what is no order, Declined, Busy."""
+    number = int(json.loads(value)["order"])
+    if number % _DECLINED_ONE_IN == 7:
+        raise Declined("card declined")
+    if number % _BUSY_ONE_IN == 0 and attempts == 1:
+        raise Busy("the payment service is busy")
 
-    def work_while(self, broker: Broker, due_ns: int, is_open: Callable[[], bool]) -> None:
-        idle = 0
-        while is_open() and idle < 50:
-            messages = broker.poll(TOPIC, GROUP, limit=500, timeout=WAIT_S)
-            idle = 0 if messages else idle + 1
-            self.work(broker, messages, due_ns)
 
-    def _fails(self, message: Received) -> bool:
-        value = message.value or b""
-        return value.startswith(b"poison") or (
-            message.attempts == 1 and message.offset % FLAKY_ONE_IN == 0
-        )
+def pack(value: bytes, attempts: int) -> None:  # noqa: ARG001 - the same form as charge
+    """What the warehouse workers do."""
+    json.loads(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    number: int
+
+    @property
+    def value(self) -> bytes:
+        return f"please pay order {self.number}".encode()
+
+    @property
+    def delay_s(self) -> float:
+        """Soon, spread over some seconds."""
+        return 2.0 + 3.0 * self.number / REMINDERS
+
+    @property
+    def outgoing(self) -> Outgoing:
+        key = f"order-{self.number}".encode()
+        return Outgoing(self.value, delay=self.delay_s, delay_key=key)
+
+
+def reminders() -> Iterator[Reminder]:
+    """Some of them are for orders that will be paid in time."""
+    return map(Reminder, range(REMINDERS))
+
+
+def far_reminders() -> Iterator[Outgoing]:
+    """Something to look at when the show is over."""
+    for number in range(FAR_REMINDERS):
+        text = f"how do you like your {_ITEMS[number % len(_ITEMS)]}?"
+        key = f"review-{number}".encode()
+        yield Outgoing(text.encode(), delay="30d", delay_key=key)

@@ -1,32 +1,29 @@
 """`penstock keys`: API keys of a broker, over HTTP or directly in its data directory."""
 
-import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
+from .output import Output, output_options
+from .remote import KEY_VARIABLE, Place, connected, remote_options
+
 if TYPE_CHECKING:
     from ..server.keys import KeyRing
-
-KEY_VARIABLE = "PENSTOCK_KEY"
-_TIMEOUT_S = 30
 
 EPILOG = f"""\b
 Examples:
   penstock keys create ops --role admin --data-dir ./data     the first one, while no broker runs
   penstock keys create shop --role producer --prefix orders --server http://127.0.0.1:8080
-  penstock keys list --server http://127.0.0.1:8080
+  penstock keys list --context live
   penstock keys rotate pk-0123456789ab --grace 24h --server http://127.0.0.1:8080
   penstock keys revoke pk-0123456789ab --data-dir ./data
 
 \b
-A key is shown when it is made, and never again: only its hash is kept. With --server the key to use is taken
-from {KEY_VARIABLE}.
+A key is shown when it is made, and never again: only its hash is kept. The key to ask a server with is the context's,
+that of --key-file, or {KEY_VARIABLE}.
 """
 
 DATA_DIR = click.option(
@@ -34,8 +31,6 @@ DATA_DIR = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The data of a broker that does not run.",
 )
-SERVER = click.option("--server", help="Address of a broker that runs.")
-JSON = click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 
 
 @click.group(epilog=EPILOG)
@@ -56,38 +51,46 @@ def keys() -> None:
 @click.option("--prefix", "prefixes", multiple=True, help="Only topics that begin so; repeatable.")
 @click.option("--expires-in", help='For how long: "30d", "12h"; for ever if not said.')
 @DATA_DIR
-@SERVER
-@JSON
+@remote_options
+@output_options
 def create(
-    name: str, *, is_json: bool, server: str | None, data_dir: Path | None, **more: Any
+    name: str,
+    *,
+    role: str,
+    prefixes: tuple[str, ...],
+    expires_in: str | None,
+    data_dir: Path | None,
+    place: Place,
+    output: Output,
 ) -> None:
     """Make a key for NAME and show it, once."""
-    sent = {"name": name, "role": more["role"], "prefixes": list(more["prefixes"])}
-    if more["expires_in"] is not None:
-        sent["expires_in"] = more["expires_in"]
-    if server is not None:
-        made = call(server, "POST", "/admin/keys", sent)
+    if is_remote(data_dir, place):
+        from ..client.keys import create as call
+
+        sent: dict[str, Any] = {"name": name, "role": role, "prefixes": list(prefixes)}
+        if expires_in is not None:
+            sent["expires_in"] = expires_in
+        with connected(place) as client:
+            made = client.run(call(sent))
     else:
         from ..broker.authorise import Role
         from ..server.http.times import span_ms
 
-        ttl_s = span_ms("--expires-in", more["expires_in"] or 0) // 1000
+        ttl_s = span_ms("--expires-in", expires_in or 0) // 1000
         with ring_of(data_dir, "create a key") as ring:
-            stored, text = ring.create(
-                name, Role(more["role"]), prefixes=more["prefixes"], ttl_s=ttl_s
-            )
+            stored, text = ring.create(name, Role(role), prefixes=prefixes, ttl_s=ttl_s)
         made = {"key_id": stored.key_id, "key": text}
-    show_made(made, is_json=is_json)
+    show_made(made, output)
 
 
 @keys.command("list", epilog="Example: penstock keys list --data-dir ./data --json")
 @DATA_DIR
-@SERVER
-@JSON
-def list_keys(*, data_dir: Path | None, server: str | None, is_json: bool) -> None:
+@remote_options
+@output_options
+def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
     """Show all keys, without their secrets."""
-    if server is not None:
-        found = call(server, "GET", "/admin/keys?limit=10000")["keys"]
+    if is_remote(data_dir, place):
+        found = list(listed(place))
     else:
         with ring_of(data_dir, "list keys") as ring:
             found = [
@@ -99,54 +102,76 @@ def list_keys(*, data_dir: Path | None, server: str | None, is_json: bool) -> No
                 }
                 for one in ring.all()
             ]
-    for one in found:
-        if is_json:
-            click.echo(json.dumps(one))
-        else:
-            where = ", ".join(f"{prefix}*" for prefix in one["prefixes"]) or "all topics"
-            click.echo(f"{one['key_id']}  {one['role']:9} {one['name']:20} {where}")
+    if output.is_table:
+        found = [{**one, "topics": topics_of(one["prefixes"])} for one in found]
+    output.rows(found, ["key_id", "role", "name", "topics"], empty="no keys yet")
+
+
+def topics_of(prefixes: list[str]) -> str:
+    return ", ".join(f"{prefix}*" for prefix in prefixes) or "all topics"
+
+
+def listed(place: Place) -> Iterator[dict[str, Any]]:
+    from ..client.keys import listed as call
+
+    with connected(place) as client:
+        page = client.run(call(None))
+        yield from page["keys"]
+        while page.get("cursor") is not None:
+            page = client.run(call(page["cursor"]))
+            yield from page["keys"]
 
 
 @keys.command(epilog="Example: penstock keys rotate pk-0123456789ab --grace 1h --data-dir ./data")
 @click.argument("key_id")
 @click.option("--grace", default="24h", show_default=True, help="How long the old secret works on.")
 @DATA_DIR
-@SERVER
-@JSON
-def rotate(
-    key_id: str, *, grace: str, data_dir: Path | None, server: str | None, is_json: bool
-) -> None:
+@remote_options
+@output_options
+def rotate(key_id: str, *, grace: str, data_dir: Path | None, place: Place, output: Output) -> None:
     """Make a new secret for KEY_ID and show it, once."""
-    if server is not None:
-        made = call(server, "POST", f"/admin/keys/{key_id}/rotate", {"grace": grace})
+    if is_remote(data_dir, place):
+        from ..client.keys import rotate as call
+
+        with connected(place) as client:
+            made = client.run(call(key_id, grace))
     else:
         from ..server.http.times import span_ms
 
         with ring_of(data_dir, "rotate a key") as ring:
             stored, text = ring.rotate(key_id, grace_s=span_ms("--grace", grace) // 1000)
         made = {"key_id": stored.key_id, "key": text}
-    show_made(made, is_json=is_json)
+    show_made(made, output)
 
 
 @keys.command(epilog="Example: penstock keys revoke pk-0123456789ab --data-dir ./data")
 @click.argument("key_id")
 @DATA_DIR
-@SERVER
-def revoke(key_id: str, *, data_dir: Path | None, server: str | None) -> None:
+@remote_options
+@output_options
+def revoke(key_id: str, *, data_dir: Path | None, place: Place, output: Output) -> None:
     """End KEY_ID, at once."""
-    if server is not None:
-        call(server, "DELETE", f"/admin/keys/{key_id}")
+    if is_remote(data_dir, place):
+        from ..client.keys import revoke as call
+
+        with connected(place) as client:
+            client.run(call(key_id))
     else:
         with ring_of(data_dir, "revoke a key") as ring:
             ring.revoke(key_id)
-    click.echo(f"revoked {key_id}")
+    output.said(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
 
 
-def show_made(made: dict[str, Any], *, is_json: bool) -> None:
-    if is_json:
-        click.echo(json.dumps({"key_id": made["key_id"], "key": made["key"]}))
-    else:
-        click.echo(made["key"])
+def is_remote(data_dir: Path | None, place: Place) -> bool:
+    """A server or a directory has to be named: keys are no place for a default."""
+    if data_dir is None and not place.is_named:
+        raise click.UsageError("say where: --data-dir, or --server for a broker that runs")
+    return data_dir is None
+
+
+def show_made(made: dict[str, Any], output: Output) -> None:
+    output.said(made["key"], {"key_id": made["key_id"], "key": made["key"]})
+    if output.is_table:
         click.echo("Keep it: it is not shown again.", err=True)
 
 
@@ -158,8 +183,7 @@ def ring_of(data_dir: Path | None, what: str) -> "Iterator[KeyRing]":
     from ..server.audit import AuditLog
     from ..server.keys import KeyRing
 
-    if data_dir is None:
-        raise click.UsageError("say where: --data-dir, or --server for a broker that runs")
+    assert data_dir is not None, "asked before"
     disk = RealDisk(str(data_dir), StorageConfig())
     now_ns = SystemClock().now_ns
     try:
@@ -169,27 +193,3 @@ def ring_of(data_dir: Path | None, what: str) -> "Iterator[KeyRing]":
         audit.close()
     finally:
         disk.close()
-
-
-def call(server: str, method: str, target: str, body: object = None) -> Any:
-    """One request to a broker that runs."""
-    from http.client import HTTPConnection, HTTPSConnection
-
-    place = urlsplit(server)
-    if place.scheme not in {"http", "https"} or not place.hostname:
-        raise click.UsageError(f"--server: {server!r} is not an address like http://127.0.0.1:8080")
-    kind = HTTPSConnection if place.scheme == "https" else HTTPConnection
-    connection = kind(place.hostname, place.port, timeout=_TIMEOUT_S)
-    headers = {"content-type": "application/json"}
-    if key := os.environ.get(KEY_VARIABLE):
-        headers["authorization"] = f"Bearer {key}"
-    try:
-        connection.request(method, target, json.dumps(body) if body is not None else None, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-    finally:
-        connection.close()
-    found = json.loads(content) if content else {}
-    if answer.status >= 400:
-        raise click.ClickException(f"{found.get('message', answer.reason)} ({found.get('error')})")
-    return found

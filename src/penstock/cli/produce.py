@@ -1,100 +1,200 @@
-"""`penstock produce` and `penstock consume`: messages to a server, and from it."""
+"""`penstock produce`: messages to a server, from words, lines, files and JSON lines."""
 
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .queue import contents, pairs, printed, text_of
-from .remote import JSON, SERVER, connected
+from ..errors import PenstockError
+from .contents import pairs
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..client import Received
-    from ..model import Message
+    from ..client import Client, Outgoing
 
-PRODUCE = """\b
+EPILOG = """\b
 Examples:
-  penstock produce orders lamp desk            two messages
-  cat lines.txt | penstock produce orders -    one message for each line
-"""
-CONSUME = """\b
-Examples:
-  penstock consume orders                                  all there is, and end
-  penstock consume orders --follow                         and what comes, until Ctrl-C
-  penstock consume orders --from-time 2026-01-31T12:00:00Z
-  penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
+  penstock produce orders lamp desk                    two messages
+  penstock produce orders --file orders.txt            one message for each line
+  tail -f app.log | penstock produce logs -            and of the standard input, as they come
+  penstock produce photos --whole --file cat.jpg       the file as it is, in one message
+  penstock produce orders renew --delay 2h --priority low
+  penstock produce orders --jsonl --file orders.jsonl  each line an object: value, key, headers, priority, ttl, delay,
+                                                       deliver_at, delay_key, partition, idempotency_key
+  penstock consume orders --json | penstock produce copy --jsonl
 """
 
+# The server takes up to 10 MiB in one request; this stays far below, and costs nothing.
+CHUNK_MESSAGES = 500
+CHUNK_BYTES = 1 << 20
+# A broker that is started again is back by then; whoever looks on will not wait for ever.
+GIVE_UP_S = 30
+PRIORITIES = ("critical", "high", "normal", "low", "background")
 
-@click.command(epilog=PRODUCE)
+
+@click.command(epilog=EPILOG)
 @click.argument("topic")
-@click.argument("values", nargs=-1, required=True)
+@click.argument("values", nargs=-1)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A message for each line of this file; repeatable.",
+)
+@click.option("--jsonl", "is_json_lines", is_flag=True, help="Each line is a message as JSON.")
+@click.option("--whole", "is_whole", is_flag=True, help="A file, or -, is one message as it is.")
 @click.option("--key", help="Key of every message.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; repeatable."
 )
-@SERVER
+@click.option("--partition", type=int, help="Where they go; otherwise the key decides.")
+@click.option("--priority", type=click.Choice(PRIORITIES), help="How urgent they are.")
+@click.option("--ttl", help='Not handed out after this long: "30s", "2h".')
+@click.option("--delay", help='Not handed out before this long: "30s", "2h".')
+@click.option("--deliver-at", help="Not handed out before this time: 2026-01-31T12:00:00Z.")
+@click.option("--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True)
+@remote_options
+@output_options
 def produce(
-    topic: str, values: tuple[str, ...], *, key: str | None, headers: tuple[str, ...], server: str
+    topic: str,
+    values: tuple[str, ...],
+    *,
+    files: tuple[Path, ...],
+    is_json_lines: bool,
+    is_whole: bool,
+    acks: str,
+    place: Place,
+    output: Output,
+    **given: Any,
 ) -> None:
     """Publish VALUES to TOPIC; `-` stands for the lines of the standard input."""
-    given = pairs(headers)
-    with connected(server) as client, client.producer(topic) as producer:
-        for value in contents(values):
-            producer.send(value, key, headers=given)
-    click.echo(f"stored {producer.stored}")
+    from .outgoing import Source
+    from .progress import Bar
+
+    if is_json_lines and is_whole:
+        raise click.UsageError("--jsonl and --whole: give one of them")
+    source = Source.of(values, files, is_whole=is_whole)
+    given["headers"] = pairs(given["headers"])
+    options = {name: one for name, one in given.items() if one not in (None, [])}
+    with connected(place) as client:
+        sink = Sink(client, topic, acks)
+        with Bar(topic, source.total_bytes) as bar, sink:
+            if is_json_lines:
+                for message in source.messages(options):
+                    sink.send(message)
+                    bar.at(source.read_bytes, sink.taken)
+            else:
+                send_line = sink.sender(options)
+                for line in source.lines():
+                    send_line(line)
+                    bar.at(source.read_bytes, sink.taken)
+    output.said(f"stored {sink.stored}", {"topic": topic, "stored": sink.stored})
 
 
-@click.command(epilog=CONSUME)
-@click.argument("topic")
-@click.option("--group", help="Take them as a member of this group, and finish them.")
-@click.option("--from-time", help="Only what came from this time on.")
-@click.option("--follow", "is_followed", is_flag=True, help="Wait for more.")
-@click.option("--count", type=int, default=0, help="Stop after so many.")
-@SERVER
-@JSON
-def consume(
-    topic: str,
-    *,
-    group: str | None,
-    from_time: str | None,
-    is_followed: bool,
-    count: int,
-    server: str,
-    is_json: bool,
-) -> None:
-    """Print the messages of TOPIC."""
-    if group is not None and from_time is not None:
-        raise click.UsageError("--from-time is for reading without --group")
-    shown = 0
-    with connected(server) as client:
-        if group is None:
-            for partition, message in client.read(
-                topic, start=from_time or "earliest", is_followed=is_followed
-            ):
-                show(partition, message, is_json=is_json)
-                shown += 1
-                if shown == count:
-                    return
+class Sink:
+    """Sends messages in their order: plain ones in large batches that are stored once, others by JSON in chunks.
+
+    A delay, a business key or an idempotency key has no place in a batch.
+    """
+
+    def __init__(self, client: "Client", topic: str, acks: str) -> None:
+        self._client, self._topic, self._acks = client, topic, acks
+        self._producer = client.producer(topic, acks=acks, delivery_timeout_s=GIVE_UP_S)
+        self._waiting: list[Outgoing] = []
+        self._waiting_bytes = 0
+        self._published = 0
+        self.taken = 0
+
+    @property
+    def stored(self) -> int:
+        return self._published + self._producer.stored
+
+    def sender(self, options: dict[str, Any]) -> Callable[[bytes], None]:
+        """Sends values that all have the same options; what can be decided once is decided here."""
+        from ..client import Outgoing
+
+        sample = Outgoing(b"", **options)
+        if not is_plain(sample):
+            return lambda value: self.send(Outgoing(value, **options))
+        plain, send = plain_options(sample), self._producer.send
+
+        def send_value(value: bytes) -> None:
+            self.taken += 1
+            send(value, **plain)
+
+        return send_value
+
+    def send(self, message: "Outgoing") -> None:
+        self.taken += 1
+        if is_plain(message):
+            self._publish()
+            self._producer.send(message.value, **plain_options(message))
             return
-        while not count or shown < count:
-            limit = min(count - shown, 500) if count else 500
-            messages = client.poll(topic, group, limit=limit, timeout=20 if is_followed else 0)
-            for one in messages:
-                show(one.partition, one, is_json=is_json)
-            sys.stdout.flush()  # Before they are finished: a closed pipe must not cost a message.
-            client.ack(messages)
-            shown += len(messages)
-            if not messages and not is_followed:
-                return
+        if not self._waiting:
+            self._producer.flush()
+        self._waiting.append(message)
+        self._waiting_bytes += len(message.value or b"")
+        if len(self._waiting) >= CHUNK_MESSAGES or self._waiting_bytes >= CHUNK_BYTES:
+            self._publish()
+
+    def _publish(self) -> None:
+        if self._waiting:
+            chunk, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            self._client.publish_many(self._topic, chunk, acks=self._acks)
+            self._published += len(chunk)
+
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """What was taken is sent, also if the input was bad further on; and then it is said how much that was."""
+        try:
+            self._publish()
+            self._producer.close()
+        except PenstockError:
+            self._tell()
+            raise
+        if kind is KeyboardInterrupt:
+            click.echo(f"stored {self.stored}", err=True)
+        elif kind is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.taken:
+            click.echo(f"stored {self.stored} of {self.taken}, then it went wrong", err=True)
 
 
-def show(partition: int, message: "Message | Received", *, is_json: bool) -> None:
-    if not is_json:
-        click.echo(f"{partition}/{message.offset}\t{printed(message.value)}")
-        return
-    import json
+def is_plain(message: "Outgoing") -> bool:
+    rare: Iterable[object] = (
+        message.delay,
+        message.deliver_at,
+        message.delay_key,
+        message.idempotency_key,
+    )
+    return all(one is None for one in rare)
 
-    line = {"partition": partition, "offset": message.offset, "key": text_of(message.key)}
-    headers = [[name, text_of(value)] for name, value in message.headers]
-    click.echo(json.dumps({**line, "value": text_of(message.value), "headers": headers}))
+
+def plain_options(message: "Outgoing") -> dict[str, Any]:
+    """What the producer is told besides the value; what goes without saying is not said, which is quicker."""
+    found = {
+        "key": message.key,
+        "headers": message.headers or None,
+        "priority": None if message.priority is None else priority_of(message.priority),
+        "ttl": message.ttl,
+        "partition": message.partition,
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def priority_of(written: int | str) -> int:
+    """A priority as a number."""
+    from ..errors import Refused
+
+    if isinstance(written, str) and written in PRIORITIES:
+        return PRIORITIES.index(written)
+    if isinstance(written, int) and 0 <= written < len(PRIORITIES):
+        return written
+    raise Refused(f"priority is one of {', '.join(PRIORITIES)}, or 0 to 4; not {written!r}")

@@ -1,6 +1,5 @@
 """`penstock queue`: a queue on disk, from the shell."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -9,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .contents import pairs, printed, text_of
 from .exits import Exit
+from .output import Output, output_options
 
 if TYPE_CHECKING:
     from ..broker.received import Received
@@ -32,7 +33,6 @@ One process owns a queue: while another one has it open, every command says so.
 DIRECTORY = click.argument(
     "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR"
 )
-JSON = click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 
 
 @click.group(epilog=EPILOG)
@@ -42,15 +42,15 @@ def queue() -> None:
 
 @queue.command(epilog="Example: penstock queue stats ./jobs --json")
 @DIRECTORY
-@JSON
-def stats(directory: Path, *, is_json: bool) -> None:
+@output_options
+def stats(directory: Path, *, output: Output) -> None:
     """How many messages there are, and how large the queue is."""
     with opened(directory) as found:
         figures = asdict(found.stats())
     for kind in ("write", "age"):  # What they measure is this process, which has done nothing.
         figures.pop(kind)
-    if is_json:
-        click.echo(json.dumps(figures))
+    if not output.is_table:
+        output.record(figures)
         return
     for name, figure in figures.items():
         click.echo(f"{name.replace('_', ' '):14}{figure:>14,}")
@@ -59,12 +59,12 @@ def stats(directory: Path, *, is_json: bool) -> None:
 @queue.command(epilog="Example: penstock queue peek ./jobs --count 3")
 @DIRECTORY
 @click.option("--count", default=10, show_default=True, help="At most so many.")
-@JSON
-def peek(directory: Path, *, count: int, is_json: bool) -> None:
+@output_options
+def peek(directory: Path, *, count: int, output: Output) -> None:
     """Show the next messages and leave them where they are."""
     with opened(directory) as found:
         for message in found.peek_many(count):
-            show(message, is_json=is_json)
+            show(message, output=output)
 
 
 @queue.command(epilog="Example: ls | penstock queue put ./jobs - --key photos")
@@ -76,7 +76,7 @@ def peek(directory: Path, *, count: int, is_json: bool) -> None:
 )
 @click.option("--priority", default="normal", show_default=True, help="critical to background.")
 @click.option("--ttl", help='Not handed out after this long: "30s", "2h".')
-@JSON
+@output_options
 def put(
     directory: Path,
     values: tuple[str, ...],
@@ -85,7 +85,7 @@ def put(
     headers: tuple[str, ...],
     priority: str,
     ttl: str | None,
-    is_json: bool,
+    output: Output,
 ) -> None:
     """Add each of VALUES as a message; `-` stands for the lines of the standard input."""
     options: dict[str, Any] = {"key": key, "headers": pairs(headers), "priority": priority}
@@ -93,24 +93,22 @@ def put(
         options["ttl"] = ttl
     with opened(directory, is_made=True) as found:
         ids = found.put_many(list(contents(values)), **options)
-    if is_json:
-        click.echo(json.dumps({"ids": list(ids)}))
-    else:
-        click.echo(f"put {len(ids)}, ids {ids[0]} to {ids[-1]}" if ids else "put nothing")
+    sentence = f"put {len(ids)}, ids {ids[0]} to {ids[-1]}" if ids else "put nothing"
+    output.said(sentence, {"ids": list(ids)})
 
 
 @queue.command(epilog="Example: penstock queue get ./jobs --count 100 --json")
 @DIRECTORY
 @click.option("--count", default=1, show_default=True, help="At most so many.")
 @click.option("--timeout", default="0s", show_default=True, help="How long to wait for the first.")
-@JSON
+@output_options
 @click.pass_context
-def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, is_json: bool) -> None:
+def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, output: Output) -> None:
     """Take messages out and print them. Nothing there: exit code 1."""
     with opened(directory) as found:
         messages = found.get_many(count, timeout)
         for message in messages:
-            show(message, is_json=is_json)
+            show(message, output=output)
         sys.stdout.flush()  # Before they are gone: a closed pipe must not cost a message.
     if not messages:
         ctx.exit(Exit.FOUND_PROBLEMS)
@@ -121,29 +119,27 @@ def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, is_jso
 @click.option(
     "--older-than", help="Finished messages older than this; retention decides if unsaid."
 )
-@JSON
-def compact(directory: Path, *, older_than: str | None, is_json: bool) -> None:
+@output_options
+def compact(directory: Path, *, older_than: str | None, output: Output) -> None:
     """Free the disk space of finished messages."""
     with opened(directory) as found:
         freed = found.compact(older_than)
-    if is_json:
-        click.echo(json.dumps(freed._asdict()))
-    else:
-        click.echo(f"removed {freed.segments_removed} files, freed {freed.bytes_freed:,} bytes")
+    sentence = f"removed {freed.segments_removed} files, freed {freed.bytes_freed:,} bytes"
+    output.said(sentence, freed._asdict())
 
 
 @queue.command("dead-letters", epilog="Example: penstock queue dead-letters ./jobs --json")
 @DIRECTORY
 @click.option("--count", default=100, show_default=True, help="At most so many.")
-@JSON
-def dead_letters(directory: Path, *, count: int, is_json: bool) -> None:
+@output_options
+def dead_letters(directory: Path, *, count: int, output: Output) -> None:
     """Show messages that were given up, and why."""
     with opened(directory) as found:
         for dead in found.dead_letters(count):
-            if is_json:
+            if not output.is_table:
                 line = {"id": dead.id, "reason": dead.reason, "error": dead.error}
                 more = {"attempts": dead.attempts, "key": text_of(dead.key)}
-                click.echo(json.dumps({**line, **more, "value": text_of(dead.value)}))
+                output.item({**line, **more, "value": text_of(dead.value)})
             else:
                 why = f"{dead.reason} after {dead.attempts}: {dead.error}"
                 click.echo(f"{dead.id}\t{why}\t{printed(dead.value)}")
@@ -153,18 +149,15 @@ def dead_letters(directory: Path, *, count: int, is_json: bool) -> None:
 @DIRECTORY
 @click.argument("ids", nargs=-1, type=int)
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
-@JSON
-def requeue(directory: Path, ids: tuple[int, ...], *, is_all: bool, is_json: bool) -> None:
+@output_options
+def requeue(directory: Path, ids: tuple[int, ...], *, is_all: bool, output: Output) -> None:
     """Hand dead letters out once more: those with IDS, or all."""
     if bool(ids) == is_all:
         raise click.UsageError("say which: some ids, or --all")
     with opened(directory) as found:
         chosen = None if is_all else [one for one in found.dead_letters(10_000) if one.id in ids]
         done = found.requeue(chosen)
-    if is_json:
-        click.echo(json.dumps(done._asdict()))
-    else:
-        click.echo(f"requeued {done.requeued}, failed {done.failed}")
+    output.said(f"requeued {done.requeued}, failed {done.failed}", done._asdict())
 
 
 def opened(directory: Path, *, is_made: bool = False) -> "Queue":
@@ -184,15 +177,8 @@ def contents(values: tuple[str, ...]) -> Iterator[bytes]:
             yield value.encode(errors="surrogateescape")
 
 
-def pairs(headers: tuple[str, ...]) -> list[tuple[str, str]]:
-    for header in headers:
-        if "=" not in header:
-            raise click.UsageError(f"--header: {header!r} is not NAME=VALUE")
-    return [(name, value) for name, _, value in (header.partition("=") for header in headers)]
-
-
-def show(message: "Received", *, is_json: bool) -> None:
-    if not is_json:
+def show(message: "Received", *, output: Output) -> None:
+    if output.is_table:
         click.echo(f"{message.id}\t{printed(message.value)}")
         return
     line = {
@@ -204,24 +190,4 @@ def show(message: "Received", *, is_json: bool) -> None:
         "timestamp_ns": str(message.timestamp),
         "attempts": message.attempts,
     }
-    click.echo(json.dumps(line))
-
-
-def text_of(content: bytes | None) -> str | dict[str, str] | None:
-    """Text if it is UTF-8, otherwise base64 that says so."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        return {"base64": b64encode(content).decode()}
-
-
-def printed(content: bytes | None) -> str:
-    """One line whatever is inside."""
-    if content is None:
-        return "(null)"
-    text = content.decode(errors="backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    output.item(line)

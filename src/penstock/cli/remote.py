@@ -1,29 +1,105 @@
-"""What commands that talk to a server share."""
+"""What commands that talk to a server share: which server, with which key."""
 
+import functools
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+from .contexts import Context, contexts_path, key_in, read_contexts
 
 if TYPE_CHECKING:
     from ..client import Client
 
 SERVER_VARIABLE = "PENSTOCK_SERVER"
+CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
 KEY_VARIABLE = "PENSTOCK_KEY"
+DEFAULT_SERVER = "http://127.0.0.1:8080"
 
-SERVER = click.option(
+
+class Place(NamedTuple):
+    """What the command line said about the server."""
+
+    server: str | None
+    context: str | None
+    key_file: Path | None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether anything but the default says where the server is."""
+        return bool(self.server or self.context or read_contexts(contexts_path()).current)
+
+    def found(self) -> tuple[Context, str | None]:
+        """The server and its key. A context names its own key: PENSTOCK_KEY may be meant for another server."""
+        named = self._named()
+        given = Context(DEFAULT_SERVER if self.server is None else self.server)
+        if self.key_file is not None:
+            return named or given, key_in(self.key_file)
+        if named is not None:
+            return named, named.key()
+        return given, os.environ.get(KEY_VARIABLE)
+
+    def _named(self) -> Context | None:
+        if self.server is not None:
+            return None
+        known = read_contexts(contexts_path())
+        name = self.context or known.current
+        return None if name is None else known.get(name)
+
+
+def complete_context(_ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    return [name for name in read_contexts(contexts_path()).by_name if name.startswith(start)]
+
+
+_SERVER = click.option(
     "--server",
-    envvar=SERVER_VARIABLE,
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    help=f"Address of the broker; also from {SERVER_VARIABLE}. A key is taken from {KEY_VARIABLE}.",
+    metavar="URL",
+    help=f"Address of the broker, {DEFAULT_SERVER} if nothing says another; also {SERVER_VARIABLE}.",
 )
-JSON = click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+_CONTEXT = click.option(
+    "--context",
+    metavar="NAME",
+    shell_complete=complete_context,
+    help=f"A server by name (penstock context); also {CONTEXT_VARIABLE}.",
+)
+_KEY_FILE = click.option(
+    "--key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"A file with the key; otherwise the context's, or {KEY_VARIABLE}.",
+)
 
 
-def connected(server: str) -> "Client":
+def remote_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --server, --context and --key-file; the command gets `place`."""
+
+    @_SERVER
+    @_CONTEXT
+    @_KEY_FILE
+    @functools.wraps(command)
+    def run(
+        *args: Any, server: str | None, context: str | None, key_file: Path | None, **more: Any
+    ) -> None:
+        if server is not None and context is not None:
+            raise click.UsageError("--server and --context: give one of them")
+        command(*args, place=place_of(server, context, key_file), **more)
+
+    return run
+
+
+def place_of(server: str | None, context: str | None, key_file: Path | None) -> Place:
+    """What is said on the command line comes before what the environment says."""
+    if server is None and context is None:
+        server = os.environ.get(SERVER_VARIABLE) or None
+        context = None if server else os.environ.get(CONTEXT_VARIABLE) or None
+    return Place(server, context, key_file)
+
+
+def connected(place: Place) -> "Client":
     from ..client import Client, ClientSettings, RetryPolicy
 
+    context, key = place.found()
     # Somebody looks at a terminal: better to say soon that nobody is there than to try for long.
-    settings = ClientSettings(retry=RetryPolicy(retries=1))
-    return Client(server, key=os.environ.get(KEY_VARIABLE), settings=settings)
+    settings = ClientSettings(retry=RetryPolicy(retries=1), ca_file=context.ca_file)
+    return Client(context.server, key=key, settings=settings)

@@ -1,5 +1,6 @@
 """The table of commands, and the command that holds them."""
 
+import io
 import os
 import sys
 
@@ -13,26 +14,38 @@ COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # Set by the shell's script when it 
 # A new command is one line here and one module beside this one.
 COMMANDS = {
     "serve": Lazy("penstock.cli.serve:serve", "Run the broker as a server."),
+    "topic": Lazy("penstock.cli.topic:topic", "Make, list, look at, change and delete topics."),
+    "produce": Lazy("penstock.cli.produce:produce", "Publish messages to a server."),
+    "consume": Lazy("penstock.cli.consume:consume", "Print messages of a server."),
+    "group": Lazy("penstock.cli.group:group", "Look at groups, move them and forget them."),
+    "delay": Lazy("penstock.cli.delay:delay", "Messages that wait for their time."),
+    "dlq": Lazy("penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."),
+    "top": Lazy("penstock.cli.top:top", "Watch topics, lanes, groups and lag, live."),
+    "pipeline": Lazy("penstock.cli.pipeline:pipeline", "Run what a YAML file describes, on Spark."),
+    "archive": Lazy(
+        "penstock.cli.archive:archive", "Topics into a lake, exactly once, with proof."
+    ),
+    "load": Lazy("penstock.cli.load:load", "Files into a topic, each row once."),
+    "sql": Lazy("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
+    "context": Lazy("penstock.cli.context:context", "Several servers, by name."),
     "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
     "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
-    "topic": Lazy("penstock.cli.topic:topic", "Make, list, look at and delete topics."),
-    "produce": Lazy("penstock.cli.produce:produce", "Publish messages to a server."),
-    "consume": Lazy("penstock.cli.produce:consume", "Print messages of a server."),
-    "demo": Lazy("penstock.cli.demo:demo", "Write a log, kill the writer, recover, and prove it."),
+    "demo": Lazy("penstock.cli.demo:demo", "A log and a broker are killed, recover, and prove it."),
     "bench": Lazy("penstock.cli.bench:bench", "Measure this machine against the goals."),
+    "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
     "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
     "completion": Lazy("penstock.cli.completion:completion", "Print a shell completion script."),
-    "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
 }
 
 EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 EPILOG = f"""\b
 Examples:
+  penstock demo                    see it work: orders, workers, a crash, and a summary
   penstock serve                   the broker, on 127.0.0.1:8080
-  penstock demo                    a log is written, killed and recovered
-  penstock bench codec --quick     measure encoding and decoding
-  penstock bench --list            what can be measured
+  penstock produce orders lamp     a message
+  penstock consume orders          all of them
+  penstock top                     what goes on, live
   penstock COMMAND --help          more about one command
 
 \b
@@ -73,6 +86,9 @@ def root() -> None:
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Messages hold any text; a terminal that knows fewer letters gets their numbers instead of a failure.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if asked := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import shell_complete
 

@@ -1,10 +1,15 @@
 """`penstock topic`: the topics of a server."""
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .remote import JSON, SERVER, connected
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+
+if TYPE_CHECKING:
+    from ..client.topics import Topic
 
 EPILOG = """\b
 Examples:
@@ -12,13 +17,16 @@ Examples:
   penstock topic create jobs --set max_retries=5     with settings of its own
   penstock topic list                                all of them, with sizes
   penstock topic show orders --json                  offsets and settings
+  penstock topic set orders retention_hours=24       change settings; the others stay
+  penstock topic grow orders 12                      more partitions
+  penstock topic compact orders                      free what retention lets go, now
   penstock topic delete orders                       with everything in it
 """
 
 
 @click.group(epilog=EPILOG)
 def topic() -> None:
-    """Make, list, look at and delete topics of a server."""
+    """Make, list, look at, change and delete topics of a server."""
 
 
 @topic.command(epilog="Example: penstock topic create orders --partitions 6")
@@ -27,64 +35,129 @@ def topic() -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
 )
-@SERVER
-def create(name: str, *, partitions: int | None, settings: tuple[str, ...], server: str) -> None:
+@remote_options
+@output_options
+def create(
+    name: str,
+    *,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    place: Place,
+    output: Output,
+) -> None:
     """Make a topic."""
-    with connected(server) as client:
-        made = client.create_topic(name, partitions=partitions, config=dict(map(_pair, settings)))
-    click.echo(f"{made.name}: {made.partitions} partitions")
+    config = pairs_of(settings, "--set")
+    with connected(place) as client:
+        made = client.create_topic(name, partitions=partitions, config=config)
+    record = {"name": made.name, "partitions": made.partitions}
+    output.said(f"{made.name}: {made.partitions} partitions", record)
 
 
-def _pair(written: str) -> tuple[str, object]:
-    key, equals, value = written.partition("=")
-    if not equals:
-        raise click.UsageError(f"--set: {written!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
+    """KEY=VALUE, where a value that is JSON is taken as such."""
+    found = {}
+    for one in written:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise click.UsageError(f"{what}: {one!r} is not KEY=VALUE")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
 
 
-@topic.command("list", epilog="Example: penstock topic list --json")
-@SERVER
-@JSON
-def list_topics(*, server: str, is_json: bool) -> None:
+@topic.command("list", epilog="Example: penstock topic list --output yaml")
+@remote_options
+@output_options
+def list_topics(*, place: Place, output: Output) -> None:
     """Show all topics."""
-    from msgspec.json import encode
+    with connected(place) as client:
+        rows = [record_of(one) for one in client.describe_topics()]
+    columns = ["name", "partitions", "total_messages", "total_size_bytes"]
+    empty = "no topics yet; penstock topic create NAME makes one"
+    output.rows(rows, columns, empty=empty)
 
-    with connected(server) as client:
-        for one in client.describe_topics():
-            if is_json:
-                click.echo(encode(one))
-            else:
-                sizes = f"{one.total_messages:>14,} messages {one.total_size_bytes:>16,} bytes"
-                click.echo(f"{one.name:30} {one.partitions:>4} partitions {sizes}")
+
+def record_of(one: "Topic") -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    found: dict[str, Any] = to_builtins(one)
+    return found
 
 
 @topic.command(epilog="Example: penstock topic show orders")
 @click.argument("name")
-@SERVER
-@JSON
-def show(name: str, *, server: str, is_json: bool) -> None:
+@remote_options
+@output_options
+def show(name: str, *, place: Place, output: Output) -> None:
     """Show offsets and settings of a topic."""
-    from msgspec.json import encode
-
-    with connected(server) as client:
+    with connected(place) as client:
         found = client.topic(name)
-    if is_json:
-        click.echo(encode(found))
+    if not output.is_table:
+        output.record(record_of(found))
         return
-    for number, ends in found.partition_offsets.items():
-        click.echo(f"partition {number}: {ends.earliest} to {ends.latest}")
+    output.rows(
+        [
+            {"partition": int(number), "earliest": ends.earliest, "latest": ends.latest}
+            for number, ends in found.partition_offsets.items()
+        ],
+        ["partition", "earliest", "latest"],
+    )
     for key, value in found.config.items():
         click.echo(f"{key}: {json.dumps(value)}")
 
 
+@topic.command("set", epilog="Example: penstock topic set orders retention_hours=24 max_retries=5")
+@click.argument("name")
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@remote_options
+@output_options
+def change(name: str, settings: tuple[str, ...], *, place: Place, output: Output) -> None:
+    """Change settings of a topic; those that are not named stay."""
+    wanted = pairs_of(settings, "KEY=VALUE")
+    with connected(place) as client:
+        found = client.configure_topic(name, wanted)
+    changed = {key: found.config.get(key) for key in wanted}
+    output.record({"name": name, **changed})
+
+
+@topic.command(epilog="Example: penstock topic grow orders 12")
+@click.argument("name")
+@click.argument("total", type=int)
+@remote_options
+@output_options
+def grow(name: str, total: int, *, place: Place, output: Output) -> None:
+    """Add partitions, up to TOTAL. Keys may then go elsewhere than before."""
+    with connected(place) as client:
+        done = client.add_partitions(name, total)
+    record = {"name": name, "before": done.old_partition_count, "now": done.new_partition_count}
+    output.said(f"{name}: {record['before']} partitions before, {record['now']} now", record)
+
+
+@topic.command(epilog="Example: penstock topic compact orders")
+@click.argument("name")
+@remote_options
+@output_options
+def compact(name: str, *, place: Place, output: Output) -> None:
+    """Remove what retention lets go, now."""
+    with connected(place) as client:
+        done = client.compact_topic(name)
+    record = {
+        "name": name,
+        "segments_removed": done.segments_removed,
+        "bytes_freed": done.bytes_freed,
+    }
+    freed = f"removed {done.segments_removed} files, freed {done.bytes_freed:,} bytes"
+    output.said(f"{name}: {freed}", record)
+
+
 @topic.command(epilog="Example: penstock topic delete orders")
 @click.argument("name")
-@SERVER
-def delete(name: str, *, server: str) -> None:
+@remote_options
+@output_options
+def delete(name: str, *, place: Place, output: Output) -> None:
     """Delete a topic with everything in it, dead letters included."""
-    with connected(server) as client:
+    with connected(place) as client:
         client.delete_topic(name)
-    click.echo(f"{name} is deleted")
+    output.said(f"{name} is deleted", {"name": name, "deleted": True})

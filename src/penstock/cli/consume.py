@@ -1,0 +1,138 @@
+"""`penstock consume`: messages of a server, read by position or taken as a member of a group."""
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .contents import printed, text_of
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+from .spans import moment_of
+
+if TYPE_CHECKING:
+    from ..client import Client, Received
+    from ..model import Message
+
+EPILOG = """\b
+Examples:
+  penstock consume orders                                  all there is, and end
+  penstock consume orders --follow                         and what comes, until Ctrl-C
+  penstock consume orders --from latest --follow           only what comes
+  penstock consume orders --from-time 2026-01-31T12:00:00Z
+  penstock consume orders --from-time 15m --json           of the last quarter of an hour
+  penstock consume orders --partition 2 --from 1000 --count 10
+  penstock consume orders --values > values.txt            nothing but the values, one a line
+  penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
+
+\b
+Without --group nothing is finished and nobody notices. With --group a message is finished when it has been printed, not
+before: a reader that leaves early (as in `| head`) costs no message, but may see some of them again.
+"""
+
+POLL_MESSAGES = 500
+WAIT_S = 20
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic")
+@click.option("--group", help="Take them as a member of this group, and finish them.")
+@click.option("--from", "start", help="earliest (default), latest, or an offset.")
+@click.option("--from-time", help="Only what came from this time on; 15m is 15 minutes ago.")
+@click.option("--partition", type=int, help="Only this one.")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--values", "is_bare", is_flag=True, help="Only the values, as they are, one a line.")
+@remote_options
+@output_options
+def consume(
+    topic: str,
+    *,
+    group: str | None,
+    is_followed: bool,
+    count: int | None,
+    is_bare: bool,
+    place: Place,
+    output: Output,
+    **where: Any,
+) -> None:
+    """Print the messages of TOPIC."""
+    start = start_of(group, **where)
+    with connected(place) as client:
+        if group is not None:
+            take(client, topic, group, Shown(output, is_bare, count), is_followed=is_followed)
+            return
+        found = client.read(
+            topic, start=start, partition=where["partition"], is_followed=is_followed
+        )
+        shown = Shown(output, is_bare, count, is_followed=is_followed)
+        for partition, message in islice(found, count):
+            shown.show(partition, message)
+
+
+def start_of(
+    group: str | None, start: str | None, from_time: str | None, partition: int | None
+) -> str | int:
+    if group is not None and (start or from_time or partition is not None):
+        raise click.UsageError(
+            "--from, --from-time and --partition are for reading without --group; "
+            "penstock group reset moves a group"
+        )
+    if start is not None and from_time is not None:
+        raise click.UsageError("--from and --from-time: give one of them")
+    if from_time is not None:
+        return moment_of(from_time)
+    if start is None or start in {"earliest", "latest"}:
+        return start or "earliest"
+    if start.isascii() and start.isdecimal():
+        return int(start)
+    raise click.UsageError(f"--from: {start!r} is not earliest, latest or an offset")
+
+
+class Shown:
+    """Prints messages, and counts them."""
+
+    def __init__(
+        self, output: Output, is_bare: bool, count: int | None, *, is_followed: bool = False
+    ) -> None:
+        self.output, self.is_bare, self.is_followed = output, is_bare, is_followed
+        self.left = sys.maxsize if count is None else count
+
+    def show(self, partition: int, message: "Message | Received") -> None:
+        self.left -= 1
+        if self.is_bare:
+            sys.stdout.buffer.write((message.value or b"") + b"\n")
+        elif self.output.is_table:
+            # Not click.echo: that is one system call a line.
+            sys.stdout.write(f"{partition}/{message.offset}\t{printed(message.value)}\n")
+        else:
+            self.output.item(dict(fields_of(partition, message)))
+        if self.is_followed:
+            sys.stdout.flush()
+
+
+def fields_of(partition: int, message: "Message | Received") -> Iterator[tuple[str, object]]:
+    yield "partition", partition
+    yield "offset", message.offset
+    yield "timestamp_ns", str(message.timestamp)
+    yield "key", text_of(message.key)
+    yield "value", text_of(message.value)
+    yield "headers", [[name, text_of(value)] for name, value in message.headers]
+    yield "priority", int(message.priority)
+    if (attempts := getattr(message, "attempts", None)) is not None:
+        yield "attempts", attempts
+
+
+def take(client: "Client", topic: str, group: str, shown: Shown, *, is_followed: bool) -> None:
+    """Messages that nobody else of the group has, until there are no more; finished once they are printed."""
+    while shown.left:
+        limit = min(shown.left, POLL_MESSAGES)
+        found = client.poll(topic, group, limit=limit, timeout=WAIT_S if is_followed else 0)
+        for one in found:
+            shown.show(one.partition, one)
+        sys.stdout.flush()  # Before they are finished: a closed pipe must not cost a message.
+        client.ack(found)
+        if not found and not is_followed:
+            return

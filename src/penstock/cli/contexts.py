@@ -1,0 +1,121 @@
+"""Servers by name: a small file that says where each one is and where its key is found, and never the key itself."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileMissing, NotFound, Refused
+
+FILE_VARIABLE = "PENSTOCK_CONTEXTS"
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+NAME_CHARACTERS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A server. Its key is in a file or in a variable of the environment; neither: it needs none."""
+
+    server: str
+    key_file: str | None = None
+    key_env: str | None = None
+    ca_file: str | None = None
+
+    def key(self) -> str | None:
+        if self.key_env is not None:
+            found = os.environ.get(self.key_env)
+            if not found:
+                raise Refused(f"the key of this context is expected in {self.key_env}: it is empty")
+            return found
+        return None if self.key_file is None else key_in(Path(self.key_file))
+
+    def written(self) -> dict[str, str]:
+        fields = {"key_file": self.key_file, "key_env": self.key_env, "ca_file": self.ca_file}
+        return {"server": self.server} | {name: one for name, one in fields.items() if one}
+
+
+def key_in(path: Path) -> str:
+    """The key in a file: its one line. What is in the file is never part of an error."""
+    try:
+        text = path.expanduser().read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise FileMissing(f"the key file {path}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{path} is not a key file: it holds no text") from None
+    if not text or len(text.split()) != 1:
+        raise Refused(f"{path} is not a key file: it should hold one key and nothing else")
+    return text
+
+
+@dataclass(slots=True)
+class Contexts:
+    """All contexts of a user, and which of them is in use."""
+
+    current: str | None = None
+    by_name: dict[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        if name not in self.by_name:
+            raise NotFound("context", name[:NAME_CHARACTERS_MAX])
+        return self.by_name[name]
+
+    def add(self, name: str, context: Context) -> None:
+        """A new one, or another server under an old name. The first one is in use from then on."""
+        if not name.isprintable() or not 0 < len(name) <= NAME_CHARACTERS_MAX or " " in name:
+            raise Refused(f"a context's name has 1 to {NAME_CHARACTERS_MAX} characters, no spaces")
+        self.by_name[name] = context
+        self.current = self.current or name
+
+    def remove(self, name: str) -> None:
+        self.get(name)
+        del self.by_name[name]
+        if self.current == name:
+            self.current = None
+
+    def use(self, name: str) -> None:
+        self.get(name)
+        self.current = name
+
+
+def contexts_path() -> Path:
+    if given := os.environ.get(FILE_VARIABLE):
+        return Path(given)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "penstock" / "contexts.json"
+
+
+def read_contexts(path: Path) -> Contexts:
+    """What the file says; nothing if there is none. Refused if it is not ours."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return _contexts_of(found)
+    except FileNotFoundError:
+        return Contexts()
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise Refused(f"{path} is not a file of contexts; move it away, or repair it") from None
+
+
+def _contexts_of(found: Any) -> Contexts:
+    by_name = {str(name): Context(**one) for name, one in found["contexts"].items()}
+    current = found.get("current")
+    return Contexts(current if current in by_name else None, by_name)
+
+
+def write_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file in one step; only its owner can read it, from its first byte on."""
+    import tempfile
+
+    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    by_name = {name: one.written() for name, one in contexts.by_name.items()}
+    text = json.dumps({"current": contexts.current, "contexts": by_name}, indent=2)
+    descriptor, fresh = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, FILE_MODE)
+            file.write(text + "\n")
+        Path(fresh).replace(path)
+    except OSError:
+        Path(fresh).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,157 @@
+"""`penstock delay`: messages that wait for their time."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .contents import printed, text_of
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+from .spans import place_in
+
+if TYPE_CHECKING:
+    from ..client.delays import Delayed, DelayedPlace
+
+EPILOG = """\b
+Examples:
+  penstock delay list orders                       what is to come, the next first
+  penstock delay show orders 0/17                  one of them, also when it has come
+  penstock delay move orders 0/17 --delay 3h       at another time
+  penstock delay move orders --delay-key cart-7 --deliver-at 2026-01-31T12:00:00Z
+  penstock delay cancel orders --delay-key cart-7  never
+  penstock delay stats                             how many wait, by topic
+
+penstock produce TOPIC VALUE --delay 2h sends one.
+"""
+
+_WHERE = click.argument("where", required=False, metavar="[PARTITION/OFFSET]")
+_KEY = click.option("--delay-key", help="Its business key, instead of its place.")
+_COLUMNS = ["place", "deliver_at", "seconds_left", "state", "priority", "delay_key", "value"]
+
+
+@click.group(epilog=EPILOG)
+def delay() -> None:
+    """List, move and cancel messages that wait for their time."""
+
+
+@delay.command("list", epilog="Example: penstock delay list orders --limit 20")
+@click.argument("topic")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@remote_options
+@output_options
+def list_delayed(topic: str, *, limit: int, place: Place, output: Output) -> None:
+    """Show what is to come, the next first."""
+    with connected(place) as client:
+        found = client.delayed(topic, limit=limit)
+    show_all(found, output)
+
+
+def show_all(found: "list[Delayed]", output: Output) -> None:
+    rows = [row_of(one, output) for one in found]
+    output.rows(rows, _COLUMNS, empty="nothing waits for its time")
+
+
+def row_of(one: "Delayed", output: Output) -> dict[str, object]:
+    if output.is_table:
+        return {
+            "place": f"{one.partition}/{one.offset}",
+            "deliver_at": one.deliver_at,
+            "seconds_left": one.time_remaining / 1000,
+            "state": one.state,
+            "priority": one.priority,
+            "delay_key": None if one.delay_key is None else printed(one.delay_key),
+            "value": printed(one.value),
+        }
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "deliver_at": one.deliver_at,
+        "time_remaining_ms": one.time_remaining,
+        "state": one.state,
+        "priority": one.priority,
+        "delay_key": text_of(one.delay_key),
+        "key": text_of(one.key),
+        "value": text_of(one.value),
+    }
+
+
+def asked(topic: str, where: str | None, delay_key: str | None) -> "DelayedPlace":
+    from ..client.delays import DelayedPlace
+
+    if (where is None) == (delay_key is None):
+        raise click.UsageError("say which: PARTITION/OFFSET, or --delay-key")
+    if where is None:
+        return DelayedPlace(topic, delay_key=delay_key)
+    return DelayedPlace(topic, *place_in(where))
+
+
+@delay.command(epilog="Example: penstock delay show orders 0/17")
+@click.argument("topic")
+@_WHERE
+@_KEY
+@remote_options
+@output_options
+def show(
+    topic: str, where: str | None, *, delay_key: str | None, place: Place, output: Output
+) -> None:
+    """Show a delayed message, also if it is finished."""
+    wanted = asked(topic, where, delay_key)
+    with connected(place) as client:
+        found = client.delayed_get(wanted)
+    output.record(row_of(found, output))
+
+
+@delay.command(epilog="Example: penstock delay move orders 0/17 --delay 3h")
+@click.argument("topic")
+@_WHERE
+@_KEY
+@click.option("--delay", "span", help='So long from now: "30s", "2h".')
+@click.option("--deliver-at", help="At this time: 2026-01-31T12:00:00Z.")
+@remote_options
+@output_options
+def move(
+    topic: str,
+    where: str | None,
+    *,
+    delay_key: str | None,
+    span: str | None,
+    deliver_at: str | None,
+    place: Place,
+    output: Output,
+) -> None:
+    """Deliver a message at another time."""
+    wanted = asked(topic, where, delay_key)
+    if (span is None) == (deliver_at is None):
+        raise click.UsageError("say when: --delay or --deliver-at")
+    with connected(place) as client:
+        moved = client.reschedule(wanted, delay=span, deliver_at=deliver_at)
+    output.said(f"comes at {moved.deliver_at}", row_of(moved, output))
+
+
+@delay.command(epilog="Example: penstock delay cancel orders --delay-key cart-7")
+@click.argument("topic")
+@_WHERE
+@_KEY
+@remote_options
+@output_options
+def cancel(
+    topic: str, where: str | None, *, delay_key: str | None, place: Place, output: Output
+) -> None:
+    """Never deliver a message. Exit code 3 if it came already."""
+    wanted = asked(topic, where, delay_key)
+    with connected(place) as client:
+        gone = client.cancel_delayed(wanted)
+    output.said(f"{gone.partition}/{gone.offset} is cancelled", row_of(gone, output))
+
+
+@delay.command(epilog="Example: penstock delay stats --json")
+@remote_options
+@output_options
+def stats(*, place: Place, output: Output) -> None:
+    """Show how many messages wait, and what became of others, by topic."""
+    with connected(place) as client:
+        found = client.delay_stats()
+    rows = [{"topic": name, **figures} for name, figures in found.by_topic.items()]
+    columns = ["topic", "pending", "delivered", "cancelled", "expired"]
+    output.rows(rows, columns, empty="nothing was ever delayed")

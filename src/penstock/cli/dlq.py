@@ -1,0 +1,290 @@
+"""`penstock dlq`: dead letters of a server: look at them, correct them, send them back."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .contents import pairs, printed, text_of
+from .exits import Exit
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+from .spans import moment_of, place_in
+
+if TYPE_CHECKING:
+    from ..client import Client, Letters, Redrive
+    from ..client.groups import DeadLetter, Redriven
+
+EPILOG = """\b
+Examples:
+  penstock dlq list orders                             what was given up, and why
+  penstock dlq list orders --group-by error            how many by reason, error or consumer
+  penstock dlq show orders 0/3                         one of them, with its story
+  penstock dlq edit orders 0/3 --value '{"id": 7}'     correct one and send it back to the topic
+  penstock dlq edit orders 0/3                         the same in your editor
+  penstock dlq redrive orders --all --dry-run          what would go back
+  penstock dlq redrive orders --reason REJECTED --after 1h --rate 50
+  penstock dlq redrive orders 0/3 0/4 --target group   these two, only to the group that failed
+"""
+
+LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
+
+
+@click.group(epilog=EPILOG)
+def dlq() -> None:
+    """Look at dead letters, correct them and send them back."""
+
+
+def letter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the conditions that select dead letters; the command gets `letters`."""
+
+    @click.option("--reason", help="MAX_RETRIES_EXCEEDED, REJECTED or TTL_EXPIRED.")
+    @click.option("--group", help="The group that gave up.")
+    @click.option("--error", help="The last error, as it is.")
+    @click.option("--after", help="Given up after this time; 1h is an hour ago.")
+    @click.option("--before", help="Given up before this time.")
+    @functools.wraps(command)
+    def run(*args: Any, after: str | None, before: str | None, **more: Any) -> None:
+        from ..client import Letters
+
+        conditions: dict[str, Any] = {
+            "after": None if after is None else moment_of(after),
+            "before": None if before is None else moment_of(before),
+            **{name: more.pop(name) for name in ("reason", "group", "error")},
+        }
+        command(*args, letters=Letters(**conditions), **more)
+
+    return run
+
+
+@dlq.command("list", epilog="Example: penstock dlq list orders --group-by reason")
+@click.argument("topic")
+@letter_options
+@click.option(
+    "--group-by",
+    type=click.Choice(["reason", "error", "consumer"]),
+    help="Count them instead, by this.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@remote_options
+@output_options
+def list_letters(
+    topic: str,
+    *,
+    letters: "Letters",
+    group_by: str | None,
+    limit: int,
+    place: Place,
+    output: Output,
+) -> None:
+    """Show what was given up, and why."""
+    with connected(place) as client:
+        if group_by is not None:
+            counts = client.count_dead_letters(topic, group_by, letters)
+            output.rows(counts, [group_by, "count", "first", "last"], empty="no dead letters")
+            return
+        found = client.dead_letters(topic, letters, limit=limit)
+    output.rows([row_of(one, output) for one in found], LISTED, empty="no dead letters")
+
+
+def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
+    """For a table what fits on a line, otherwise everything."""
+    if output.is_table:
+        return {
+            "place": f"{one.partition}/{one.offset}",
+            "reason": one.dlq_reason,
+            "attempts": one.delivery_attempts,
+            "group": one.group,
+            "error": one.last_error,
+            "key": printed(one.key),
+            "value": printed(one.value),
+        }
+    from msgspec import to_builtins
+
+    fields: dict[str, Any] = to_builtins(one)
+    return {
+        **{_snake(name): value for name, value in fields.items()},
+        "original_key": text_of(one.key),
+        "original_value": text_of(one.value),
+    }
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+
+
+@dlq.command(epilog="Example: penstock dlq show orders 0/3 --json")
+@click.argument("topic")
+@click.argument("where", metavar="PARTITION/OFFSET")
+@remote_options
+@output_options
+def show(topic: str, where: str, *, place: Place, output: Output) -> None:
+    """Show one dead letter with its story."""
+    partition, offset = place_in(where)
+    with connected(place) as client:
+        found = client.dead_letter(topic, partition, offset)
+    if not output.is_table:
+        output.record(row_of(found, output))
+        return
+    story = {
+        "place": f"{found.partition}/{found.offset}",
+        "came from": f"{found.original_topic} {found.original_partition}/{found.original_offset}",
+        "published": found.original_timestamp,
+        "reason": found.dlq_reason,
+        "error": found.last_error,
+        "given up": found.dlq_timestamp,
+        "by group": found.group,
+        "by consumer": found.last_consumer,
+        "deliveries": found.delivery_attempts,
+        "first delivery": found.first_delivery,
+        "last delivery": found.last_delivery,
+        "headers": {name: printed(value) for name, value in found.headers},
+        "key": printed(found.key),
+        "value": printed(found.value),
+    }
+    output.record(story)
+
+
+@dlq.command(epilog="""Example: penstock dlq edit orders 0/3 --value '{"id": 7}' --dry-run""")
+@click.argument("topic")
+@click.argument("where", metavar="PARTITION/OFFSET")
+@click.option("--value", help="The value it shall have.")
+@click.option("--key", help="The key it shall have; it may go to another partition.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Its headers, instead of those it has; repeatable.",
+)
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would happen.")
+@remote_options
+@output_options
+@click.pass_context
+def edit(
+    ctx: click.Context,
+    topic: str,
+    where: str,
+    *,
+    value: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    is_dry_run: bool,
+    place: Place,
+    output: Output,
+) -> None:
+    """Correct a dead letter and send it back to its topic.
+
+    Without --value, --key and --header your editor opens with the value; saved without a change, nothing happens.
+    """
+    from ..client import Letters, Redrive
+
+    at = place_in(where)
+    changes = {"value": value, "key": key}
+    with connected(place) as client:
+        letter = client.dead_letter(topic, *at)
+        if value is None and key is None and not headers:
+            changes["value"] = in_editor(letter)
+        order = Redrive(
+            Letters(offsets=[at]),
+            edit={name: one for name, one in changes.items() if one is not None},
+            headers=pairs(headers) or None,
+            is_dry_run=is_dry_run,
+        )
+        done = client.redrive(topic, order)
+    report(ctx, done, output)
+
+
+def in_editor(letter: "DeadLetter") -> str:
+    """The value as somebody changed it."""
+    before = text_of(letter.value)
+    if not isinstance(before, str):
+        raise click.UsageError("the value is not text: give the new one with --value")
+    if not sys.stdin.isatty():
+        raise click.UsageError("say what to change: --value, --key or --header")
+    after = click.edit(before)
+    if after is None or after == before:
+        raise click.ClickException("nothing was changed, so nothing was sent back")
+    return after if before.endswith("\n") else after.removesuffix("\n")
+
+
+@dlq.command(epilog="Example: penstock dlq redrive orders --reason REJECTED --dry-run")
+@click.argument("topic")
+@click.argument("places", nargs=-1, metavar="[PARTITION/OFFSET]...")
+@letter_options
+@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@click.option(
+    "--target",
+    type=click.Choice(["topic", "group"]),
+    default="topic",
+    show_default=True,
+    help="To every group of the topic, or only to the group that failed.",
+)
+@click.option("--rate", type=click.IntRange(min=1), help="So many each second.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would happen.")
+@remote_options
+@output_options
+@click.pass_context
+def redrive(
+    ctx: click.Context,
+    /,
+    topic: str,
+    places: tuple[str, ...],
+    *,
+    letters: "Letters",
+    is_all: bool,
+    place: Place,
+    output: Output,
+    **more: Any,
+) -> None:
+    """Send dead letters back. Exit code 1 if some could not go."""
+    from ..client import Redrive
+
+    if places:
+        letters = letters._replace(offsets=[place_in(one) for one in places])
+    if any(one is not None for one in letters) == is_all:
+        raise click.UsageError("say which: places, conditions such as --reason, or --all")
+    order = Redrive(letters, **more)
+    with connected(place) as client:
+        done = send_back(client, topic, order)
+    report(ctx, done, output)
+
+
+def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
+    """As many calls as it takes: a paced one ends after some seconds."""
+    from ..client.groups import Redriven
+    from .progress import Bar
+
+    if order.rate is None or order.is_dry_run:
+        return client.redrive(topic, order)
+    matched = client.redrive(topic, order._replace(is_dry_run=True)).matched
+    redriven = 0
+    failed: list[dict[str, Any]] = []
+    with Bar(topic, matched) as bar:
+        while redriven + len(failed) < matched:
+            bar.at(redriven, redriven)
+            left = None if order.limit is None else order.limit - redriven
+            done = client.redrive(topic, order._replace(limit=left))
+            redriven, failed = redriven + done.redriven, done.failed
+            if not done.redriven:
+                break  # Only those are left that cannot go, or somebody else took the others.
+    return Redriven(matched, redriven, failed)
+
+
+def report(ctx: click.Context, done: "Redriven", output: Output) -> None:
+    would = "would go" if done.dry_run else "went"
+    count = done.matched - len(done.failed) if done.dry_run else done.redriven
+    record = {
+        "matched": done.matched,
+        "redriven": done.redriven,
+        "failed": done.failed,
+        "dry_run": done.dry_run,
+    }
+    output.said(f"{done.matched} found, {count} {would} back, {len(done.failed)} cannot", record)
+    if output.is_table:
+        output.rows(done.failed, ["partition", "offset", "reason"])
+    if done.failed:
+        ctx.exit(Exit.FOUND_PROBLEMS)

@@ -1,0 +1,133 @@
+"""`penstock group`: groups of a server, how far they are, and moving them."""
+
+from typing import Any
+
+import click
+
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+from .spans import moment_of
+
+EPILOG = """\b
+Examples:
+  penstock group list                                      all, with their topics and lag
+  penstock group show billing                              state, members, what each one owns and holds
+  penstock group lag billing                               how far behind, by partition
+  penstock group held billing                              messages that members have in their hands
+  penstock group reset billing --to earliest --dry-run     what would happen
+  penstock group reset billing --to 2026-01-31T12:00:00Z   once more from that time on
+  penstock group reset billing --to 1h --topic orders      once more the last hour of one topic
+  penstock group delete billing                            forget its progress
+"""
+
+
+@click.group(epilog=EPILOG)
+def group() -> None:
+    """Look at groups, move them and forget them."""
+
+
+@group.command("list", epilog="Example: penstock group list --json")
+@remote_options
+@output_options
+def list_groups(*, place: Place, output: Output) -> None:
+    """Show all groups."""
+    with connected(place) as client:
+        rows = [
+            {"group": one.group, "topics": one.topics, "lag": client.lag(one.group).total}
+            for one in client.groups()
+        ]
+    empty = "no groups yet; the first poll of a group makes it"
+    output.rows(rows, ["group", "topics", "lag"], empty=empty)
+
+
+@group.command(epilog="Example: penstock group show billing")
+@click.argument("name")
+@remote_options
+@output_options
+def show(name: str, *, place: Place, output: Output) -> None:
+    """Show the state of a group and its members."""
+    from msgspec import to_builtins
+
+    with connected(place) as client:
+        found: dict[str, Any] = to_builtins(client.group(name))
+    members = found["members"]
+    if not output.is_table:
+        output.record(found)
+        return
+    output.record({key: one for key, one in found.items() if key != "members"})
+    columns = ["member_id", "client_id", "in_flight", "assigned_partitions"]
+    output.rows(members, columns, empty="no members at the moment")
+
+
+@group.command(epilog="Example: penstock group lag billing --json")
+@click.argument("name")
+@remote_options
+@output_options
+def lag(name: str, *, place: Place, output: Output) -> None:
+    """Show how far a group is behind, by partition."""
+    from msgspec import to_builtins
+
+    with connected(place) as client:
+        rows = [to_builtins(one) for one in client.lag(name).partitions]
+    output.rows(rows, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"])
+
+
+@group.command(epilog="Example: penstock group held billing")
+@click.argument("name")
+@remote_options
+@output_options
+def held(name: str, *, place: Place, output: Output) -> None:
+    """Show the messages that members of a group have in their hands."""
+    with connected(place) as client:
+        rows = client.in_flight(name)
+    columns = ["topic", "partition", "offset", "consumer", "delivery_count", "deadline"]
+    output.rows(rows, columns, empty="nobody holds anything")
+
+
+@group.command(epilog="Example: penstock group reset billing --to earliest --dry-run")
+@click.argument("name")
+@click.option(
+    "--to", required=True, help="earliest, latest, an offset, a time, or 1h for an hour ago."
+)
+@click.option("--topic", help="Only on this topic; on all of its topics if not said.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only show what would happen.")
+@click.option("--force", "is_forced", is_flag=True, help="Even while members hold messages.")
+@remote_options
+@output_options
+def reset(
+    name: str,
+    *,
+    to: str,
+    topic: str | None,
+    is_dry_run: bool,
+    is_forced: bool,
+    place: Place,
+    output: Output,
+) -> None:
+    """Start a group again from another place."""
+    with connected(place) as client:
+        moves = client.reset(
+            name, target_of(to), topic=topic, is_dry_run=is_dry_run, is_forced=is_forced
+        )
+    rows = [{"group": name, **one, "dry_run": is_dry_run} for one in moves]
+    output.rows(rows, [key for key in rows[0] if key not in {"group", "dry_run"}] if rows else [])
+    if output.is_table:
+        click.echo("nothing was changed: a dry run" if is_dry_run else f"{name} was moved")
+
+
+def target_of(to: str) -> str | int:
+    """An offset is a number, everything else is for the server to read."""
+    if to.isascii() and to.isdecimal():
+        return int(to)
+    return to if to in {"earliest", "latest"} else moment_of(to)
+
+
+@group.command(epilog="Example: penstock group delete billing")
+@click.argument("name")
+@remote_options
+@output_options
+def delete(name: str, *, place: Place, output: Output) -> None:
+    """Forget a group: its progress, leases and attempts."""
+    with connected(place) as client:
+        client.delete_group(name)
+    output.said(f"{name} is forgotten", {"group": name, "deleted": True})

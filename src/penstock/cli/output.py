@@ -1,0 +1,138 @@
+"""How results are shown: one pair of options, and three forms, for every command that prints."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import click
+
+Row = Mapping[str, Any]
+_GAP = "  "
+# A line of a table stays a line; whoever wants all of a long value asks for it alone, or for JSON.
+_CELL_CHARACTERS_MAX = 80
+
+
+class Form(Enum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Output:
+    """Prints rows and records. JSON is one object a line, so that a stream of any length can be read line by line."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+
+    @property
+    def is_table(self) -> bool:
+        return self.form is Form.TABLE
+
+    def rows(self, rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
+        """A table of some columns; the other forms show every field. `empty` is said when there is nothing to show."""
+        if not self.is_table:
+            for row in rows:
+                self.item(row)
+            return
+        found = [[shortened(cell(row.get(name))) for name in columns] for row in rows]
+        if found:
+            print_table([name.replace("_", " ") for name in columns], found)
+        elif empty:
+            click.echo(empty, err=True)
+
+    def record(self, record: Row) -> None:
+        """One thing: a line for each field."""
+        if not self.is_table:
+            self.item(record, is_alone=True)
+            return
+        for name, value in record.items():
+            click.echo(f"{name.replace('_', ' ')}: {cell(value)}")
+
+    def said(self, sentence: str, record: Row) -> None:
+        """What was done: in words, or as a record."""
+        if self.is_table:
+            click.echo(sentence)
+        else:
+            self.item(record, is_alone=True)
+
+    def item(self, record: Row, *, is_alone: bool = False) -> None:
+        """One of many, at once. In YAML the items of a list, one behind the other, are a list again."""
+        if self.form is Form.JSON:
+            import json
+
+            sys.stdout.write(json.dumps(record) + "\n")
+            return
+        import yaml
+
+        shown = dict(record) if is_alone else [dict(record)]
+        sys.stdout.write(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def cell(value: object) -> str:
+    """A value as a person reads it, on one line, whatever it is."""
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, Mapping):
+        return one_line(", ".join(f"{name}={one}" for name, one in value.items()))
+    if isinstance(value, list | tuple):
+        return one_line(", ".join(map(str, value)))
+    return one_line(str(value))
+
+
+def shortened(text: str) -> str:
+    if len(text) <= _CELL_CHARACTERS_MAX:
+        return text
+    return text[: _CELL_CHARACTERS_MAX - 3] + "..."
+
+
+def one_line(text: str) -> str:
+    """Text that cannot move the cursor: what came from others may hold anything."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def print_table(titles: Sequence[str], found: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(titles, *found, strict=True)]
+    is_number = [all(is_figure(text) for text in column) for column in zip(*found, strict=True)]
+    for line in [[title.upper() for title in titles], *found]:
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, is_number, strict=True)
+        ]
+        click.echo(_GAP.join(cells).rstrip())
+
+
+def is_figure(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "").lstrip("-").isdecimal()
+
+
+_OUTPUT = click.option(
+    "--output",
+    "-o",
+    "written",
+    type=click.Choice([one.value for one in Form]),
+    help="How to show it: table (default), json (one object a line) or yaml.",
+)
+_JSON = click.option("--json", "is_json", is_flag=True, help="Short for --output json.")
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --output and --json; the command gets `output`."""
+
+    @_OUTPUT
+    @_JSON
+    @functools.wraps(command)
+    def run(*args: Any, written: str | None, is_json: bool, **more: Any) -> None:
+        if is_json and written not in {None, Form.JSON.value}:
+            raise click.UsageError(f"--json and --output {written} contradict each other")
+        form = Form.JSON if is_json else Form(written or Form.TABLE.value)
+        command(*args, output=Output(form), **more)
+
+    return run

@@ -1,0 +1,146 @@
+"""What `penstock top` shows: one look at a server, as figures, and what changed since the look before."""
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..client.topics import Topic
+
+LANES = ("critical", "high", "normal", "low", "background")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """A topic. `written` counts all messages that were ever appended, `lanes` what waits in each priority."""
+
+    name: str
+    partitions: int
+    messages: int
+    size_bytes: int
+    delayed: int
+    written: int
+    lanes: tuple[int, ...] = ()
+    written_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A group. `finished` counts what lies below its floors; `oldest_s` is the age of the oldest that is not."""
+
+    name: str
+    topics: tuple[str, ...]
+    lag: int
+    oldest_s: float
+    in_flight: int
+    waiting: int
+    dead: int
+    finished: int
+    finished_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One look at a server."""
+
+    server: str
+    broker: str
+    uptime_s: float
+    size_bytes: int
+    seen_s: float
+    topics: list[TopicLine] = field(default_factory=list)
+    groups: list[GroupLine] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        fields = asdict(self)
+        del fields["seen_s"]
+        for one in fields["topics"]:
+            one["lanes"] = dict(zip(LANES, one["lanes"], strict=False))
+        return fields
+
+
+def look(client: "Client", before: Overview | None = None) -> Overview:
+    """Ask the server for everything. Whatever disappears while we ask is left out."""
+    stats, delays, lanes = client.stats(), client.delay_stats(), client.lanes()
+    seen_s = time.monotonic()
+    elapsed_s = 0.0 if before is None else seen_s - before.seen_s
+    earlier_topics = {} if before is None else {one.name: one.written for one in before.topics}
+    earlier_groups = {} if before is None else {one.name: one.finished for one in before.groups}
+    topics = [
+        _topic_line(
+            one,
+            delays.by_topic.get(one.name, {}).get("pending", 0),
+            lanes.topics.get(one.name),
+            _Earlier(earlier_topics.get(one.name), elapsed_s),
+        )
+        for one in client.describe_topics()
+    ]
+    groups = _group_lines(
+        client, {name: _Earlier(n, elapsed_s) for name, n in earlier_groups.items()}
+    )
+    return Overview(
+        client.url, stats.node_id, stats.uptime, stats.total_size_bytes, seen_s, topics, groups
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A count as it was some time ago."""
+
+    count: int | None
+    elapsed_s: float
+
+    def rate(self, now: int) -> float | None:
+        if self.count is None or self.elapsed_s <= 0:
+            return None
+        # A group that was reset, or a topic that was made anew, goes back; that is no rate.
+        return max(0, now - self.count) / self.elapsed_s
+
+
+_NEVER = _Earlier(None, 0.0)
+
+
+def _topic_line(
+    one: "Topic", delayed: int, lanes: dict[str, Any] | None, earlier: _Earlier
+) -> TopicLine:
+    written = sum(ends.latest for ends in one.partition_offsets.values())
+    parts = [] if lanes is None else [part["ready"] for part in lanes["partitions"].values()]
+    return TopicLine(
+        one.name,
+        one.partitions,
+        one.total_messages,
+        one.total_size_bytes,
+        delayed,
+        written,
+        tuple(map(sum, zip(*parts, strict=True))),
+        earlier.rate(written),
+    )
+
+
+def _group_lines(client: "Client", earlier: dict[str, _Earlier]) -> list[GroupLine]:
+    from ..errors import NotFound
+
+    figures = client.reliability().groups
+    lines = []
+    for one in client.groups():
+        try:
+            parts = client.lag(one.group).partitions
+        except NotFound:
+            continue
+        counts = figures.get(one.group, {})
+        finished = sum(part.floor + part.finished_above for part in parts)
+        lines.append(
+            GroupLine(
+                one.group,
+                tuple(one.topics),
+                sum(part.lag for part in parts),
+                max((part.lag_seconds or 0.0 for part in parts), default=0.0),
+                sum(part.in_flight for part in parts),
+                counts.get("waiting", 0),
+                counts.get("dead", 0),
+                finished,
+                earlier.get(one.group, _NEVER).rate(finished),
+            )
+        )
+    return sorted(lines, key=lambda line: -line.lag)

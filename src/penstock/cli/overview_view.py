@@ -1,0 +1,100 @@
+"""An overview as a picture for a terminal."""
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .output import one_line
+
+if TYPE_CHECKING:
+    from .overview import GroupLine, Overview, TopicLine
+
+_LANE_STYLES = ("bold red", "yellow", "", "cyan", "dim")
+
+
+def rendered(found: "Overview", *, rows_max: int | None = None) -> RenderableType:
+    """All of it, or of each table no more lines than there is room for."""
+    head = Text.assemble(
+        (one_line(found.broker), "bold"),
+        f" at {found.server}, up {_span(found.uptime_s)}, {size(found.size_bytes)} on disk",
+    )
+    return Group(head, _topics(found.topics, rows_max), _groups(found.groups, rows_max))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+    return table
+
+
+def _topics(lines: "list[TopicLine]", rows_max: int | None) -> Table:
+    table = _table(
+        "Topics", "topic", "partitions", "messages", "size", "in/s", "delayed", "waiting by lane"
+    )
+    for one in lines[:rows_max]:
+        table.add_row(
+            one_line(one.name),
+            str(one.partitions),
+            f"{one.messages:,}",
+            size(one.size_bytes),
+            _rate(one.written_per_s),
+            f"{one.delayed:,}",
+            _lanes(one.lanes),
+        )
+    _and_more(table, len(lines), rows_max)
+    return table
+
+
+def _lanes(counts: tuple[int, ...]) -> Text:
+    """Five numbers, the most urgent first."""
+    parts = [(f"{count:,}", style) for count, style in zip(counts, _LANE_STYLES, strict=False)]
+    return Text(" / ").join(Text(*part) for part in parts)
+
+
+def _groups(lines: "list[GroupLine]", rows_max: int | None) -> Table:
+    table = _table(
+        "Groups", "group", "topics", "lag", "oldest", "held", "retrying", "dead", "done/s"
+    )
+    for one in lines[:rows_max]:
+        table.add_row(
+            one_line(one.name),
+            one_line(", ".join(one.topics)),
+            Text(f"{one.lag:,}", "bold" if one.lag else "dim"),
+            _span(one.oldest_s) if one.lag else "-",
+            f"{one.in_flight:,}",
+            f"{one.waiting:,}",
+            Text(f"{one.dead:,}", "red" if one.dead else ""),
+            _rate(one.finished_per_s),
+        )
+    _and_more(table, len(lines), rows_max)
+    return table
+
+
+def _and_more(table: Table, count: int, rows_max: int | None) -> None:
+    if rows_max is not None and count > rows_max:
+        table.add_row(f"and {count - rows_max} more")
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
+
+
+def _span(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f}{unit}"
+    return f"{seconds:.1f}s"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that gives few digits."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} TiB"

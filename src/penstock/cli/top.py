@@ -1,0 +1,92 @@
+"""`penstock top`: topics, lanes, groups and lag of a server, live."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from .overview import Overview
+
+EPILOG = """\b
+Examples:
+  penstock top                        until Ctrl-C
+  penstock top --interval 0.5         twice a second
+  penstock top --once                 one look, for a pipe or a log
+  penstock top --json                 one look, as one JSON object
+  penstock top --context live
+
+\b
+"waiting by lane" counts the messages that wait for the group furthest behind: critical / high / normal / low /
+background. Rates are those between two looks; with --once there is none.
+"""
+
+# Above the tables, between them, and their titles.
+_LINES_AROUND = 12
+_ROWS_MIN = 3
+
+
+@click.command(epilog=EPILOG)
+@click.option("--once", "is_once", is_flag=True, help="One look, and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@remote_options
+@output_options
+def top(*, is_once: bool, interval: float, place: Place, output: Output) -> None:
+    """Watch topics, lanes, groups and lag; one look if the output is not a terminal."""
+    from .overview import look
+
+    with connected(place) as client:
+        found = look(client)
+        if not output.is_table:
+            output.record(found.record())
+        elif is_once or not sys.stdout.isatty():
+            print_once(found)
+        else:
+            watch(client, found, interval)
+
+
+def print_once(found: "Overview") -> None:
+    from rich.console import Console
+
+    from .overview_view import rendered
+
+    # In a pipe a line may be as long as it is; wrapped it could not be read by a program.
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, highlight=False).print(rendered(found))
+
+
+def watch(client: "Client", found: "Overview", interval: float) -> None:
+    """Until Ctrl-C. A server that goes away is waited for: whoever watches wants to see it come back."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from ..errors import PenstockError, Unavailable
+    from .overview import look
+    from .overview_view import rendered
+
+    console = Console(highlight=False)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        trouble: PenstockError | None = None
+        while True:
+            rows = max(_ROWS_MIN, (console.height - _LINES_AROUND) // 2)
+            note = Text(f"Ctrl-C ends; every {interval:g} s", "dim")
+            if trouble is not None:
+                note = Text(f"{trouble}; trying again", "bold red")
+            live.update(Group(rendered(found, rows_max=rows), note), refresh=True)
+            time.sleep(interval)
+            try:
+                found, trouble = look(client, found), None
+            except Unavailable as error:
+                trouble = error

@@ -1,0 +1,108 @@
+"""`penstock group` and `penstock delay` against a server process."""
+
+import json
+
+import pytest
+
+from penstock.cli.exits import Exit
+
+pytestmark = pytest.mark.tier("test")
+GROUP = "resetters"
+
+
+@pytest.fixture
+def billing(client):
+    """A group that has finished two of five messages and holds one."""
+    if "resets" not in client.topics():
+        client.create_topic("resets", partitions=1, config={"visibility_timeout_ms": 600_000})
+        client.publish_many("resets", [b"a", b"b", b"c", b"d", b"e"])
+        client.ack(client.poll("resets", GROUP, limit=2))
+    return GROUP
+
+
+def floor(client, group):
+    return client.offsets(group)["resets"]["0"]
+
+
+def test_group_is_listed_shown_and_its_lag_is_known(call, billing):
+    listed = [json.loads(line) for line in call("group", "list", "--json").out.splitlines()]
+    assert {"group": GROUP, "topics": ["resets"], "lag": 3} in listed
+    assert f"{GROUP}  resets" in call("group", "list").out
+    shown = json.loads(call("group", "show", billing, "--json").out)
+    assert shown["modes"] == {"resets": "shared"}
+    (lag,) = [json.loads(line) for line in call("group", "lag", billing, "--json").out.splitlines()]
+    assert (lag["floor"], lag["end"], lag["lag"]) == (2, 5, 3)
+    assert call("group", "held", billing).err == "nobody holds anything\n"
+
+
+def test_dry_run_of_a_reset_changes_nothing_and_the_real_one_does(call, client, billing):
+    client.commit(billing, {"resets": {0: 2}})
+    before = floor(client, billing)
+    tried = call("group", "reset", billing, "--to", "earliest", "--dry-run")
+    assert "nothing was changed" in tried.out
+    assert floor(client, billing) == before == 2
+    (move,) = call(
+        "group", "reset", billing, "--to", "1h", "--topic", "resets", "--json"
+    ).out.split("\n", 1)[:1]
+    assert json.loads(move)["floor_after"] == floor(client, billing) == 0
+    assert call("group", "reset", billing, "--to", "2").code == Exit.OK
+    assert floor(client, billing) == 2
+
+
+def test_reset_of_a_group_that_holds_messages_needs_force(call, client, billing):
+    held = client.poll("resets", billing, limit=1)
+    assert len(held) == 1
+    try:
+        assert "resets" in call("group", "held", billing).out
+        refused = call("group", "reset", billing, "--to", "earliest")
+        assert (refused.code, refused.err.count("\n")) == (Exit.REFUSED, 1)
+        assert call("group", "reset", billing, "--to", "2", "--force").code == Exit.OK
+    finally:
+        client.reset(billing, 2, is_forced=True)
+
+
+def test_group_is_forgotten(call, client):
+    client.create_topic("forgets", partitions=1)
+    client.poll("forgets", "soon-gone")
+    assert json.loads(call("group", "delete", "soon-gone", "--json").out)["deleted"] is True
+    gone = call("group", "show", "soon-gone")
+    assert gone == (Exit.REFUSED, "", "Error: there is no group soon-gone (NOT_FOUND)\n")
+
+
+def test_delayed_message_is_listed_moved_and_cancelled(call, client):
+    client.create_topic("later", partitions=1)
+    placed = client.publish("later", b"soon", delay="1h", delay_key=b"cart")
+    place = f"{placed.partition}/{placed.offset}"
+    (row,) = [json.loads(one) for one in call("delay", "list", "later", "--json").out.splitlines()]
+    assert (row["value"], row["delay_key"], row["state"]) == ("soon", "cart", "PENDING")
+    assert place in call("delay", "list", "later").out
+    assert json.loads(call("delay", "show", "later", place, "--json").out)["value"] == "soon"
+    moved = call("delay", "move", "later", "--delay-key", "cart", "--delay", "2h", "--json")
+    assert json.loads(moved.out)["time_remaining_ms"] > row["time_remaining_ms"]
+    stats = [json.loads(one) for one in call("delay", "stats", "--json").out.splitlines()]
+    assert 1 in [one["pending"] for one in stats if one["topic"] == "later"]
+    assert "cancelled" in call("delay", "cancel", "later", place).out
+    again = call("delay", "cancel", "later", place)
+    assert (again.code, again.err.count("\n")) == (Exit.REFUSED, 1)
+    assert call("delay", "list", "later").err == "nothing waits for its time\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["group", "reset", "nobody", "--to", "earliest"], Exit.REFUSED, "no group nobody"),
+        (["group", "reset", "nobody"], Exit.USAGE, "--to"),
+        (["group", "reset", GROUP, "--to", "sunrise"], Exit.REFUSED, "sunrise"),
+        (["group", "lag", "nobody"], Exit.REFUSED, "no group nobody"),
+        (["delay", "list", "nowhere"], Exit.REFUSED, "no topic nowhere"),
+        (["delay", "show", "resets"], Exit.USAGE, "say which"),
+        (["delay", "show", "resets", "0-1"], Exit.USAGE, "is not PARTITION/OFFSET"),
+        (["delay", "show", "resets", "0/99"], Exit.REFUSED, "no delayed message"),
+        (["delay", "move", "resets", "0/1"], Exit.USAGE, "say when"),
+        (["delay", "cancel", "resets", "--delay-key", "x"], Exit.REFUSED, "no delayed message"),
+    ],
+)
+def test_wrong_calls_get_one_clear_line(call, billing, words, code, text):
+    done = call(*words)
+    assert (done.code, done.out) == (code, "")
+    assert text in done.err.splitlines()[-1]

@@ -1,0 +1,256 @@
+"""What only a terminal shows, and what must not go wrong there: bars, the live view, Ctrl-C, readers that leave."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from penstock.cli.demo_broker import BrokerProcess
+from penstock.cli.exits import Exit
+
+pytestmark = pytest.mark.tier("test")
+DEADLINE_S = 60
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", *words]
+
+
+@pytest.fixture
+def environment(url, tmp_path):
+    return {
+        **{name: one for name, one in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        "PENSTOCK_SERVER": url,
+        "PENSTOCK_CONTEXTS": str(tmp_path / "contexts.json"),
+        "TERM": "xterm",
+        "COLUMNS": "140",
+        "LINES": "40",
+    }
+
+
+@pytest.fixture
+def busy(client):
+    if "busy" not in client.topics():
+        client.create_topic("busy", partitions=1)
+        client.publish_many("busy", [b"message %d" % number for number in range(5000)])
+    return "busy"
+
+
+def hear(terminal: int, word: bytes) -> bytes:
+    """What a terminal shows until a word is seen, or until it is closed."""
+    said, until_s = b"", time.monotonic() + DEADLINE_S
+    while word not in said or not word:
+        left_s = until_s - time.monotonic()
+        assert left_s > 0, said
+        if not select.select([terminal], [], [], left_s)[0]:
+            continue
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            return said
+        if not part:
+            return said
+        said += part
+    return said
+
+
+def can_be_interrupted() -> None:
+    """A shell that runs the tests in the background makes their children deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_live_view_ends_with_ctrl_c_and_leaves_the_terminal_well(environment, busy):
+    ours, theirs = pty.openpty()
+    words = command("top", "--interval", "0.1")
+    with subprocess.Popen(
+        words,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        preexec_fn=can_be_interrupted,
+    ) as process:
+        os.close(theirs)
+        said = hear(ours, b"Ctrl-C ends")
+        process.send_signal(signal.SIGINT)
+        rest = hear(ours, b"")
+        assert process.wait(DEADLINE_S) == Exit.INTERRUPTED
+    os.close(ours)
+    assert b"busy" in said
+    everything = said + rest
+    assert b"\x1b[?1049h" in everything
+    # The other screen is left and the cursor is back, after the last picture.
+    assert everything.rindex(b"\x1b[?1049l") > everything.rindex(b"Ctrl-C ends")
+    assert everything.rindex(b"\x1b[?25h") > everything.rindex(b"\x1b[?25l")
+    assert b"Traceback" not in everything
+
+
+def test_live_view_waits_for_a_broker_that_went_away(environment, tmp_path):
+    ours, theirs = pty.openpty()
+    with BrokerProcess(tmp_path / "data") as broker:
+        words = command("top", "--interval", "0.1", "--server", broker.address)
+        with subprocess.Popen(
+            words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        ) as process:
+            os.close(theirs)
+            hear(ours, b"Ctrl-C ends")
+            broker.kill()
+            hear(ours, b"trying again")
+            broker.start()
+            assert b"Traceback" not in hear(ours, b"Ctrl-C ends")
+            process.terminate()
+    os.close(ours)
+
+
+def test_one_look_is_for_scripts(call, busy):
+    shown = call("top", "--once")
+    assert (shown.code, shown.err) == (Exit.OK, "")
+    assert "busy" in shown.out
+    assert "\x1b" not in shown.out
+    # Without a terminal there is nothing to look at twice.
+    assert call("top").out.splitlines()[1] == shown.out.splitlines()[1]
+
+
+def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
+    import json
+
+    client.ack(client.poll(busy, "watched", limit=10))
+    found = json.loads(call("top", "--json").out)
+    (topic,) = [one for one in found["topics"] if one["name"] == busy]
+    assert (topic["messages"], topic["lanes"]["normal"]) == (5000, 4990)
+    (group,) = [one for one in found["groups"] if one["name"] == "watched"]
+    assert (group["lag"], group["in_flight"], group["finished"]) == (4990, 0, 10)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_bar_is_only_for_terminals(environment, client, tmp_path, is_terminal):
+    if "bars" not in client.topics():
+        client.create_topic("bars", partitions=1)
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"a line of text\n" * 50_000)
+    ours, theirs = pty.openpty()
+    stderr = theirs if is_terminal else subprocess.PIPE
+    with subprocess.Popen(
+        command("produce", "bars", "--file", str(file)),
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+    ) as process:
+        os.close(theirs)
+        said = hear(ours, b"") if is_terminal else process.stderr.read()
+        assert process.stdout.read() == b"stored 50000\n"
+        assert process.wait(DEADLINE_S) == Exit.OK
+    os.close(ours)
+    assert (b"messages" in said) == is_terminal
+    assert is_terminal or said == b""
+
+
+@pytest.mark.parametrize(
+    "words", [("consume", "busy"), ("consume", "busy", "--json"), ("consume", "busy", "--values")]
+)
+def test_reader_that_leaves_is_answered_quietly(environment, busy, words):
+    with subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(DEADLINE_S) == Exit.OUTPUT_CLOSED
+
+
+def test_reader_that_leaves_costs_a_group_no_message(environment, client):
+    client.create_topic("heads", partitions=1)
+    # So few that they wait in a buffer: the pipe is found closed when it is written out, after the last of them.
+    client.publish_many("heads", [b"one", b"two", b"three"])
+    words = command("consume", "heads", "--group", "g", "--follow")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        process.stdout.close()
+        assert process.wait(DEADLINE_S) == Exit.OUTPUT_CLOSED
+    assert client.lag("g").total == 3
+
+
+def test_following_ends_with_ctrl_c(environment, client):
+    client.create_topic("follows", partitions=1)
+    client.publish("follows", b"first")
+    with subprocess.Popen(
+        command("consume", "follows", "--follow"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=can_be_interrupted,
+    ) as process:
+        assert process.stdout.readline() == b"0/0\tfirst\n"
+        client.publish("follows", b"second")
+        assert process.stdout.readline() == b"0/1\tsecond\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == Exit.INTERRUPTED
+        assert process.stderr.read() == b""
+
+
+def test_interrupted_producer_stores_what_it_was_given(environment, client):
+    client.create_topic("tails", partitions=1)
+    with subprocess.Popen(
+        command("produce", "tails", "-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=can_be_interrupted,
+    ) as process:
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        until_s = time.monotonic() + DEADLINE_S
+        while (
+            client.topic("tails").total_messages < 2
+        ):  # They do not wait for the end of the input.
+            assert time.monotonic() < until_s
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == Exit.INTERRUPTED
+        assert process.stderr.read() == b"stored 2\n"
+
+
+def test_letters_that_a_terminal_does_not_know_are_no_failure(environment, client):
+    client.create_topic("letters", partitions=1)
+    client.publish("letters", "größer \u2192".encode())
+    done = subprocess.run(
+        command("consume", "letters"),
+        capture_output=True,
+        env={**environment, "PYTHONIOENCODING": "ascii:strict"},
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, done.stderr) == (Exit.OK, b"")
+    assert done.stdout == b"0/0\tgr\\xf6\\xdfer \\u2192\n"
+
+
+@pytest.mark.parametrize(
+    ("editor", "code", "left"), [("sed -i s/a/b/", Exit.OK, 0), ("true", Exit.REFUSED, 1)]
+)
+def test_dead_letter_is_corrected_in_an_editor(environment, client, editor, code, left):
+    topic = f"edits-{left}"
+    client.create_topic(topic, partitions=1)
+    client.publish(topic, b"a")
+    client.reject(client.poll(topic, "g"), "no")
+    until_s = time.monotonic() + DEADLINE_S
+    while not client.dead_letters(topic):
+        assert time.monotonic() < until_s
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("dlq", "edit", topic, "0/0"),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**environment, "EDITOR": editor, "VISUAL": editor},
+    ) as process:
+        assert process.wait(DEADLINE_S) == code, process.stderr.read()
+    os.close(ours)
+    os.close(theirs)
+    assert len(client.dead_letters(topic)) == left
+    values = [message.value for _, message in client.read(topic)]
+    assert values == ([b"a"] if left else [b"a", b"b"])
