@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TIERS = ("check", "test", "torture")
-EXAMPLES = {"check": 50, "test": 500, "torture": 20_000}
+EXAMPLES = {"check": 50, "test": 250, "torture": 20_000}
 
 
 class Effort(Protocol):

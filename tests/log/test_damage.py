@@ -343,7 +343,7 @@ def test_random_flips_and_cuts_are_found_before_anything_wrong_is_served(effort,
     chance = random.Random() if tier == "torture" else random.Random(6)
     seed = chance.getrandbits(64)
     chance.seed(seed)
-    for number in range(effort(check=25, test=500, torture=20_000)):
+    for number in range(effort(check=25, test=200, torture=20_000)):
         sample = chance.choice((closed, running))()
         tree = random_damage(sample, chance)
         is_nameless = tree.files[IDENTITY] != sample.tree.files[IDENTITY]
