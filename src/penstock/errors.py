@@ -263,8 +263,14 @@ class NotPending(Refused):
 class OutOfSequence(Refused):
     code = "OUT_OF_SEQUENCE"
 
-    def __init__(self, producer: int, reason: str) -> None:
-        super().__init__(f"producer {producer}: {reason}", producer=producer, reason=reason)
+    def __init__(self, producer: int, reason: str, *, next_sequence: int | None = None) -> None:
+        """`next_sequence`: what is below it is stored; None if the epoch was replaced."""
+        super().__init__(
+            f"producer {producer}: {reason}",
+            producer=producer,
+            reason=reason,
+            next_sequence=next_sequence,
+        )
 
 
 class WrongOwner(Refused):

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -32,7 +33,7 @@ def test_publish_poll_answer_and_read(url):
         assert (first.partition, first.offset) == (0, 0)
         client.publish_many("plain", [Outgoing("two", priority="high"), b"three"])
         held = {one.value: one for one in client.poll("plain", "g", timeout="5s")}
-        assert (held[b"\xff"].key, held[b"\xff"].headers) == (b"k", [("a", b"\xfe")])
+        assert (held[b"\xff"].key, held[b"\xff"].headers) == (b"k", (("a", b"\xfe"),))
         client.extend(held[b"\xff"], 60)
         client.ack([held[b"\xff"], held[b"two"]])
         with pytest.raises(StaleReceipt):
@@ -73,6 +74,24 @@ async def test_the_same_for_asyncio(url):
             delivery = await producer.send(b"desk", b"ann")
             assert (await delivery.result(30)).guarantee == "buffered"
         assert [one.value async for _, one in client.read("async")].count(b"desk") == 1
+
+
+def test_a_consumer_and_a_worker_finish_everything(url):
+    with Client(url) as client:
+        client.create_topic("finished")
+        client.publish_many("finished", [b"%d" % one for one in range(100)])
+        with client.consumer("finished", "reader") as consumer:
+            polled = consumer.poll(wait=10)
+            while len(polled) < 100:
+                polled = [*polled, *consumer.poll(wait=10)]
+            consumer.ack(polled)
+        seen = []
+        worker = client.worker("finished", "worker", lambda one: seen.append(one.value))
+        with worker:
+            while len(seen) < 100:
+                time.sleep(0.001)
+        assert sorted(seen) == sorted(one.value for one in polled)
+        assert client.lag("reader").total == client.lag("worker").total == 0
 
 
 def test_producer_stores_every_message_once_and_in_order(url):

@@ -5,13 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 pytest_plugins = ["penstock.testing.fixtures"]
 GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
 
 
+@pytest.mark.tier("test")
 def test_code_of_the_guide_runs(penstock_server):
     pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(pieces) == 4
+    assert len(pieces) == 7
     for piece in pieces:
         code = piece.replace("http://127.0.0.1:8080", penstock_server)
         done = subprocess.run(

@@ -37,6 +37,31 @@ def test_an_answer_is_the_same_in_any_pieces(body, is_chunked, sizes):
     assert reader.is_idle
 
 
+@pytest.mark.parametrize("sizes", [(1_000_000,), (10, 70, 300_000), (45, 1, 1), (80,)])
+def test_a_large_body_is_received_into_its_own_memory(sizes):
+    body = bytes(range(256)) * 4000
+    raw, reader, answer = written(200, body, is_chunked=False), AnswerReader("here"), None
+    for size in [*sizes, len(raw), len(raw)]:
+        space = reader.space()
+        piece = raw[: size if space is None else min(size, len(space))]
+        raw = raw[len(piece) :]
+        if not piece:
+            break
+        assert answer is None
+        if space is None:
+            answer = reader.feed(piece)
+        else:
+            space[: len(piece)] = piece
+            answer = reader.filled(len(piece))
+    assert answer is not None
+    assert (answer.status, bytes(answer.body)) == (200, body)
+    assert reader.is_idle
+    # The same connection goes on with small ones.
+    small = reader.feed(written(404, b"no", is_chunked=False))
+    assert small is not None
+    assert (small.status, small.body) == (404, b"no")
+
+
 @given(st.binary(min_size=8, max_size=300))
 def test_garbage_is_a_bad_answer_or_not_enough(garbage):
     reader = AnswerReader("here")

@@ -48,6 +48,8 @@ async def test_what_is_served_is_what_the_table_says(tmp_path):
         later = {"messages": [{"value": "1", "delay": "1h"}]}
         await broker.call("POST", "/topics/orders/messages", later)
         await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})
+        report = {"kind": "archive", "state": "running", "topics": ["orders"]}
+        await broker.call("PUT", "/pipelines/lake", report)
         broker.settle()
         text = (await broker.call("GET", "/metrics")).body.decode()
         served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))

@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from penstock.broker.authorise import ALLOWED, Command, Principal, Role, authorise
+from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
 from penstock.errors import Forbidden, TooManyRequests
 from penstock.server import audit
 from penstock.server.http.pressure import Room
@@ -33,12 +34,17 @@ BODIES = {
     "/groups/{group}/leave": {"member_id": "theirs"},
     "/groups/{group}/revoke": {"member_id": "theirs", "partitions": []},
     "/groups/{group}/poll": "member_id=theirs&timeout=0",
+    "/pipelines/{pipeline}": {"kind": "archive", "state": "running", "topics": ["orders"]},
+    "/offsets": "topics=orders",
+    "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
     "/produce": {"topic": "orders", "value": "1"},
     "/consume": "topic=orders&group=g",
     "/ack": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
     "/nack": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
     "/ack-cumulative": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
+    "/messages/answers": encode_answers([LeaseAnswer(Kind.ACK, "orders", 0, 1, 1, [0])]),
 }
+BATCH = {"content-type": "application/vnd.penstock.batch"}
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -69,7 +75,8 @@ async def test_every_route_asks_for_every_role(tmp_path):
         for route in ROUTES:
             target = route.path.replace("{topic}", "orders").replace("{group}", "g")
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
-            target = target.replace("{offset}", "0")
+            target = target.replace("{offset}", "0").replace("{pipeline}", "p")
+            target = target.replace("{query}", "q")
             bare = await broker.call(route.method, target)
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():
@@ -86,11 +93,14 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
         await broker.call("POST", "/topics", {"name": "orders"}, headers=admin)
         joining = {"topics": ["orders"], "member_id": "theirs"}
         assert (await broker.call("POST", "/groups/g/join", joining, headers=admin)).status == 200
+        start = BODIES["/queries/{query}/start"]
+        assert (await broker.call("POST", "/queries/q/start", start, headers=admin)).status == 200
         for route in touching:
             for role in ALLOWED[route.command]:
                 _, key = ring.create("theirs", role, prefixes=("invoices",))
                 target = route.path.replace("{topic}", "orders").replace("{group}", "g")
                 target = target.replace("{partition}", "0").replace("{offset}", "0")
+                target = target.replace("{pipeline}", "p").replace("{query}", "q")
                 body = BODIES.get(route.path)
                 if route.topic_in is TopicIn.PATH:
                     body = None
@@ -98,7 +108,10 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
                     target, body = f"{target}?{body}", None
                 else:
                     assert body is not None, f"{route.path} needs an example here"
-                reply = await broker.call(route.method, target, body, headers=bearer(key))
+                kind = BATCH if isinstance(body, bytes) else {}
+                reply = await broker.call(
+                    route.method, target, body, headers={**kind, **bearer(key)}
+                )
                 assert reply.status == 403, (route.method, target, role, reply.body)
 
 
@@ -241,17 +254,17 @@ def test_the_more_are_turned_away_the_later_they_are_told_to_come_back():
     room = Room(2, lambda: now)
 
     def refused() -> int:
-        with pytest.raises(TooManyRequests) as refusal, room.taken():
+        with pytest.raises(TooManyRequests) as refusal, room:
             pass
         return refusal.value.fields["retry_after_ms"]
 
-    with room.taken(), room.taken():
+    with room, room:
         waits = [refused() for _ in range(30)]
         assert waits[:4] == [1500, 2000, 2500, 3000]
         assert max(waits) == waits[-1] == 10_000
         now += 60
         assert refused() == 1500
-    with room.taken():
+    with room:
         assert room.under_way == 1
     assert room.under_way == 0
 

@@ -38,6 +38,8 @@ class Command(Enum):
     CHANGE_DELAYED = "cancel or reschedule delayed messages"
     SEE_DEAD_LETTERS = "see dead letters"
     REDRIVE = "redrive dead letters"
+    SEE_PIPELINES = "see pipelines"
+    REPORT_PIPELINE = "report how a pipeline is"
     SEE_KEYS = "see keys"
     CHANGE_KEYS = "create, rotate or revoke keys"
 
@@ -69,6 +71,9 @@ ALLOWED: Mapping[Command, frozenset[Role]] = MappingProxyType(
         Command.CHANGE_DELAYED: _PRODUCERS,
         Command.SEE_DEAD_LETTERS: _READERS,
         Command.REDRIVE: _ADMIN,
+        Command.SEE_PIPELINES: _ALL,
+        # An archive consumes, a load produces.
+        Command.REPORT_PIPELINE: _PRODUCERS | _CONSUMERS,
         Command.SEE_KEYS: _ADMIN,
         Command.CHANGE_KEYS: _ADMIN,
     }

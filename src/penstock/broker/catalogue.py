@@ -19,6 +19,7 @@ from ..ports import Disk, Entropy
 from .letters import dead_letter_topic
 from .partition import Now, Opening, Partition, PartitionId, Setting, open_partition
 from .publishing import Router
+from .queries import QueryForgotten, QueryStarted
 from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
 
 _META = "meta"
@@ -106,6 +107,17 @@ class Catalogue:
         """Make sure, durably, that no later life of the node gives a generation below this one again."""
         if below > self.topics.next_generation:
             self._record((GenerationsUsed(below),), now)
+
+    def keep_query_start(self, start: QueryStarted, now: Now) -> QueryStarted:
+        """Where a query first began, durably; what is kept already wins if it asked for the same."""
+        kept = self.topics.queries.keep(start.name, start.asked, start.offsets, start.ids)
+        if kept is not self.topics.queries.by_name.get(kept.name):
+            self._record((kept,), now)
+        return kept
+
+    def forget_query_start(self, name: str, now: Now) -> None:
+        self.topics.queries.find(name)
+        self._record((QueryForgotten(name),), now)
 
     def _take_snapshot(self) -> None:
         """It names a position in its own log in place of a message log."""

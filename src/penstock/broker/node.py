@@ -30,6 +30,7 @@ from .publishing import Answer, publish, publish_each
 from .received import Received
 from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
 from .repeats import Repeats
+from .runs import PublishedRun
 from .start import EARLIEST, Start
 from .topics import PARTITIONS_DEFAULT
 
@@ -123,7 +124,9 @@ class Node(Catalogue):
             return [error] * len(messages)
         return publish_each(target.partitions, target.router, messages, now, to_partition=partition)
 
-    def append_batch(self, topic: str, partition: int, batch: Buffer, now: Now) -> list[Published]:
+    def append_batch(
+        self, topic: str, partition: int, batch: Buffer, now: Now
+    ) -> Sequence[Published]:
         """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
         target = self.partition(topic, partition)
         head, messages = checked_batch(batch, self.limits)
@@ -132,7 +135,7 @@ class Node(Catalogue):
             return self.publish(topic, messages, now, partition=partition)
         target.require_room(head.message_count)
         first = target.append_batch(batch, head, now)
-        return [first._replace(offset=first.offset + one) for one in range(head.message_count)]
+        return PublishedRun(first, head.message_count)
 
     def fetch(
         self,

@@ -29,6 +29,7 @@ from ..model import Buffer, LogId, Offset
 from ..ports import Disk, Entropy
 from .delay_log import DelayLog
 from .machine import PartitionMachine
+from .pins import Pins
 from .records import GroupClosed, GroupOpened, PartitionRecord, Redriven
 from .shelf import Shelf
 from .topics import INTERNAL_PREFIX
@@ -138,6 +139,7 @@ class Partition:
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
         self.snapshot_covers = 0
+        self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
 
@@ -316,7 +318,7 @@ class Partition:
     def retain(self, now: Now) -> Retained:
         """Remove what is old, but nothing that somebody still needs; tell groups that were overtaken."""
         self._cover_what_may_go(now)
-        keep_from = Offset(min(self.keep_from(), self.snapshot_covers))
+        keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
         kept = retain(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
         self.machine.dedup.forget_expired(now.wall_ns)
         self.machine.lanes.forget_below(self.messages.start_offset)
@@ -327,7 +329,7 @@ class Partition:
     def compact(self, now: Now) -> Compacted:
         """Of every key keep only the last message."""
         self._cover_what_may_go(now)
-        keep_from = Offset(min(self.keep_from(), self.snapshot_covers))
+        keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
         return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
 
     def _cover_what_may_go(self, now: Now) -> None:
@@ -339,10 +341,13 @@ class Partition:
         if self.snapshot_covers < may_go:
             self.take_snapshot()
 
-    def keep_from(self) -> int:
-        """The first offset that must stay: a letter on its way needs it, or `keep_unread` a group that is behind."""
-        pinned = self.machine.outbox.pinned_from()
-        keep_from = self.messages.end_offset if pinned is None else pinned
+    def keep_from(self, now: Now) -> int:
+        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        group that is behind."""
+        pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
+        keep_from = min(
+            (int(self.messages.end_offset), *(one for one in pinned if one is not None))
+        )
         if self.config.keep_unread and self.user_groups():
             unread = max(
                 self.backlog_start(), self._start_of_last(self.config.keep_unread_bytes_max)

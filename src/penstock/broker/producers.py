@@ -55,11 +55,12 @@ class Producers:
         for sent in known.recent:
             if sent[:2] == (head.first_sequence, head.message_count):
                 return sent
-        self._refuse(head, f"sequence {head.first_sequence} instead of {known.next_sequence}")
+        expected = known.next_sequence
+        self._refuse(head, f"sequence {head.first_sequence} instead of {expected}", expected)
         return None
 
-    def _refuse(self, head: Head, reason: str) -> None:
-        raise OutOfSequence(head.producer_id, reason)
+    def _refuse(self, head: Head, reason: str, expected: int | None = None) -> None:
+        raise OutOfSequence(head.producer_id, reason, next_sequence=expected)
 
     def add(self, head: Head) -> None:
         """Take note of a batch in the log."""

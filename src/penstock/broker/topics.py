@@ -11,6 +11,7 @@ from ..config import TopicConfig
 from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
+from .queries import Queries, QueryForgotten, QueryStarted
 
 PARTITIONS_DEFAULT = 3
 # A partition costs two open logs; this many keep a start below a few seconds.
@@ -58,7 +59,14 @@ class GenerationsUsed(_Record, frozen=True, tag=16):
 
 
 TopicRecord = (
-    TopicCreated | TopicConfigured | PartitionsAdded | TopicDeleted | IdsUsed | GenerationsUsed
+    TopicCreated
+    | TopicConfigured
+    | PartitionsAdded
+    | TopicDeleted
+    | IdsUsed
+    | GenerationsUsed
+    | QueryStarted
+    | QueryForgotten
 )
 
 
@@ -116,6 +124,7 @@ class Topics:
         self.by_name: dict[str, TopicFacts] = {}
         self.next_id = 1
         self.next_generation = 1
+        self.queries = Queries()
 
     def apply(self, record: TopicRecord) -> None:
         match record:
@@ -136,6 +145,8 @@ class Topics:
                 self.next_id = topic_id
             case GenerationsUsed(generation):
                 self.next_generation = generation
+            case QueryStarted() | QueryForgotten():
+                self.queries.apply(record)
 
     def snapshot(self) -> Iterable[TopicRecord]:
         yield IdsUsed(self.next_id)
@@ -144,6 +155,7 @@ class Topics:
             settings = settings_of(facts.config)
             former = tuple(facts.former)
             yield TopicCreated(facts.topic_id, facts.name, facts.partitions, settings, former)
+        yield from self.queries.snapshot()
 
     def find(self, name: str) -> TopicFacts:
         facts = self.by_name.get(name)

@@ -15,22 +15,34 @@ from typing import TYPE_CHECKING
 from .calls import Content as Content
 from .calls import Duration as Duration
 from .calls import Moment as Moment
-from .consuming import Received as Received
 from .groups import Letters as Letters
 from .groups import Redrive as Redrive
+from .lent import Polled as Polled
+from .lent import Received as Received
 from .publishing import Outgoing as Outgoing
 from .publishing import Published as Published
 from .retrying import RetryPolicy as RetryPolicy
+from .saying import Delivered as Delivered
 from .settings import ClientSettings as ClientSettings
+from .working import Reject as Reject
+from .working import Retry as Retry
 
 if TYPE_CHECKING:
     from .asynchronous.client import AsyncClient as AsyncClient
+    from .asynchronous.consumer import AsyncConsumer as AsyncConsumer
+    from .asynchronous.worker import AsyncWorker as AsyncWorker
     from .synchronous.client import Client as Client
+    from .synchronous.consumer import Consumer as Consumer
+    from .synchronous.worker import Worker as Worker
 
 # Loaded when named: a plain program has no use for asyncio, and the other way round.
 _HOMES = {
     "AsyncClient": "penstock.client.asynchronous.client",
+    "AsyncConsumer": "penstock.client.asynchronous.consumer",
+    "AsyncWorker": "penstock.client.asynchronous.worker",
     "Client": "penstock.client.synchronous.client",
+    "Consumer": "penstock.client.synchronous.consumer",
+    "Worker": "penstock.client.synchronous.worker",
 }
 
 

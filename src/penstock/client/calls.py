@@ -5,14 +5,15 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from ..errors import BadAnswer, PenstockError, Refused
+from ..errors import BadAnswer, MalformedBatch, PenstockError, Refused
 from .failures import error_of
-from .wire import Answer
+from .wire import Answer, Body
 
 T = TypeVar("T")
 Content = bytes | str | None
@@ -39,7 +40,7 @@ class Call(Generic[T]):
     method: str
     target: str
     read: Callable[[Answer], T]
-    body: bytes = b""
+    body: Body = b""
     headers: bytes = b""
     is_repeatable: bool = True
     wait_s: float = 0.0
@@ -110,7 +111,8 @@ def moment(when: Moment) -> str:
     return str(when)
 
 
-def path_of(*words: object) -> str:
+@lru_cache(maxsize=1024, typed=True)
+def path_of(*words: str | int) -> str:
     """A path from its words; none of them can leave its place."""
     return "".join(f"/{quote(str(word), safe='')}" for word in words)
 
@@ -167,6 +169,9 @@ def outcome(call: Call[T], answer: Answer, address: str) -> T:
         raise error_of(answer, address)
     try:
         return call.read(answer)
+    except MalformedBatch as error:
+        # It was whole when it was sent.
+        raise BadAnswer(address, str(error)[:200], is_sent=True) from None
     except PenstockError:
         raise
     except (msgspec.MsgspecError, ValueError) as error:

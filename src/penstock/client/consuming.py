@@ -1,75 +1,19 @@
 """Calls of a group's members: poll and the four answers."""
 
 from collections.abc import Iterable, Sequence
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import PenstockError
-from .calls import (
-    Base64,
-    Call,
-    Duration,
-    content_of,
-    get,
-    path_of,
-    reader,
-    seconds_of,
-    send,
-    span,
-    with_query,
-)
+from .calls import ACCEPT_BATCH, Call, Duration, path_of, reader, seconds_of, send, span, with_query
 from .failures import rebuilt
+from .lent import Polled, Received, read_polled
 from .wire import Answer
-
-_Written = str | Base64 | None
-
-
-class Received(msgspec.Struct, frozen=True, gc=False):
-    """A message that is lent to us, until it is answered or its time is up. `attempts` counts deliveries from 1.
-
-    Key, value and headers are unpacked when they are asked for.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    priority: int
-    attempts: int
-    receipt: str = msgspec.field(name="receipt_handle")
-    written_key: _Written = msgspec.field(name="key")
-    written_value: _Written = msgspec.field(name="value")
-    written_headers: list[tuple[str, _Written]] = msgspec.field(
-        name="headers", default_factory=list
-    )
-    timestamp_ns: str = "0"
-    expires_at: str | None = None
-    last_error: str | None = None
-
-    @property
-    def value(self) -> bytes | None:
-        return content_of(self.written_value)
-
-    @property
-    def key(self) -> bytes | None:
-        return content_of(self.written_key)
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        return [(name, content_of(one) or b"") for name, one in self.written_headers]
-
-    @property
-    def timestamp(self) -> int:
-        """Nanoseconds since 1970."""
-        return int(self.timestamp_ns)
-
 
 Held = Received | str
 """A message that is lent to us, or its receipt."""
-
-
-class Polled(msgspec.Struct):
-    messages: list[Received]
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -97,9 +41,11 @@ class Asked(NamedTuple):
     timeout: Duration = 0
     owner: str | None = None
     visibility_timeout: Duration | None = None
+    priority: str | None = None
 
 
-def poll(asked: Asked) -> Call[Polled]:
+def poll(asked: Asked) -> Call[Polled[Received]]:
+    """Repeated because its answer was lost, it brings the same messages, and no attempt counts."""
     fields = {
         "group": asked.group,
         "max": asked.limit,
@@ -108,9 +54,11 @@ def poll(asked: Asked) -> Call[Polled]:
         "visibility_timeout": None
         if asked.visibility_timeout is None
         else span(asked.visibility_timeout),
+        "priority": asked.priority,
+        "request_id": token_hex(8),
     }
     target = with_query(path_of("topics", asked.topic, "messages"), fields)
-    return get(target, Polled, wait_s=seconds_of(asked.timeout))
+    return Call("GET", target, read_polled, b"", ACCEPT_BATCH, wait_s=seconds_of(asked.timeout))
 
 
 def receipts_of(held: Held | Iterable[Held]) -> list[str]:
@@ -118,6 +66,8 @@ def receipts_of(held: Held | Iterable[Held]) -> list[str]:
         return [held]
     if isinstance(held, Received):
         return [held.receipt]
+    if isinstance(held, Polled):
+        return held.receipts()
     return [one if isinstance(one, str) else one.receipt for one in held]
 
 

@@ -63,7 +63,7 @@ def rebuilt(said: dict[str, Any]) -> PenstockError:
 
 def _foreign(answer: Answer, address: str) -> PenstockError:
     """Not one of our brokers: a proxy, or some other server."""
-    start = " ".join(answer.body[:100].decode(errors="replace").split())
+    start = " ".join(bytes(answer.body[:100]).decode(errors="replace").split())
     return BadAnswer(address, f"status {answer.status} with {start!r}", is_sent=True)
 
 

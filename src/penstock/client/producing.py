@@ -1,5 +1,6 @@
 """What a producer decides: how messages become batches, how batches are numbered, what a failure means. No I/O."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,18 +8,21 @@ from typing import Any, NamedTuple
 
 import mmh3
 
-from ..codec import Columns, Compression, Marks, encode
+from ..codec import Columns, Compression, Marks
+from ..codec.encode import encode_in_pieces
+from ..codec.head import pack_head
 from ..config import LimitsConfig
 from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
 from ..model import Headers, Priority
-from .calls import Call
+from .calls import Call, Duration, seconds_of
 from .publishing import BatchStored, HeadersIn, append_batch
 from .retrying import may_repeat
 
 _SEQUENCE_MASK = (1 << 31) - 1
+_S_NS = 1_000_000_000
+# A hundred years: what lies beyond is a mistake, and would not fit into a time of 64 bits.
+_TTL_S_MAX = 100 * 366 * 24 * 3600
 _LIMITS = LimitsConfig()
-# What a message costs in a batch besides its bytes: its lengths.
-_OVERHEAD_BYTES = 8
 
 
 class Extra(NamedTuple):
@@ -32,32 +36,63 @@ class Extra(NamedTuple):
 NO_EXTRA = Extra((), Priority.NORMAL, None)
 
 
+class Given(NamedTuple):
+    """A message that was found good."""
+
+    value: bytes | None
+    key: bytes | None
+    extra: Extra
+
+    @property
+    def cost(self) -> int:
+        """How much of a batch it takes."""
+        size = len(self.value or b"") + len(self.key or b"")
+        return size + sum(len(name) + len(one) for name, one in self.extra.headers)
+
+    @property
+    def is_plain(self) -> bool:
+        return self.key is None and self.extra is NO_EXTRA
+
+
 class Batch:
-    """Messages of one partition on their way: first filled, then encoded and sent, then settled."""
+    """Messages of one partition on their way: filled, then sealed, encoded and sent, then settled.
+
+    It is filled by one thread without a lock, or by several with the producer's; sealed always with that lock. What the
+    one thread adds just after is not in it, as `count` tells.
+    """
 
     __slots__ = (
+        "count",
         "created_ns",
         "created_s",
         "error",
         "extras",
+        "filled",
         "is_doubtful",
+        "is_sealed",
         "keys",
         "partition",
+        "room",
         "settled",
         "size",
         "stored",
+        "taken",
         "tries",
         "values",
     )
 
-    def __init__(self, partition: int, created_ns: int, created_s: float, settled: Any) -> None:
+    def __init__(self, partition: int, now: tuple[int, float], room: int, settled: Any) -> None:
         self.partition = partition
         # All messages of a batch get the time of its first: they are at most a few milliseconds apart.
-        self.created_ns, self.created_s = created_ns, created_s
+        self.created_ns, self.created_s = now
         self.values: list[bytes | None] = []
+        self.taken: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None
         self.extras: dict[int, Extra] = {}
-        self.size = 0
+        # How many bytes fit in still; and once it is sealed how many are in it.
+        self.room, self.size = room, 0
+        self.is_sealed = False
+        self.count = self.filled = 0
         self.tries = 0
         # Whether a try may have been carried out although we heard nothing.
         self.is_doubtful = False
@@ -65,24 +100,45 @@ class Batch:
         self.error: PenstockError | None = None
         self.settled = settled
 
-    def add(self, value: bytes | None, key: bytes | None, extra: Extra) -> int:
+    def fits(self, cost: int, messages_max: int) -> bool:
+        """Whether one more message has room. The first always has: a large one goes alone."""
+        is_roomy = self.room > cost and len(self.values) < messages_max
+        return is_roomy or self.is_sealed or not self.values
+
+    def add(self, one: Given) -> int:
         """Add a message; returns its place."""
         index = len(self.values)
-        if key is not None and self.keys is None:
+        if one.key is not None and self.keys is None:
             self.keys = [None] * index
-        self.values.append(value)
+        self.values.append(one.value)
         if self.keys is not None:
-            self.keys.append(key)
-        if extra is not NO_EXTRA:
-            self.extras[index] = extra
-        self.size += len(value or b"") + len(key or b"") + _OVERHEAD_BYTES
+            self.keys.append(one.key)
+        if one.extra is not NO_EXTRA:
+            self.extras[index] = one.extra
+        self.room -= one.cost
         return index
 
+    def seal(self, room: int) -> None:
+        """Take no more. Said first and counted then: whoever adds without a lock looks again after adding."""
+        self.is_sealed = True
+        self.count = len(self.values)
+        # A list of its own: the other one may be added to still.
+        self.taken = self.values[: self.count]
+        self.filled = id(self.values)
+        self.size = room - self.room
+
+    def holds(self, values: list[bytes | None], index: int) -> bool:
+        """Whether what was added to `values` at a place is in it, now that it is sealed.
+
+        The list is looked at, too: whoever comes very late has found another one, in which all places are free.
+        """
+        return id(values) == self.filled and index < self.count
+
     def columns(self) -> Columns:
-        rows = range(len(self.values)) if self.extras else ()
+        rows = range(self.count) if self.extras else ()
         extras = [self.extras.get(one, NO_EXTRA) for one in rows]
         return Columns(
-            values=self.values,
+            values=self.taken,
             keys=self.keys,
             timestamps=self.created_ns,
             headers=[one.headers for one in extras] if extras else None,
@@ -92,7 +148,7 @@ class Batch:
 
     def let_go(self) -> None:
         """It is settled: the messages are not needed any more."""
-        self.values, self.keys, self.extras = [], None, {}
+        self.values, self.taken, self.keys, self.extras = [], [], None, {}
 
 
 def _times(times: list[int | None]) -> list[int | None] | None:
@@ -162,11 +218,10 @@ def compression_of(name: str) -> Compression:
 def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[BatchStored]:
     """The request that stores a batch."""
     marks = Marks() if numbering is None else numbering.marks()
-    encoded = encode(batch.columns(), compression=wanted.compression, marks=marks)
+    encoded = encode_in_pieces(batch.columns(), compression=wanted.compression, marks=marks)
+    pieces = (pack_head(encoded.head), *encoded.body)
     is_numbered = numbering is not None
-    return append_batch(
-        wanted.topic, batch.partition, encoded, wanted.acks, is_numbered=is_numbered
-    )
+    return append_batch(wanted.topic, batch.partition, pieces, wanted.acks, is_numbered=is_numbered)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -187,20 +242,27 @@ def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     return content
 
 
-def checked_value(content: object) -> bytes | None:
-    return bytes_of(content, "value", _LIMITS.value_bytes_max)
+def given(value: object, key: object, extra: Extra) -> Given:
+    """A message, checked where the caller still sees the error."""
+    content = bytes_of(value, "value", _LIMITS.value_bytes_max)
+    return Given(content, bytes_of(key, "key", _LIMITS.key_bytes_max), extra)
 
 
-def checked_key(content: object) -> bytes | None:
-    return bytes_of(content, "key", _LIMITS.key_bytes_max)
-
-
-def extra_of(headers: HeadersIn, priority: int, expires_at: int | None) -> Extra:
-    if not headers and priority == Priority.NORMAL and expires_at is None:
+def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
+    chosen = Priority.NORMAL if priority is None else priority
+    if not headers and chosen == Priority.NORMAL and ttl is None:
         return NO_EXTRA
-    if not Priority.CRITICAL <= priority <= Priority.BACKGROUND:
-        raise Refused(f"priority must be in 0..4, got {priority}")
-    return Extra(_pairs(headers), priority, expires_at)
+    if not Priority.CRITICAL <= chosen <= Priority.BACKGROUND:
+        raise Refused(f"priority must be in 0..4, got {chosen}")
+    return Extra(_pairs(headers), chosen, None if ttl is None else _after(ttl))
+
+
+def _after(ttl: Duration) -> int:
+    """When a message expires, in nanoseconds since 1970."""
+    seconds = seconds_of(ttl)
+    if not 0 < seconds <= _TTL_S_MAX:
+        raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
+    return time.time_ns() + int(seconds * _S_NS)
 
 
 def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
@@ -231,13 +293,13 @@ class Tally:
         self.unsettled[batch] = None
         self.buffered_bytes += batch.size
 
-    def settled(self, batch: Batch, count: int) -> None:
+    def settled(self, batch: Batch) -> None:
         del self.unsettled[batch]
         self.buffered_bytes -= batch.size
         if batch.error is None:
-            self.stored += count
+            self.stored += batch.count
         else:
-            self.failed += count
+            self.failed += batch.count
             self.first_error = self.first_error or batch.error
 
     def take_error(self) -> PenstockError | None:

@@ -22,7 +22,7 @@ from .calls import (
     written,
 )
 from .failures import rebuilt
-from .wire import Answer
+from .wire import Answer, Body
 
 HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
 _ENCODE = msgspec.json.Encoder().encode
@@ -55,7 +55,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class BatchStored(msgspec.Struct, frozen=True):
-    """Where a batch is."""
+    """Where a batch is, and how many partitions its topic has by now."""
 
     partition: int
     base_offset: int
@@ -63,6 +63,7 @@ class BatchStored(msgspec.Struct, frozen=True):
     count: int
     duplicate: bool
     guarantee: str
+    partitions: int = 0
 
 
 class _Sent(msgspec.Struct, omit_defaults=True):
@@ -76,6 +77,10 @@ class _Sent(msgspec.Struct, omit_defaults=True):
     delay: str | None = None
     deliver_at: str | None = None
     delay_key: Written = None
+
+
+class _Stored(msgspec.Struct):
+    results: list[Published]
 
 
 class _Results(msgspec.Struct):
@@ -106,16 +111,25 @@ def publish(
 ) -> Call[list[Published]]:
     """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
     items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in messages]
-    body = {"messages": [_sent(one) for one in items], "acks": acks}
-    is_repeatable = all(one.idempotency_key is not None for one in items)
+    body = {"messages": [*map(_sent, items)], "acks": acks}
+    is_repeatable = None not in [one.idempotency_key for one in items]
     target = path_of("topics", topic, "messages")
     return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable)
 
 
 _read_results = reader(_Results)
+_read_stored = reader(_Stored)
 
 
 def _published(answer: Answer) -> list[Published]:
+    try:
+        return _read_stored(answer).results
+    except msgspec.ValidationError:
+        return _partly_published(answer)
+
+
+def _partly_published(answer: Answer) -> list[Published]:
+    """Some of them have no offset: errors are among them."""
     results = [_result(one) for one in _read_results(answer).results]
     if any(isinstance(one, PenstockError) for one in results):
         raise PartlyPublished(results)
@@ -127,7 +141,7 @@ def _result(found: dict[str, Any]) -> Published | PenstockError:
 
 
 def append_batch(
-    topic: str, partition: int, batch: bytes, acks: str | int, *, is_numbered: bool
+    topic: str, partition: int, batch: Body, acks: str | int, *, is_numbered: bool
 ) -> Call[BatchStored]:
     """An encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
     target = with_query(

@@ -40,21 +40,28 @@ class Asked(NamedTuple):
 class Fetched:
     """Messages of a partition from `offset` on. Iterate for `Message` objects, or take them as Arrow.
 
-    `next_offset` is where to go on; `earliest` and `latest` are the partition's ends. Every batch was checked against
-    both of its checksums.
+    `next_offset` is where to go on; `earliest` and `latest` are the partition's ends. `seed` tells this partition's log
+    from any other, also from that of a topic which had the same name before. Every batch was checked against both of
+    its checksums.
     """
 
-    __slots__ = ("_batches", "earliest", "latest", "next_offset", "offset")
+    __slots__ = ("_batches", "earliest", "latest", "next_offset", "offset", "seed")
 
     def __init__(self, answer: Answer) -> None:
         self.offset = answer.number(b"penstock-offset")
         self.next_offset = answer.number(b"penstock-next-offset")
         self.earliest = answer.number(b"penstock-earliest")
         self.latest = answer.number(b"penstock-latest")
-        self._batches = list(_split(answer.body, answer.number(b"penstock-seed")))
+        self.seed = answer.number(b"penstock-seed")
+        self._batches = list(_split(answer.body, self.seed))
 
     def __bool__(self) -> bool:
         return bool(self._batches)
+
+    @property
+    def batches(self) -> list[tuple[Head, memoryview]]:
+        """The stored batches, verified. The first may begin before `offset`."""
+        return self._batches
 
     def __iter__(self) -> Iterator[Message]:
         for head, batch in self._batches:
@@ -96,7 +103,7 @@ class Fetched:
         return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
 
 
-def _split(data: bytes, seed: int) -> Iterator[tuple[Head, memoryview]]:
+def _split(data: bytes | memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
     view, position = memoryview(data), 0
     while position < len(data):
         head = verify(data, position, seed=seed)

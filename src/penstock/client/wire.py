@@ -3,18 +3,26 @@
 Bodies come with a length or in chunks; everything has a limit, and what does not look like an answer is `BadAnswer`.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from ..errors import BadAnswer
+from ..model import Buffer
 
 HEADER_BYTES_MAX = 64 * 1024
 # A fetch is at most 16 MiB and one batch more; JSON of it is larger.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _CHUNK_LINE_BYTES_MAX = 1024
+# From here on a body is received straight into memory of its own; below, a copy costs less than another call.
+_LARGE_BYTES = 256 * 1024
 _BODYLESS = frozenset({204, 304})
 _END_OF_HEADERS = b"\r\n\r\n"
+_USUAL = re.compile(
+    rb"HTTP/1\.1 (\d\d\d)(?: [^\r\n]*)?\r\n((?:[^\s:]+:[^\r\n]*\r\n)*)\r\n", re.ASCII
+)
+_OK = 200
 _LINE_END = b"\r\n"
 
 
@@ -23,7 +31,7 @@ class Answer(NamedTuple):
 
     status: int
     headers: dict[bytes, bytes]
-    body: bytes
+    body: bytes | memoryview
     is_last: bool
 
     def number(self, name: bytes) -> int:
@@ -34,13 +42,26 @@ class Answer(NamedTuple):
         return int(written)
 
 
+Body = bytes | tuple[Buffer, ...]
+"""What follows the head of a request: whole, or in pieces that nobody has to copy together."""
+
+
+def size_of(body: Body) -> int:
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def joined(head: bytes, body: Body) -> bytes:
+    """A request in one piece."""
+    return head + body if isinstance(body, bytes) else b"".join((head, *body))
+
+
 def request_bytes(
-    method: str, target: str, standing: bytes, body: bytes, more: bytes = b""
+    method: str, target: str, standing: bytes, body: Body, more: bytes = b""
 ) -> bytes:
     """The head of a request. `target` is quoted already; `more` are whole header lines."""
     head = b"%b %b HTTP/1.1\r\n%b%b" % (method.encode(), target.encode(), standing, more)
     if body or method != "GET":
-        return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
+        return b"%bContent-Length: %d\r\n\r\n" % (head, size_of(body))
     return head + _LINE_END
 
 
@@ -71,6 +92,8 @@ class AnswerReader:
         self._chunks: list[bytes] = []
         self._chunks_size = 0
         self._searched = 0
+        self._large: memoryview | None = None
+        self._large_size = 0
 
     @property
     def is_idle(self) -> bool:
@@ -82,8 +105,36 @@ class AnswerReader:
         """How many bytes of a body are still to come; 0 if that is not known."""
         return self._needed - len(self._buffer) if self._part is _Part.BODY else 0
 
+    def space(self) -> memoryview | None:
+        """Where to receive what comes next, if it is the rest of a large body; `filled` has to follow."""
+        if self._part is not _Part.BODY or self._needed < _LARGE_BYTES:
+            return None
+        if self._large is None:
+            # Most clients never meet a large body; whoever decodes one has numpy anyway.
+            import numpy as np
+
+            # Not zeroed: all of it is going to be written.
+            self._large = np.empty(self._needed, np.uint8).data
+            self._large_size = len(self._buffer)
+            self._large[: self._large_size] = self._buffer
+            self._buffer.clear()
+        return self._large[self._large_size :]
+
+    def filled(self, size: int) -> Answer | None:
+        """So many bytes came into `space`; returns the answer if they were the last."""
+        assert self._large is not None, "somebody asked where to put them"
+        self._large_size += size
+        if self._large_size < self._needed:
+            return None
+        body, self._large = self._large, None
+        return self._finished(body)
+
     def feed(self, piece: bytes | memoryview) -> Answer | None:
         """Take a piece; returns an answer when one is complete. Call with b"" to look for one more."""
+        if not self._buffer and self._head is None and isinstance(piece, bytes):
+            answer = self._whole(piece)
+            if answer is not None:
+                return answer
         self._buffer += piece
         while True:
             if self._part is _Part.HEAD:
@@ -95,6 +146,20 @@ class AnswerReader:
                 return None
             else:
                 return self._finished(b"".join(self._chunks))
+
+    def _whole(self, piece: bytes) -> Answer | None:
+        """Most answers come in one piece and have nothing special. None: look at this one with more care."""
+        found = _USUAL.match(piece) if len(piece) <= _LARGE_BYTES else None
+        if found is None or found.end() > HEADER_BYTES_MAX:
+            return None
+        lines = [line.partition(b":") for line in found[2].split(_LINE_END)[:-1]]
+        headers = {name.lower(): value.strip() for name, _, value in lines}
+        status, body = int(found[1]), piece[found.end() :]
+        is_plain = b"transfer-encoding" not in headers and status not in _BODYLESS
+        if status < _OK or not is_plain or headers.get(b"content-length") != b"%d" % len(body):
+            return None
+        is_last = headers.get(b"connection", b"").lower() == b"close"
+        return Answer(status, headers, body, is_last)
 
     def _bad(self, reason: str) -> BadAnswer:
         return BadAnswer(self._address, reason, is_sent=True)
@@ -198,7 +263,7 @@ class AnswerReader:
         self._chunks_size = self._checked(self._chunks_size + size)
         self._needed, self._part = size, _Part.CHUNK if size else _Part.TRAILERS
 
-    def _finished(self, body: bytes) -> Answer:
+    def _finished(self, body: bytes | memoryview) -> Answer:
         head = self._head
         assert head is not None, "a body follows its head"
         self._part, self._head, self._chunks, self._needed = _Part.HEAD, None, [], 0

@@ -69,6 +69,11 @@ def decode_arrow(
     )
 
 
+def arrow_column(name: str, body: Body, head: Head) -> pa.Array:
+    """One of the columns, of a body that is open already."""
+    return _MAKERS[name](body, head)
+
+
 @lru_cache(maxsize=64)
 def _schema(columns: tuple[str, ...]) -> pa.Schema:
     by_name = {field.name: field for field in FIELDS}

@@ -23,8 +23,8 @@ _COLUMNS_BYTES_MAX = 16 << 20
 class Lent(msgspec.Struct, frozen=True, array_like=True):
     """What a receipt says, for all messages of a part: message i has the i-th offset and attempt.
 
-    Equal attempts stand there once. The receipt of a message is `topic:partition:offset:attempts:group.lease`, the last
-    two in hexadecimal.
+    Equal attempts stand there once; `errors` has what went wrong last, by offset, of those that failed before. The
+    receipt of a message is `topic:partition:offset:attempts:group.lease`, the last two in hexadecimal.
     """
 
     topic: str
@@ -33,14 +33,18 @@ class Lent(msgspec.Struct, frozen=True, array_like=True):
     lease: int
     offsets: list[int]
     attempts: int | list[int]
+    errors: dict[int, str] = {}
+
+    def counts(self) -> list[int]:
+        """The attempts of each."""
+        attempts = self.attempts
+        return [attempts] * len(self.offsets) if isinstance(attempts, int) else attempts
 
     def receipts(self) -> list[str]:
-        attempts = self.attempts
-        counts = [attempts] * len(self.offsets) if isinstance(attempts, int) else attempts
         start, end = f"{self.topic}:{self.partition}", f"{self.group:x}.{self.lease:x}"
         return [
             f"{start}:{offset}:{count}:{end}"
-            for offset, count in zip(self.offsets, counts, strict=True)
+            for offset, count in zip(self.offsets, self.counts(), strict=True)
         ]
 
 

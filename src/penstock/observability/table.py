@@ -21,6 +21,7 @@ class Metric(NamedTuple):
 _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
 _GROUP = ("group", "topic")
+_PIPELINE = ("pipeline",)
 _GROUP_PLACE = ("group", "topic", "partition")
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -94,6 +95,23 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_disk_free_bytes": Metric(Kind.GAUGE, (), "Free space where the data is."),
         "penstock_disk_refusing": Metric(
             Kind.GAUGE, (), "1 while publishes are refused for want of space."
+        ),
+        "penstock_pipeline_up": Metric(
+            Kind.GAUGE,
+            _PIPELINE,
+            "1 while a pipeline reports that it runs, 0 if it stopped or is silent.",
+        ),
+        "penstock_pipeline_messages_total": Metric(
+            Kind.COUNTER, _PIPELINE, "Messages that a pipeline has done since it started."
+        ),
+        "penstock_pipeline_commits_total": Metric(
+            Kind.COUNTER, _PIPELINE, "Commits of a pipeline since it started."
+        ),
+        "penstock_pipeline_lag_messages": Metric(
+            Kind.GAUGE, _PIPELINE, "Messages that a pipeline has still to do."
+        ),
+        "penstock_pipeline_report_age_seconds": Metric(
+            Kind.GAUGE, _PIPELINE, "Since the last report of a pipeline."
         ),
         "penstock_http_requests_total": Metric(
             Kind.COUNTER, ("method", "route", "status"), "Requests, by route and status."

@@ -106,10 +106,13 @@ class ConsumerSection:
     max_in_flight: int = key(10_000, "Lent messages for each group and partition.")
     max_in_flight_per_consumer: int = key(1000, "Lent messages for each consumer.")
     max_poll_records: int = key(500, "Messages in one answer, at most.")
+    max_poll_records_binary: int = key(10_000, "The same of a binary answer, which ends at 16 MiB.")
     poll_timeout_ms_max: int = key(60_000, "The longest long poll.")
 
     def __post_init__(self) -> None:
-        _require_positive(self, "max_poll_records", "poll_timeout_ms_max")
+        _require_positive(
+            self, "max_poll_records", "max_poll_records_binary", "poll_timeout_ms_max"
+        )
         TopicConfig(**_named(self, _CONSUMER_OF_TOPIC))
 
 

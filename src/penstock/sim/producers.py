@@ -177,7 +177,7 @@ class Producer:
         batch.sent_in = self.place.life
         self._await_reply(shell, batch, results)
 
-    def _store(self, shell: Shell, batch: Batch) -> list[Published]:
+    def _store(self, shell: Shell, batch: Batch) -> Sequence[Published]:
         node, now = shell.node, shell.now()
         if self.kind is not Kind.COUNTED:
             where = None if batch.partition == ANY else batch.partition

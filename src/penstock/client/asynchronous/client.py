@@ -1,6 +1,7 @@
 """The client: everything that a server can be asked, one method for each."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -11,7 +12,8 @@ from .. import groups as group_calls
 from .. import topics as topic_calls
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Duration, Moment
-from ..consuming import Answered, Held, Received, Results, all_or_first_error, receipts_of
+from ..consumer_options import ConsumerOptions, ConsumerSettings
+from ..consuming import Answered, Held, Results, all_or_first_error, receipts_of
 from ..delays import Delayed, DelayedPlace, DelayStats
 from ..figures import Lanes, Reliability, Stats
 from ..following import places_of
@@ -26,15 +28,20 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
+from ..lent import Polled, Received
 from ..options import FetchOptions, ProducerOptions, PublishOptions
 from ..publishing import BatchStored, Outgoing, Published
 from ..reading import Fetched
+from ..saying import Delivered
 from ..settings import ClientSettings
 from ..topics import Swept, Topic, TopicCreated, TopicGrown
+from ..working import WorkerOptions
 from .pool import AsyncPool
 
 if TYPE_CHECKING:
+    from .consumer import AsyncConsumer
     from .producer import AsyncProducer
+    from .worker import AsyncWorker
 
 T = TypeVar("T")
 
@@ -59,6 +66,8 @@ class AsyncClient:
         settings: ClientSettings | None = None,
     ) -> None:
         self.pool = AsyncPool(Address.parse(url), key, settings or ClientSettings())
+        # Who holds what it polls: another client's polls must not be taken for ours.
+        self._name = f"client-{token_hex(6)}"
 
     @property
     def url(self) -> str:
@@ -179,10 +188,12 @@ class AsyncClient:
         timeout: Duration = 0,  # noqa: ASYNC109 - the server's, in its own form
         owner: str | None = None,
         visibility_timeout: Duration | None = None,
-    ) -> list[Received]:
-        """Messages lent to a member of a group; answer each, or it comes back after its visibility timeout."""
-        asked = consuming.Asked(topic, group, limit, timeout, owner, visibility_timeout)
-        return (await self.run(consuming.poll(asked))).messages
+        priority: str | None = None,
+    ) -> Polled[Received]:
+        """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`."""
+        name = owner or self._name
+        asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
+        return await self.run(consuming.poll(asked))
 
     async def ack(self, held: Held | Iterable[Held]) -> list[Answered]:
         """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
@@ -359,6 +370,26 @@ class AsyncClient:
         from .producer import AsyncProducer
 
         return AsyncProducer(self.pool, topic, **options)
+
+    def consumer(
+        self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
+    ) -> "AsyncConsumer":
+        """A member of a group that takes messages for as long as it likes; with heartbeats, and answers in batches."""
+        from .consumer import AsyncConsumer
+
+        return AsyncConsumer(self.pool, group, topics, ConsumerSettings(**options))
+
+    def worker(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        handler: Callable[[Delivered], Any],
+        **options: Unpack[WorkerOptions],
+    ) -> "AsyncWorker":
+        """Calls a handler for every message, several at once, and answers for it: `await client.worker(...).run()`."""
+        from .worker import AsyncWorker
+
+        return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
         await self.pool.close()

@@ -5,20 +5,21 @@ import contextlib
 from asyncio import Semaphore as Semaphore
 from asyncio import sleep as sleep
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from threading import Lock as Guard
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
 from ..reasons import reason_of
-from ..wire import Answer, AnswerReader
+from ..wire import Answer, AnswerReader, Body, joined, size_of
 
 if TYPE_CHECKING:
     import ssl
 
 # Guard: between two awaits no other task runs, so nobody ever waits for it; but it costs less than one made to do
 # nothing, and the synchronous client needs it.
-__all__ = ["Background", "Connection", "Guard", "Lock", "Semaphore", "Signal", "sleep"]
+__all__ = ["Background", "Connection", "Guard", "Local", "Lock", "Semaphore", "Signal", "sleep"]
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
@@ -51,17 +52,24 @@ class Connection(asyncio.Protocol):
             raise Unreachable(str(address), reason_of(error)) from None
         return connection
 
-    async def post(self, head: bytes, body: bytes) -> None:
-        """Send a request. It may be in memory still when this returns."""
+    async def post(self, head: bytes, body: Body) -> None:
+        """Send a request. A part of it may be in memory still when this returns."""
         transport = self._transport
         if transport is None or not self.is_usable:
             raise Unreachable(self._address, "the server closed the connection")
         self._waiting = asyncio.get_running_loop().create_future()
-        if len(body) < _JOINED_BYTES_MAX:
-            transport.write(head + body)
-        else:
-            transport.write(head)
-            transport.write(body)
+        if size_of(body) < _JOINED_BYTES_MAX:
+            transport.write(joined(head, body))
+            return
+        for piece in [head, body] if isinstance(body, bytes) else [head, *body]:
+            transport.write(piece)
+
+    async def is_answered(self, within_s: float) -> bool:
+        """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
+        waiting = self._waiting
+        if waiting is not None and not waiting.done():
+            await asyncio.wait({waiting}, timeout=within_s)
+        return waiting is None or waiting.done()
 
     async def collect(self, timeout_s: float) -> Answer:
         """The answer to what was posted."""
@@ -90,6 +98,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def abort(self) -> None:
+        """End a wait for an answer: it is Unreachable then."""
+        self.close()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "TCP and TLS are both"
         self._transport = transport
@@ -112,6 +124,17 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the server closed the connection" if exc is None else reason_of(exc)
         self._fail(Unreachable(self._address, reason, is_sent=True))
+
+
+class Local:
+    """What every thread has for itself, where there is only one."""
+
+
+async def call_back(call: Callable[..., Any], *given: object) -> None:
+    """Call something of the program's: a function, or a coroutine function."""
+    made = call(*given)
+    if isawaitable(made):
+        await made
 
 
 class Lock:

@@ -6,20 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from threading import Lock as Guard
 from threading import Semaphore as Semaphore
+from threading import local as Local  # noqa: N812 - a class, whatever its case
 from time import sleep as sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AnswerTimeout, Unreachable
+from ...model import Buffer
 from ..address import Address
 from ..reasons import reason_of
-from ..wire import Answer, AnswerReader
+from ..wire import Answer, AnswerReader, Body, joined, size_of
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Background", "Connection", "Guard", "Lock", "Semaphore", "Signal", "sleep"]
+__all__ = ["Background", "Connection", "Guard", "Local", "Lock", "Semaphore", "Signal", "sleep"]
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
@@ -33,6 +36,7 @@ class Connection:
     def __init__(self, address: Address, stream: socket.socket) -> None:
         self._address = str(address)
         self._stream = stream
+        self._is_tls, self._waits_s = address.is_tls, 0.0
         self._reader = AnswerReader(self._address)
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
@@ -57,22 +61,34 @@ class Connection:
         """Open, and silent: what comes before a request is the end, or no answer of ours."""
         return self._is_open and not self._poll.poll(0)
 
-    def post(self, head: bytes, body: bytes) -> None:
+    def post(self, head: bytes, body: Body) -> None:
         """Send a request."""
         try:
-            if len(body) < _JOINED_BYTES_MAX:
-                self._stream.sendall(head + body)
+            if size_of(body) < _JOINED_BYTES_MAX:
+                self._stream.sendall(joined(head, body))
             else:
-                self._stream.sendall(head)
-                self._stream.sendall(body)
+                self._send_pieces([head, body] if isinstance(body, bytes) else [head, *body])
         except OSError as error:
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
 
+    def _send_pieces(self, pieces: list[Buffer]) -> None:
+        """What is large is not copied together first: memory that is new each time costs more than to send it."""
+        sent = 0 if self._is_tls else self._stream.sendmsg(pieces)
+        for piece in pieces:
+            size = len(piece)
+            if sent < size:
+                self._stream.sendall(memoryview(piece)[sent:] if sent else piece)
+            sent = max(0, sent - size)
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
+        return not self._is_open or bool(self._poll.poll(within_s * 1000))
+
     def collect(self, timeout_s: float) -> Answer:
         """The answer to what was posted."""
         try:
-            answer = self._collect(time.monotonic() + timeout_s)
+            answer = self._collect(timeout_s)
         except TimeoutError:
             self.close()
             reason = f"nothing within {timeout_s:g} s"
@@ -87,22 +103,43 @@ class Connection:
             self.close()
         return answer
 
-    def _collect(self, deadline_s: float) -> Answer:
+    def _collect(self, timeout_s: float) -> Answer:
+        deadline_s, left_s = time.monotonic() + timeout_s, timeout_s
         while True:
+            # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
+            if left_s != self._waits_s:
+                self._stream.settimeout(left_s)
+                self._waits_s = left_s
+            answer = self._received()
+            if answer is not None:
+                return answer
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            self._stream.settimeout(left_s)
-            piece = self._stream.recv(max(_PIECE_BYTES, self._reader.needed))
-            if not piece:
-                raise Unreachable(self._address, _CLOSED, is_sent=True)
-            answer = self._reader.feed(piece)
-            if answer is not None:
-                return answer
+
+    def _received(self) -> Answer | None:
+        space = self._reader.space()
+        if space is not None:
+            size = self._stream.recv_into(space)
+            if size:
+                return self._reader.filled(size)
+        elif piece := self._stream.recv(_PIECE_BYTES):
+            return self._reader.feed(piece)
+        raise Unreachable(self._address, _CLOSED, is_sent=True)
+
+    def abort(self) -> None:
+        """End a wait for an answer, from any thread: it is Unreachable then."""
+        with suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._is_open = False
         self._stream.close()
+
+
+def call_back(call: Callable[..., Any], *given: object) -> None:
+    """Call something of the program's."""
+    call(*given)
 
 
 class Lock:

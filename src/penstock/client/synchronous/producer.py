@@ -11,30 +11,30 @@ from typing import Self
 import msgspec
 
 from ...errors import PenstockError, Refused, Unreachable
-from ..calls import Call, Content, Duration, seconds_of
+from ..calls import Call, Content, Duration
 from ..producing import (
-    NO_EXTRA,
     Batch,
+    Given,
     Next,
     Numbering,
     Tally,
     Wanted,
     after,
     call_of,
-    checked_key,
-    checked_value,
     compression_of,
     extra_of,
+    given,
     partition_of,
 )
 from ..publishing import BatchStored, HeadersIn, Published
 from ..settings import chance
 from ..topics import describe
-from .io import Background, Connection, Guard, Lock, Signal
+from .io import Background, Connection, Guard, Local, Lock, Signal
 from .pool import Pool
 
-_S_NS = 1_000_000_000
 _ROOM_CHECK_S = 1.0
+# A server nearby has answered by then; and the background, which would have to be woken, is slower than whoever sends.
+_SOON_S = 0.005
 # An answer that came is taken by whoever sends next; only if nobody does, the background asks for it.
 _LEFT_ALONE_LINGERS = 4
 
@@ -63,7 +63,9 @@ class Outlet:
 
     def __init__(self, number: int, numbering: Numbering | None) -> None:
         self.number, self.numbering = number, numbering
-        self.open: Batch | None = None
+        # Takes messages of all threads, each with the producer's lock; and how many batches are being filled in all.
+        self.shared: Batch | None = None
+        self.filling = 0
         self.queue: deque[Batch] = deque()
         self.lock = Lock()
         self.sent: tuple[Batch, Call[BatchStored], Connection] | None = None
@@ -73,7 +75,13 @@ class Outlet:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.open or self.queue or self.sent or self.trouble)
+        return not (self.filling or self.queue or self.sent or self.trouble)
+
+
+class Own(Local):
+    """The batch that a thread fills all by itself. Nobody else adds to it, so it does so without a lock."""
+
+    batch: Batch | None = None
 
 
 class Producer:
@@ -116,11 +124,15 @@ class Producer:
         self._on_delivery = on_delivery
         self._guard = Guard()
         self._outlets: list[Outlet] = []
-        self._current: Batch | None = None
+        self._own = Own()
+        # All that are being filled, and for which partition.
+        self._filling: dict[Batch, Outlet] = {}
         self._turn = randbits(16)
         self._tally = Tally()
         self._room, self._wake, self._stop = Signal(), Signal(), Signal()
         self._background: Background | None = None
+        # Whether the background has nothing to do, and how many wait for everything to be stored.
+        self._is_asleep, self._flushing = True, 0
         self._start_lock = Lock()
 
     @property
@@ -132,53 +144,68 @@ class Producer:
     def failed(self) -> int:
         return self._tally.failed
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much is sealed and not stored yet."""
+        return self._tally.buffered_bytes
+
     def send(
         self,
         value: Content,
         key: Content = None,
-        *,
-        headers: HeadersIn = (),
-        priority: int = 2,
+        headers: HeadersIn | None = None,
+        priority: int | None = None,
         ttl: Duration | None = None,
+        *,
         partition: int | None = None,
     ) -> Delivery:
-        """Take a message. Without `partition` its key decides, and without a key batches take turns."""
-        # The plain case, in as few steps as it can be done.
-        if key is None and not headers and priority == 2 and ttl is None and partition is None:
-            with self._guard:
-                batch = self._current
-                if batch is not None and batch.keys is None and type(value) is bytes:
-                    values = batch.values
-                    index = len(values)
-                    values.append(value)
-                    batch.size = size = batch.size + len(value) + 8
-                    if size < self._bytes_max and index < self._messages_max:
-                        return Delivery(batch, index)
-                    values.pop()
-                    batch.size -= len(value) + 8
-        expires_at = None if ttl is None else time.time_ns() + int(seconds_of(ttl) * _S_NS)
-        extra = NO_EXTRA
-        if headers or priority != 2 or ttl is not None:
-            extra = extra_of(headers, priority, expires_at)
+        """Take a message. Without `partition` its key decides, and without a key batches take turns.
+
+        `priority` is 0 (first) to 4, usually 2; with `ttl` a message is not delivered after so long.
+        """
+        # The plain case, in as few steps as it can be done: this is what a million messages a second go through.
+        if (
+            type(value) is bytes
+            and (batch := self._own.batch) is not None
+            and key is None
+            and headers is None
+            and priority is None
+            and ttl is None
+            and partition is None
+        ):
+            batch.room = room = batch.room - len(value)
+            values = batch.values
+            index = len(values)
+            if room > 0 and index < self._messages_max:
+                values.append(value)
+                if not batch.is_sealed or self._holds(batch, values, index):
+                    return Delivery(batch, index)
+        one = given(value, key, extra_of(headers or (), priority, ttl))
+        return self._send_with_care(one, partition)
+
+    def _holds(self, batch: Batch, values: list[bytes | None], index: int) -> bool:
+        """Somebody sealed it while we added to it: with what we added, or without."""
+        with self._guard:
+            return batch.holds(values, index)
+
+    def _send_with_care(self, one: Given, partition: int | None) -> Delivery:
         if not self._outlets:
             self._start()
-        checked, key_bytes = checked_value(value), checked_key(key)
+        full = None
         with self._guard:
-            outlet = self._outlet_of(key_bytes, partition)
-            opened = outlet.open or self._opened(outlet)
-            index = opened.add(checked, key_bytes, extra)
-            is_full = opened.size >= self._bytes_max or index + 1 >= self._messages_max
-            if is_full:
-                self._seal(outlet)
-            elif key is None and partition is None:
-                self._current = opened
-        if is_full:
-            self._push(outlet)
-        return Delivery(opened, index)
+            is_own = one.is_plain and partition is None
+            outlet = None if is_own else self._outlet_of(one.key, partition)
+            batch = self._own.batch if outlet is None else outlet.shared
+            if batch is not None and not batch.fits(one.cost, self._messages_max):
+                full = self._seal(batch)
+            if batch is None or batch.is_sealed:
+                batch = self._opened(outlet)
+            index = batch.add(one)
+        if full is not None:
+            self._push(full)
+        return Delivery(batch, index)
 
     def _outlet_of(self, key: bytes | None, partition: int | None) -> Outlet:
-        if self._stop.is_set:
-            raise Refused("the producer was closed")
         count = len(self._outlets)
         if partition is not None:
             if not 0 <= partition < count:
@@ -186,22 +213,32 @@ class Producer:
             return self._outlets[partition]
         return self._outlets[self._turn % count if key is None else partition_of(key, count)]
 
-    def _opened(self, outlet: Outlet) -> Batch:
-        outlet.open = Batch(outlet.number, time.time_ns(), time.monotonic(), Signal())
-        self._wake.set()
-        return outlet.open
+    def _opened(self, outlet: Outlet | None) -> Batch:
+        """A batch to fill: for a partition, or for this thread and the partition whose turn it is. Guard held."""
+        if self._stop.is_set:
+            raise Refused("the producer was closed")
+        self._turn += 1
+        chosen = outlet or self._outlet_of(None, None)
+        now = time.time_ns(), time.monotonic()
+        batch = Batch(chosen.number, now, self._bytes_max, Signal())
+        if outlet is None:
+            self._own.batch = batch
+        else:
+            outlet.shared = batch
+        self._filling[batch] = chosen
+        chosen.filling += 1
+        if self._is_asleep:
+            self._wake.set()
+        return batch
 
-    def _seal(self, outlet: Outlet) -> None:
-        """Close the batch that is being filled. With the guard held."""
-        batch = outlet.open
-        if batch is None:
-            return
-        outlet.open = None
+    def _seal(self, batch: Batch) -> Outlet:
+        """Close a batch that is being filled; where it goes. With the guard held."""
+        outlet = self._filling.pop(batch)
+        batch.seal(self._bytes_max)
+        outlet.filling -= 1
         outlet.queue.append(batch)
         self._tally.sealed(batch)
-        if outlet.number == self._turn % len(self._outlets):
-            self._current = None
-            self._turn += 1
+        return outlet
 
     def _start(self) -> None:
         """Learn how many partitions there are. NotFound."""
@@ -211,33 +248,49 @@ class Producer:
                 return
             topic = self._pool.run(describe(self.topic))
             self._background = Background(self._tend_all, "penstock-producer")
-            identity = self._producer_id
-            self._outlets = [
-                Outlet(one, None if identity is None else Numbering(identity))
-                for one in range(topic.partitions)
-            ]
+            self._grow(topic.partitions)
         finally:
             self._start_lock.release()
 
+    def _grow(self, partitions: int) -> None:
+        """There are so many partitions now; it is never fewer."""
+        with self._guard:
+            for number in range(len(self._outlets), partitions):
+                identity = self._producer_id
+                numbering = None if identity is None else Numbering(identity)
+                self._outlets.append(Outlet(number, numbering))
+
     def _push(self, outlet: Outlet) -> None:
         """Send what is full, and wait while too much is on its way."""
-        self._pump(outlet)
-        while self._tally.buffered_bytes > self._buffer_bytes_max:
+        self._pump(outlet, _SOON_S)
+        while True:
+            # Cleared before looking: what is settled in between sets it again.
             self._room.clear()
+            if self._tally.buffered_bytes <= self._buffer_bytes_max:
+                return
             self._wake.set()
             self._room.wait(_ROOM_CHECK_S)
 
-    def _pump(self, outlet: Outlet) -> None:
-        """Send what is queued. The last one stays under way: its answer travels while the next is filled."""
+    def _pump(self, outlet: Outlet, within_s: float | None = None) -> None:
+        """Send what is queued. The last one stays under way: its answer travels while the next is filled.
+
+        With `within_s` an answer that does not come soon is left to the background, and with it what waits behind.
+        """
         if not outlet.queue or outlet.trouble or not outlet.lock.try_acquire():
             return
         try:
             while outlet.queue and not outlet.trouble:
+                if within_s is not None and not self._is_answered(outlet, within_s):
+                    self._wake.set()
+                    return
                 self._collect(outlet)
                 if not outlet.trouble:
                     self._begin(outlet, outlet.queue.popleft())
         finally:
             outlet.lock.release()
+
+    def _is_answered(self, outlet: Outlet, within_s: float) -> bool:
+        return outlet.sent is None or outlet.sent[2].is_answered(within_s)
 
     def _begin(self, outlet: Outlet, batch: Batch) -> None:
         batch.tries += 1
@@ -311,37 +364,44 @@ class Producer:
         stored: BatchStored | None,
         error: PenstockError | None,
     ) -> None:
-        count = len(batch.values)
         if stored is not None and outlet.numbering is not None:
-            outlet.numbering.stored(count)
+            outlet.numbering.stored(batch.count)
         batch.stored, batch.error = stored, error
         with self._guard:
-            self._tally.settled(batch, count)
+            self._tally.settled(batch)
         batch.let_go()
         batch.settled.set()
         self._room.set()
+        if stored is not None and stored.partitions > len(self._outlets):
+            self._grow(stored.partitions)
         if self._on_delivery is not None:
-            self._on_delivery(count, error)
+            self._on_delivery(batch.count, error)
 
     def _tend_all(self) -> None:
         """The background: seals what has waited long enough, takes answers nobody takes, tries again what failed."""
-        while not (self._stop.is_set and all(one.is_idle for one in self._outlets)):
-            if all(one.is_idle for one in self._outlets):
-                self._wake.wait()
+        while True:
+            with self._guard:
+                self._is_asleep = self._is_idle()
+                if self._is_asleep and self._stop.is_set:
+                    return
+            self._wake.wait(None if self._is_asleep else self._linger_s)
             self._wake.clear()
+            with self._guard:
+                self._is_asleep = False
+                late_s = time.monotonic() - self._linger_s
+                for batch in [one for one in self._filling if one.created_s <= late_s]:
+                    self._seal(batch)
             for outlet in self._outlets:
                 self._tend(outlet)
-            self._stop.wait(self._linger_s)
+
+    def _is_idle(self) -> bool:
+        return all(one.is_idle for one in self._outlets)
 
     def _tend(self, outlet: Outlet) -> None:
-        now_s = time.monotonic()
-        with self._guard:
-            opened = outlet.open
-            if opened is not None and now_s - opened.created_s >= self._linger_s:
-                self._seal(outlet)
         self._pump(outlet)
-        is_alone = now_s - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
-        if outlet.trouble or (outlet.sent and (is_alone or not outlet.open)):
+        is_alone = time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
+        is_left = is_alone or not outlet.filling or self._flushing
+        if outlet.trouble or (outlet.sent and is_left):
             self._finish(outlet)
 
     def _finish(self, outlet: Outlet) -> None:
@@ -371,20 +431,29 @@ class Producer:
     def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
         with self._guard:
-            for outlet in self._outlets:
-                self._seal(outlet)
+            for batch in [*self._filling]:
+                self._seal(batch)
             waiting = list(self._tally.unsettled)
-        for outlet in self._outlets:
-            self._pump(outlet)
-        for outlet in self._outlets:
-            self._finish(outlet)
-        self._wake.set()
-        for batch in waiting:
-            batch.settled.wait()
+            self._flushing += 1
+        try:
+            self._settle_all(waiting)
+        finally:
+            with self._guard:
+                self._flushing -= 1
         with self._guard:
             error = self._tally.take_error()
         if error is not None:
             raise error
+
+    def _settle_all(self, waiting: list[Batch]) -> None:
+        for outlet in self._outlets:
+            self._pump(outlet)
+        for outlet in self._outlets:
+            self._finish(outlet)
+        for batch in waiting:
+            if not batch.settled.is_set:
+                self._wake.set()
+                batch.settled.wait()
 
     def close(self) -> None:
         """Flush and stop."""

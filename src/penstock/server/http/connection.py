@@ -4,12 +4,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .large_body import LargeBody
 
 _REFUSAL = (
     b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
     b"connection: close\r\nretry-after: 1\r\n\r\n%s"
 )
+
+
+def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """As uvicorn makes them."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 class Connection(HttpToolsProtocol):
@@ -120,6 +130,35 @@ class Connection(HttpToolsProtocol):
             return None
         body, cycle.body = bytes(cycle.body), bytearray()
         return body
+
+    def receive_large(self, scope: object, length: int) -> LargeBody | None:
+        """Begin to receive the body by a shorter way. None: it has to go the usual one, or is here already."""
+        cycle = self.cycle
+        is_waiting = cycle.scope is scope and cycle.more_body and not cycle.disconnected
+        if not is_waiting or self.scheme != "http" or len(cycle.body) >= length:
+            return None
+        if cycle.waiting_for_100_continue:
+            return None
+        body = LargeBody(self, length, cycle.body)
+        cycle.body = bytearray()
+        self.flow.resume_reading()
+        self._hand_over(body)
+        return body
+
+    def large_body_done(self, body: LargeBody) -> None:
+        """All of it came. The parser still waits for it, so the next request gets a new one."""
+        self.parser = new_parser(self)
+        cycle = self.cycle
+        cycle.more_body = False
+        cycle.message_event.set()
+        if not body.whole.done():
+            self._hand_over(self)
+
+    def _hand_over(self, protocol: asyncio.BaseProtocol) -> None:
+        # A protocol of another kind is noticed when reading begins.
+        self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        self.transport.resume_reading()
 
     def answer_at_once(self, scope: object, status: int, head: bytes, body: bytes) -> bool:
         """Send a whole answer in one write, which is half of what two cost. False: not now, send it the usual way."""

@@ -6,13 +6,16 @@ from secrets import token_hex
 
 import msgspec
 
+from ...broker.answers import by_lease
 from ...broker.authorise import Command
 from ...broker.consumption import Wanted
+from ...broker.giving_back import give_back
 from ...broker.groups import check_group
+from ...broker.partition import Now
 from ...broker.received import Received
 from ...errors import BadRequest, ModeConflict, NotFound, PenstockError, TooLarge
 from ...model import Priority, check_name
-from .leased import leased_response
+from .leased import fitting_count, leased_response
 from .requests import Request
 from .responses import BATCH, NDJSON, SSE, Answer, Stream, encode_json, json_response
 from .routing import Route, TopicIn
@@ -64,7 +67,9 @@ class ConsumeQuery(Strict):
 def poll_limit(request: Request, wanted: int) -> int:
     if wanted < 1:
         raise BadRequest(f"max must be above 0, got {wanted}", field="max")
-    return min(wanted, request.door.settings.consumer.max_poll_records)
+    consumer = request.door.settings.consumer
+    is_binary = request.accepts(BATCH)
+    return min(wanted, consumer.max_poll_records_binary if is_binary else consumer.max_poll_records)
 
 
 def lane_of(written: str | None) -> Priority | None:
@@ -101,14 +106,31 @@ async def poll(request: Request) -> Answer:
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
     )
+    messages: Sequence[Received]
     with request.ends_with_client():
         messages = await request.door.driver.poll(
             [topic], group, wanted, poll_timeout_ns(request, asked.timeout)
         )
+    messages = await within_bytes(request, messages)
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
-        return leased_response(messages)
+        return leased_response(messages, last_errors(request, messages))
     return json_response(PollOut(shown(request, messages, is_base64=is_base64)))
+
+
+async def within_bytes(request: Request, messages: Sequence[Received]) -> Sequence[Received]:
+    """As many as fit into one answer, and at least one. The others go back as if they had never left."""
+    fitting = fitting_count(messages)
+    if fitting < len(messages):
+        rest = by_lease(messages[fitting:])
+
+        def run(now: Now) -> None:
+            for place, lease, offsets in rest:
+                partition = request.node.partition(place.topic, place.partition)
+                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
+
+        await request.door.driver.change(run)
+    return messages[:fitting]
 
 
 def shown(request: Request, messages: Sequence[Received], *, is_base64: bool) -> list[ReceivedOut]:
@@ -116,21 +138,23 @@ def shown(request: Request, messages: Sequence[Received], *, is_base64: bool) ->
     return received_out(messages, last_errors(request, messages), is_base64=is_base64)
 
 
-def last_errors(request: Request, messages: Sequence[Received]) -> Mapping[tuple[int, int], str]:
+def last_errors(
+    request: Request, messages: Sequence[Received]
+) -> Mapping[tuple[str, int, int], str]:
     """What went wrong last, of those that were delivered before."""
     again = [one for one in messages if one.attempts > 1]
     if not again:
         return {}
     node = request.door.driver
 
-    def look_up() -> dict[tuple[int, int], str]:
+    def look_up() -> dict[tuple[str, int, int], str]:
         found = {}
         for one in again:
             partition = request.node.partition(one.topic, one.partition)
             delivery = partition.machine.groups.get(one.place.group)
             failure = None if delivery is None else delivery.failures.get(one.offset)
             if failure is not None:
-                found[one.partition, one.offset] = failure.error
+                found[one.topic, one.partition, one.offset] = failure.error
         return found
 
     with suppress(NotFound):

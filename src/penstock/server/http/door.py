@@ -18,6 +18,7 @@ from ..settings import Settings
 from .gate import Gate
 from .inlet import Inlet
 from .metrics import SyncTimes
+from .pipelines import Pipelines
 from .pressure import BodyMemory, Patience, RateLimiter, Room
 from .requests import ClientGone, Request
 from .responses import Answer, Receive, Send
@@ -63,6 +64,7 @@ class Door:
     # How requests wait that are spread over some time.
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
+    pipelines: Pipelines = field(default_factory=Pipelines)
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
     _prefix: str = field(default_factory=lambda: token_hex(6))
@@ -128,7 +130,7 @@ class Door:
         if method in _SAFE:
             return route, await route.call(request)
         request.require_readable_body()
-        with self.room.taken():
+        with self.room:
             return route, await route.call(request)
 
     async def _end_cancelled(self, request: Request, send: Send) -> int:

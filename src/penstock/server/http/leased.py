@@ -1,7 +1,8 @@
 """A poll's answer in binary: batches as clients read them, with receipts in columns beside them."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import cast
 
@@ -20,13 +21,20 @@ _LIMITS = LimitsConfig(
     headers_bytes_max=1 << 30,
     batch_bytes_max=1 << 31,
 )
+# Far below what a client is ready to take in one answer.
+ANSWER_BYTES = 16 << 20
 # Parts stay small enough to be read without a second thought about memory.
 _PART_BYTES = 8 << 20
 
 
-def leased_response(messages: Sequence[Received], headers: HeaderPairs = ()) -> Response:
+def leased_response(
+    messages: Sequence[Received],
+    errors: Mapping[tuple[str, int, int], str],
+    headers: HeaderPairs = (),
+) -> Response:
+    """`errors` is what went wrong last, by topic, partition and offset."""
     parts = [
-        (_lent(some), encode(columns_of(cast("Sequence[Message]", some)), limits=_LIMITS))
+        (_lent(some, errors), encode(columns_of(cast("Sequence[Message]", some)), limits=_LIMITS))
         for _, same in groupby(messages, key=attrgetter("place", "lease"))
         for some in _pieces(list(same))
     ]
@@ -35,17 +43,21 @@ def leased_response(messages: Sequence[Received], headers: HeaderPairs = ()) -> 
 
 def _pieces(messages: Sequence[Received]) -> Iterator[Sequence[Received]]:
     """So many at a time that a part does not become too large, and at least one."""
-    first = size = 0
-    for index, one in enumerate(messages):
-        here = len(one.value or b"") + len(one.key or b"")
-        if index > first and size + here > _PART_BYTES:
-            yield messages[first:index]
-            first, size = index, 0
-        size += here
-    yield messages[first:]
+    while messages:
+        count = fitting_count(messages, _PART_BYTES)
+        yield messages[:count]
+        messages = messages[count:]
 
 
-def _lent(messages: Sequence[Received]) -> Lent:
+def fitting_count(messages: Sequence[Received], bytes_max: int = ANSWER_BYTES) -> int:
+    """How many of these stay below so many bytes together; at least one."""
+    sizes = [len(one.value or b"") + len(one.key or b"") for one in messages]
+    if sum(sizes) <= bytes_max:
+        return len(sizes)
+    return max(1, bisect_right(list(accumulate(sizes)), bytes_max))
+
+
+def _lent(messages: Sequence[Received], errors: Mapping[tuple[str, int, int], str]) -> Lent:
     place = messages[0].place
     return Lent(
         place.topic,
@@ -54,4 +66,9 @@ def _lent(messages: Sequence[Received]) -> Lent:
         messages[0].lease,
         [one.offset for one in messages],
         collapsed([one.attempts for one in messages]),
+        {
+            one.offset: errors[place.topic, place.partition, one.offset]
+            for one in (messages if errors else ())
+            if (place.topic, place.partition, one.offset) in errors
+        },
     )

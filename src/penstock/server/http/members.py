@@ -1,7 +1,7 @@
 """Assigned groups: members join, say that they live, poll what is theirs, and let go of what passes on."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,12 @@ from ...model import check_name
 from .consuming import (
     checked_request_id,
     lane_of,
+    last_errors,
     lease_ms,
     poll_limit,
     poll_timeout_ns,
     shown,
+    within_bytes,
 )
 from .leased import leased_response
 from .requests import Request
@@ -43,7 +45,10 @@ _SESSION_MS_MIN = 1000
 
 
 class JoinIn(Strict):
-    """Who comes, and what it wants to read. A `member_id` of before takes that member's place."""
+    """Who comes, and what it wants to read. A `member_id` of before takes that member's place.
+
+    `keeps_leases`: it is the same member after all, which has lost the broker for a while, with messages in its hands.
+    """
 
     topics: list[str]
     client_id: str = "member"
@@ -53,6 +58,7 @@ class JoinIn(Strict):
     assignor: str | None = None
     session_timeout: Span = _SESSION
     auto_commit: bool = False
+    keeps_leases: bool = False
 
 
 class JoinOut(msgspec.Struct):
@@ -71,13 +77,17 @@ class MemberIn(Strict):
 
 
 class HeartbeatOut(msgspec.Struct):
-    """`partitions_assigned` is the whole assignment; what is in `partitions_to_revoke` has to be let go of."""
+    """`partitions_assigned` is the whole assignment; what is in `partitions_to_revoke` has to be let go of.
+
+    `changes` is another number whenever one of the two is.
+    """
 
     state: str
     generation: int
     rebalance_required: bool
     partitions_to_revoke: list[str]
     partitions_assigned: list[str]
+    changes: int = 0
 
 
 class RevokeIn(Strict):
@@ -93,7 +103,10 @@ class RevokeOut(msgspec.Struct):
 
 
 class MemberPollQuery(Strict):
-    """A poll of a member. It ends at once when the member has to let go of something or may take something."""
+    """A poll of a member. It ends at once when the member has to let go of something or may take something.
+
+    With the `changes` of its last heartbeat also if that happened before.
+    """
 
     member_id: str
     max_messages: Int64 | None = None
@@ -103,6 +116,7 @@ class MemberPollQuery(Strict):
     visibility_timeout: Span | None = None
     priority: str | None = None
     request_id: str = ""
+    changes: Int64 | None = None
     encoding: str | None = None
 
 
@@ -153,6 +167,7 @@ def _wish(sent: JoinIn) -> Join:
         assignor=None if sent.assignor is None else assignors[sent.assignor],
         mode=None if sent.order is None else _ORDERS[sent.order],
         is_auto_commit=sent.auto_commit,
+        keeps_leases=sent.keeps_leases,
     )
 
 
@@ -241,6 +256,7 @@ async def heartbeat(request: Request) -> Answer:
             bool(standing.to_release),
             written(standing.to_release),
             written(standing.assigned),
+            standing.changes,
         )
     )
 
@@ -291,26 +307,39 @@ async def poll(request: Request) -> Answer:
         duration_ms=None if lent is None else max(1, span_ms("visibility_timeout", lent)),
         request_id=checked_request_id(asked.request_id),
         priority=lane_of(asked.priority),
+        changes=asked.changes,
     )
     driver = request.door.driver
     driver.look(lambda _now: allow_member(request, ask.member))
+    messages: Sequence[Received]
     with request.ends_with_client():
         messages = await driver.poll_member(group, ask, poll_timeout_ns(request, asked.timeout))
-    generation, must_release = driver.look(lambda _now: _news(request, ask.member))
-    return _polled(request, messages, (generation, must_release), is_base64=is_base64)
+    news = driver.look(lambda _now: _news(request, ask.member))
+    messages = await within_bytes(request, messages)
+    return _polled(request, messages, news, is_base64=is_base64)
+
+
+class _News(NamedTuple):
+    """How a member stands, as a poll tells it."""
+
+    generation: int = 0
+    must_release: bool = False
+    changes: int = 0
 
 
 def _polled(
-    request: Request, messages: Sequence[Received], news: tuple[int, bool], *, is_base64: bool
+    request: Request, messages: Sequence[Received], news: _News, *, is_base64: bool
 ) -> Answer:
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
         headers = (
-            (b"penstock-generation", b"%d" % news[0]),
-            (b"penstock-rebalance-required", b"%d" % news[1]),
+            (b"penstock-generation", b"%d" % news.generation),
+            (b"penstock-rebalance-required", b"%d" % news.must_release),
+            (b"penstock-changes", b"%d" % news.changes),
         )
-        return leased_response(messages, headers)
-    return json_response(MemberPollOut(shown(request, messages, is_base64=is_base64), *news))
+        return leased_response(messages, last_errors(request, messages), headers)
+    out = shown(request, messages, is_base64=is_base64)
+    return json_response(MemberPollOut(out, news.generation, news.must_release))
 
 
 async def _poll_shared(
@@ -328,21 +357,23 @@ async def _poll_shared(
     member.polls += 1
     try:
         with request.ends_with_client():
-            messages = await request.door.driver.poll(
+            messages: Sequence[Received] = await request.door.driver.poll(
                 member.topics, member.group, wanted, poll_timeout_ns(request, asked.timeout)
             )
     finally:
         member.polls -= 1
         request.door.shared.find(member.group, member.name)
     is_base64 = is_base64_wanted(asked.encoding)
-    return _polled(request, messages, (0, False), is_base64=is_base64)
+    messages = await within_bytes(request, messages)
+    return _polled(request, messages, _News(), is_base64=is_base64)
 
 
-def _news(request: Request, member: str) -> tuple[int, bool]:
+def _news(request: Request, member: str) -> _News:
     membership = request.node.assigned.groups.get(request.params["group"])
     if membership is None or member not in membership.members:
-        return 0, True
-    return membership.generation, bool(membership.to_release(member))
+        return _News(must_release=True)
+    changes = membership.members[member].changes
+    return _News(membership.generation, bool(membership.to_release(member)), changes)
 
 
 async def rebalances(request: Request) -> Answer:

@@ -37,6 +37,7 @@ class SyncTimes:
 def render_metrics(door: "Door", principal: Principal) -> bytes:
     """The page, as far as it is theirs to see. For a thread: partitions by the thousand take a while."""
     found = door.driver.driver.look(lambda now: [*_of_node(door, now)])
+    found += door.pipelines.samples()
     if principal.prefixes:
         found = [one for one in found if _is_seen(one, principal)]
     return render([*_of_process(door), *found, *_of_traffic(door)])
@@ -44,7 +45,9 @@ def render_metrics(door: "Door", principal: Principal) -> bytes:
 
 def _is_seen(sample: Sample, principal: Principal) -> bool:
     topic = sample.labels.get("topic")
-    return "group" not in sample.labels if topic is None else principal.reaches(topic)
+    if topic is not None:
+        return principal.reaches(topic)
+    return sample.labels.keys().isdisjoint({"group", "pipeline"})
 
 
 def _of_process(door: "Door") -> Iterator[Sample]:

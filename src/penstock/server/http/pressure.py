@@ -23,18 +23,16 @@ class Room:
         self.under_way = 0
         self._line_ends = 0.0
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Inside, one more is under way; TooManyRequests if there is no room."""
         if self.under_way >= self.limit:
             raise TooManyRequests(
                 "requests at once", limit=self.limit, retry_after_ms=self._wait_ms()
             )
         self.under_way += 1
-        try:
-            yield
-        finally:
-            self.under_way -= 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.under_way -= 1
 
     def _wait_ms(self) -> int:
         now = self._now()
@@ -81,11 +79,16 @@ class Patience:
         self._waiting: dict[asyncio.Task[object], float] = {}
         self.late: set[asyncio.Task[object]] = set()
 
-    def begin(self) -> None:
-        """From here to `end` the task is cancelled when its time is up; `late` says so."""
+    def begin(self) -> Callable[[], None]:
+        """From here to `end` the task is cancelled when its time is up; `late` says so. What it returns begins anew."""
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
-        self._waiting[task] = self._now() + self.seconds
+
+        def again() -> None:
+            self._waiting[task] = self._now() + self.seconds
+
+        again()
+        return again
 
     def end(self) -> None:
         self._waiting.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # A task, as in `begin`.

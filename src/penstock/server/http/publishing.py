@@ -9,8 +9,9 @@ import msgspec
 
 from ...broker.authorise import Command
 from ...broker.delaying import Delayed
-from ...broker.partition import Now
+from ...broker.partition import Now, Published
 from ...broker.publishing import Answer as Stored
+from ...broker.runs import PublishedRun
 from ...config import LimitsConfig
 from ...errors import (
     BacklogFull,
@@ -115,7 +116,7 @@ class AcksQuery(Strict):
 
 
 class BatchOut(msgspec.Struct):
-    """Where a batch is."""
+    """Where a batch is, and how many partitions its topic has by now."""
 
     partition: int
     base_offset: int
@@ -123,6 +124,7 @@ class BatchOut(msgspec.Struct):
     count: int
     duplicate: bool
     guarantee: str
+    partitions: int
 
 
 _PUBLISH = msgspec.json.Decoder(PublishIn)
@@ -370,24 +372,32 @@ async def append_batch(request: Request) -> Answer:
     topic, partition = request.params["topic"], int(request.params["partition"])
     if request.content_type != BATCH:
         raise BadRequest(f"content-type must be {BATCH.decode()}")
-    batch = await request.body(size_max=request.door.limits.batch_bytes_max)
+    batch = await request.batch(size_max=request.door.limits.batch_bytes_max)
     if not batch:
         raise MalformedBatch("it is empty")
-    node = request.door.driver
-    stored = await node.change(
-        lambda now: request.node.append_batch(topic, partition, batch, now),
-        is_synced=acks == _ALL,
-    )
+
+    def store(now: Now) -> tuple[Sequence[Published], int]:
+        stored = request.node.append_batch(topic, partition, batch, now)
+        return stored, len(request.node.topic(topic).partitions)
+
+    stored, partitions = await request.door.driver.change(store, is_synced=acks == _ALL)
     request.door.traffic.published += len(stored)
     out = BatchOut(
         partition,
         stored[0].offset,
         stored[-1].offset + 1,
         len(stored),
-        all(one.is_duplicate for one in stored),
+        _is_repeat(stored),
         _guarantee(request, acks),
+        partitions,
     )
     return json_response(out)
+
+
+def _is_repeat(stored: Sequence[Published]) -> bool:
+    if isinstance(stored, PublishedRun):
+        return stored.first.is_duplicate
+    return all(one.is_duplicate for one in stored)
 
 
 _ERRORS = (NotFound, TooLarge, BacklogFull, NoSpace)

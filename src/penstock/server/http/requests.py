@@ -12,6 +12,9 @@ import msgspec
 
 from ...broker.authorise import LOCAL, Command, Principal
 from ...errors import BadRequest, TooLarge, TooManyRequests, UnsupportedMediaType
+from ...model import Buffer
+from .large_body import LARGE_BYTES, LargeBody
+from .pressure import Reservation
 from .responses import BATCH, JSON, NDJSON, Receive
 
 if TYPE_CHECKING:
@@ -123,8 +126,7 @@ class Request:
         """All of it. TooLarge over the limit, TooManyRequests while others fill the memory."""
         limit = size_max or self.door.settings.http.body_bytes_max
         self._check_length(limit)
-        if self.header(b"content-encoding") not in {None, b"identity"}:
-            raise UnsupportedMediaType("bodies are sent without content-encoding")
+        self._check_encoding()
         connection = self.scope.get("penstock.connection")
         content: bytes | None = None if connection is None else connection.take_body(self.scope)
         if content is None:
@@ -136,25 +138,65 @@ class Request:
             raise TooLarge("body in bytes", found=len(content), limit=limit)
         return content
 
+    async def batch(self, *, size_max: int) -> Buffer:
+        """The same for a body that may be large and is only looked at once."""
+        connection = self.scope.get("penstock.connection")
+        length = self._length()
+        if connection is None or not LARGE_BYTES <= length <= size_max:
+            return await self.body(size_max=size_max)
+        self._check_encoding()
+        with self.door.memory.reserved() as reservation:
+            self._reserve(reservation, length)
+            coming: LargeBody | None = connection.receive_large(self.scope, length)
+            if coming is not None:
+                return await self._whole(coming, connection)
+        return await self.body(size_max=size_max)
+
+    async def _whole(self, coming: LargeBody, connection: Any) -> memoryview:
+        patience = self.door.patience
+        coming.on_piece = patience.begin()
+        try:
+            return await coming.whole
+        except asyncio.CancelledError:
+            if connection.is_lost:
+                raise ClientGone from None
+            # Too slow: the answer to that ends the connection, and with it what still comes.
+            raise
+        finally:
+            coming.on_piece = None
+            patience.end()
+
+    def _length(self) -> int:
+        """What the header says; 0 if it is not there."""
+        written = self.header(b"content-length") or b"0"
+        return int(written[:20]) if written.isdigit() else 0
+
+    def _check_encoding(self) -> None:
+        if self.header(b"content-encoding") not in {None, b"identity"}:
+            raise UnsupportedMediaType("bodies are sent without content-encoding")
+
+    def _reserve(self, reservation: Reservation, size: int) -> None:
+        if not reservation.grow(size):
+            raise TooManyRequests(
+                "bytes of requests at once",
+                limit=self.door.memory.bytes_max,
+                retry_after_ms=1000,
+            )
+
     def _check_length(self, limit: int) -> None:
-        written = self.header(b"content-length")
-        if written is not None and written.isdigit() and int(written[:20]) > limit:
-            raise TooLarge("body in bytes", found=int(written[:20]), limit=limit)
+        if self._length() > limit:
+            raise TooLarge("body in bytes", found=self._length(), limit=limit)
 
     async def _rest(self, first: bytes, limit: int) -> bytes:
-        memory = self.door.memory
         pieces, size = [first], len(first)
-        with memory.reserved() as reservation:
+        with self.door.memory.reserved() as reservation:
             while True:
                 piece = await self._next_piece()
                 pieces.append(piece["body"])
                 size += len(piece["body"])
                 if size > limit:
                     raise TooLarge("body in bytes", found=size, limit=limit)
-                if not reservation.grow(size):
-                    raise TooManyRequests(
-                        "bytes of requests at once", limit=memory.bytes_max, retry_after_ms=1000
-                    )
+                self._reserve(reservation, size)
                 if not piece.get("more_body"):
                     return b"".join(pieces)
 

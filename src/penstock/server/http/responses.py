@@ -27,7 +27,7 @@ encode_json = msgspec.json.Encoder().encode
 class Response:
     """A whole answer."""
 
-    body: bytes
+    body: bytes | memoryview
     status: int = 200
     content_type: bytes = JSON
     headers: HeaderPairs = ()

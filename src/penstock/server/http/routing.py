@@ -121,7 +121,13 @@ class Router:
         return route, _checked(dict(zip(step.names, values, strict=True)))
 
 
-_NAMES = {"topic": "topic", "group": "group", "key_id": "key"}
+_NAMES = {
+    "topic": "topic",
+    "group": "group",
+    "key_id": "key",
+    "pipeline": "pipeline",
+    "query": "query",
+}
 _NUMBERS = frozenset({"partition", "offset"})
 
 

@@ -18,7 +18,8 @@ from ...errors import PenstockError, Refused, Unavailable
 from ...runtime import RealDisk, SystemClock
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.fatal import exit_process
-from ...runtime.threads import ThreadDriver, World
+from ...runtime.threads import ThreadDriver
+from ...runtime.world import World
 from ..audit import AuditLog
 from ..keys import KeyRing, write_first_key
 from ..logs import configure_logging

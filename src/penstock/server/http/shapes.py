@@ -181,7 +181,10 @@ def message_out(message: Message, *, is_base64: bool) -> MessageOut:
 
 
 def received_out(
-    messages: Sequence[Received], last_errors: Mapping[tuple[int, int], str], *, is_base64: bool
+    messages: Sequence[Received],
+    last_errors: Mapping[tuple[str, int, int], str],
+    *,
+    is_base64: bool,
 ) -> list[ReceivedOut]:
     return [
         ReceivedOut(
@@ -197,7 +200,7 @@ def received_out(
             expires_at=time_text_or_none(one.expires_at),
             attempts=one.attempts,
             delivery_count=one.attempts,
-            last_error=last_errors.get((one.place.partition, one.offset)),
+            last_error=last_errors.get((one.topic, one.partition, one.offset)),
             receipt_handle=one.receipt,
         )
         for one in messages

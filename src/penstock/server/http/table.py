@@ -2,6 +2,7 @@
 
 from . import (
     answering,
+    columns,
     consuming,
     delays,
     groups,
@@ -11,7 +12,9 @@ from . import (
     letters,
     members,
     openapi,
+    pipelines,
     publishing,
+    queries,
     reading,
     topics,
 )
@@ -22,13 +25,16 @@ ROUTES: tuple[Route, ...] = (
     *topics.ROUTES,
     *publishing.ROUTES,
     *reading.ROUTES,
+    *queries.ROUTES,
     *consuming.ROUTES,
     *answering.ROUTES,
+    *columns.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
     *members.ROUTES,
     *letters.ROUTES,
+    *pipelines.ROUTES,
     *keys.ROUTES,
     *openapi.ROUTES,
 )

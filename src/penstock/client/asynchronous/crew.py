@@ -1,0 +1,95 @@
+"""What a worker's handlers need, in asyncio's way. `synchronous/crew.py` has the same names for threads."""
+
+import asyncio
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..saying import Delivered
+from ..working import Overdue
+from .io import call_back
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Handlers that never wait for anything would keep heartbeats from being sent.
+_TAKEN_IN_A_ROW = 50
+
+
+class Inbox:
+    """Messages that wait for a handler."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Delivered] = deque()
+        self._came = asyncio.Event()
+        self._is_closed = False
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, messages: Iterable[Delivered]) -> None:
+        self._messages.extend(messages)
+        self._came.set()
+
+    async def take(self) -> Delivered | None:
+        """The next one; None: there will be no more."""
+        self._taken += 1
+        if self._taken % _TAKEN_IN_A_ROW == 0:
+            await asyncio.sleep(0)
+        while not self._messages:
+            if self._is_closed:
+                return None
+            self._came.clear()
+            await self._came.wait()
+        return self._messages.popleft()
+
+    def drop(self, places: Sequence[str]) -> int:
+        """Give back what waits of some partitions; how many those are."""
+        gone = [one for one in self._messages if one.part.place in places]
+        self._messages = deque(one for one in self._messages if one.part.place not in places)
+        for one in gone:
+            one.give_back()
+        return len(gone)
+
+    def close(self) -> int:
+        """Give back everything, and send the handlers home; how many messages that were."""
+        self._is_closed = True
+        gone = self.drop([one.part.place for one in self._messages])
+        self._came.set()
+        return gone
+
+
+async def within(handler: Callable[[Delivered], Any], message: Delivered, limit_s: float) -> None:
+    """Run a handler; Overdue, and it is cancelled, if it takes too long."""
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            await call_back(handler, message)
+    except TimeoutError:
+        if limit.expired():
+            raise Overdue(limit_s) from None
+        raise
+
+
+@contextmanager
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside, SIGTERM and Ctrl-C stop; the second one does what it always did. In the main thread only."""
+    loop = asyncio.get_running_loop()
+    added: list[int] = []
+
+    def once() -> None:
+        while added:
+            loop.remove_signal_handler(added.pop())
+        stop()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, once)
+            added.append(number)
+    try:
+        yield
+    finally:
+        while added:
+            loop.remove_signal_handler(added.pop())

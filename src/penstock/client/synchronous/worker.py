@@ -1,0 +1,195 @@
+# Made from ../asynchronous/worker.py by tools/recolour.py; change that one.
+"""A worker: calls a handler for every message, many at once, and answers for it."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from ...errors import Refused
+from ..calls import seconds_of
+from ..saying import Delivered
+from ..working import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
+from .crew import Inbox, stopping_on_signals, within
+from .io import Background, Guard, Signal, call_back
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_LOG = logging.getLogger("penstock.client")
+_WAIT_S = 20.0
+# While all handlers are busy somebody has to look whether the group wants something of us.
+_LOOK_S = 0.25
+# Of what a server hands out at once, a part: others want to work, too.
+_AT_HAND_MAX = 2000
+
+
+class Worker:
+    """Works through a group's messages. Made by `client.worker`, or by hand:
+
+        def handle(message: Delivered) -> None: ...
+
+        Worker(client, "orders", "billing", handle, concurrency=8).run()
+
+    A handler that returns has finished its message; one that raises has failed, and the message is tried again after
+    the backoff, until it is a dead letter. `Reject` makes it one at once, `Retry` says when to try again. While a
+    handler runs, the lease of its message is extended. `run` goes on until `stop`, SIGTERM or Ctrl-C: handlers that run
+    may finish within `grace`, everything else is given back. As a context manager it works beside the program.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        topics: str | Sequence[str],
+        group: str,
+        handler: Callable[[Delivered], Any],
+        **options: Unpack[WorkerOptions],
+    ) -> None:
+        self.settings, rest = split_options(options)
+        self.consumer = client.consumer(topics, group, **rest)
+        self._handler = handler
+        self._pace = Pace(self.settings.concurrency, _AT_HAND_MAX)
+        self._inbox = Inbox()
+        self.consumer.also_drop = self._drop
+        self._guard = Guard()
+        # How many messages came, and with how many we are done; `failed` of those raised.
+        self._came = self.done = self.failed = 0
+        self._running: dict[int, tuple[Delivered, float]] = {}
+        self._stop, self._room = Signal(), Signal()
+        self._low = -1
+        self._background: Background | None = None
+
+    def run(self) -> None:
+        """Work until `stop`, SIGTERM or Ctrl-C. Raises if the server is away for longer than `patience`."""
+        with stopping_on_signals(self.stop):
+            self._work()
+
+    def stop(self) -> None:
+        """Take no more messages. From any thread; returns at once, `run` returns when handlers are done."""
+        self._stop.set()
+        self._room.set()
+        self.consumer.stop()
+
+    def _work(self) -> None:
+        with self.consumer:
+            slots = [
+                Background(self._slot, f"penstock-worker-{number}")
+                for number in range(self.settings.concurrency)
+            ]
+            if self.settings.deadline is not None:
+                slots.append(Background(self._watch, "penstock-worker-watch"))
+            try:
+                while not self._stop.is_set:
+                    self._fetch()
+            finally:
+                self._finish(slots)
+
+    def _fetch(self) -> None:
+        now_s = time.monotonic()
+        wanted = self._pace.to_ask_for(self._came - self.done, self.done, now_s)
+        if wanted:
+            polled = self.consumer.poll_patiently(wanted, _WAIT_S)
+            with self._guard:
+                self._came += len(polled)
+            self._inbox.put(polled)
+            return
+        self._room.clear()
+        self._low = self._pace.low
+        if self._came - self.done > self._low:
+            self._room.wait(_LOOK_S)
+        self._low = -1
+        self.consumer.keep_up()
+
+    def _slot(self) -> None:
+        """One handler after the other."""
+        while (message := self._inbox.take()) is not None:
+            self._running[id(message)] = message, time.monotonic()
+            try:
+                self._handle(message)
+            finally:
+                del self._running[id(message)]
+                self._note_done(1)
+
+    def _note_done(self, count: int) -> None:
+        with self._guard:
+            self.done += count
+            is_low = self._came - self.done <= self._low
+        if is_low:
+            self._room.set()
+
+    def _handle(self, message: Delivered) -> None:
+        limit_s = self.settings.deadline_s
+        try:
+            if limit_s is None:
+                call_back(self._handler, message)
+            else:
+                within(self._handler, message, limit_s)
+        except Reject as rejection:
+            message.reject(str(rejection))
+        except Retry as again:
+            message.nack(str(again), delay=again.delay)
+        except Exception as error:
+            self._fail(message, error)
+        else:
+            message.ack()
+
+    def _fail(self, message: Delivered, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        retries = self.settings.retries
+        is_last = retries is not None and message.attempts > retries
+        is_first_word = message.reject(reason) if is_last else message.nack(reason)
+        if not is_first_word:
+            return
+        self.failed += 1
+        if self.settings.on_failure is not None:
+            call_back(self.settings.on_failure, message, error)
+            return
+        where = f"{message.topic}/{message.partition}/{message.offset}"
+        _LOG.warning("%s failed at attempt %d: %s", where, message.attempts, reason)
+
+    def _watch(self) -> None:
+        """Messages whose handler is late have failed, whatever the handler does in the end."""
+        limit_s = self.settings.deadline_s or 0.0
+        while not self._stop.wait(min(_LOOK_S, limit_s / 4)):
+            late_s = time.monotonic() - limit_s
+            for message, since_s in [*self._running.values()]:
+                if since_s < late_s and not message.is_answered:
+                    self._fail(message, Overdue(limit_s))
+
+    def _drop(self, places: Sequence[str]) -> None:
+        self._note_done(self._inbox.drop(places))
+
+    def _finish(self, slots: list[Background]) -> None:
+        """Let handlers come to their end, for a while; what they have not begun goes back at once."""
+        self._stop.set()
+        self._note_done(self._inbox.close())
+        until_s = time.monotonic() + seconds_of(self.settings.grace)
+        for slot in slots:
+            slot.join(max(0.0, until_s - time.monotonic()))
+        for slot in slots:
+            if not slot.is_over:
+                slot.interrupt()
+
+    def close(self) -> None:
+        """Stop, and return when that is done."""
+        self.stop()
+        if self._background is not None:
+            self._background.join()
+            if (failure := self._background.failure()) is not None:
+                raise failure
+
+    def __enter__(self) -> Self:
+        if self._background is not None:
+            raise Refused("the worker runs already")
+        self.consumer.start()
+        self._background = Background(self._work, "penstock-worker")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,110 @@
+"""What a worker is made with, what its handlers may raise, and how many messages it keeps at hand. No I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Refused
+from .calls import Duration, seconds_of
+from .consumer_options import ConsumerOptions
+from .saying import Delivered
+
+# What is at hand is worked through in about so long: enough to be busy while the next poll is under way.
+_AT_HAND_S = 0.25
+# So long the lease of a message in work is extended; a worker with a `deadline` stops before.
+_EXTEND_FOR = "12h"
+
+
+class Reject(Exception):
+    """Raised by a handler: no attempt will ever succeed. The message is a dead letter at once, for this reason."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try again after `delay`, or after the backoff of the topic."""
+
+    def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Overdue(Exception):
+    """A handler took longer than the worker's deadline."""
+
+    def __init__(self, deadline_s: float) -> None:
+        super().__init__(f"the handler took longer than {deadline_s:g} s")
+
+
+class WorkerOptions(ConsumerOptions, total=False):
+    """What `client.worker` takes by name: all that a consumer does but `auto_commit`, and these."""
+
+    concurrency: int
+    retries: int | None
+    deadline: Duration | None
+    grace: Duration
+    on_failure: Callable[[Delivered, Exception], Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """`concurrency`: so many handlers run at once. `deadline`: a handler that takes longer has failed.
+
+    `retries`: rejected after so many; None: as the topic says. `grace`: how long a stop waits for handlers that run.
+    """
+
+    concurrency: int = 1
+    retries: int | None = None
+    deadline: Duration | None = None
+    grace: Duration = 30
+    on_failure: Callable[[Delivered, Exception], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise Refused(f"concurrency must be at least 1, got {self.concurrency}")
+        if self.retries is not None and self.retries < 0:
+            raise Refused(f"retries must be at least 0, got {self.retries}")
+        if self.deadline is not None and seconds_of(self.deadline) <= 0:
+            raise Refused(f"deadline must be above 0, got {self.deadline!r}")
+
+    @property
+    def deadline_s(self) -> float | None:
+        return None if self.deadline is None else seconds_of(self.deadline)
+
+
+_WORKER_ONLY = frozenset(WorkerSettings.__dataclass_fields__)
+
+
+def split_options(options: WorkerOptions) -> tuple[WorkerSettings, ConsumerOptions]:
+    """What is for the worker, and what for its consumer."""
+    own: dict[str, Any] = {name: one for name, one in options.items() if name in _WORKER_ONLY}
+    rest: Any = {name: one for name, one in options.items() if name not in _WORKER_ONLY}
+    if rest.get("auto_commit"):
+        raise Refused("a worker acks each message when its handler returns; leave out auto_commit")
+    settings = WorkerSettings(**own)
+    if rest.get("order") == "strict" and settings.concurrency > 1:
+        raise Refused("order='strict' means one at a time: concurrency must be 1")
+    rest.setdefault("extend_for", _EXTEND_FOR)
+    return settings, rest
+
+
+class Pace:
+    """How many messages to have at hand: as many as a quarter of a second needs, and one for every handler at least."""
+
+    def __init__(self, concurrency: int, most: int) -> None:
+        self._least, self._most = concurrency, max(concurrency, most)
+        self._target = concurrency
+        self._done, self._at_s = 0, 0.0
+
+    def to_ask_for(self, at_hand: int, done: int, now_s: float) -> int:
+        """How many to take now; 0: there is enough."""
+        if at_hand > self.low:
+            return 0
+        if now_s > self._at_s:
+            rate = (done - self._done) / (now_s - self._at_s)
+            self._target = round(min(self._most, max(self._least, rate * _AT_HAND_S)))
+        self._done, self._at_s = done, now_s
+        return max(1, self._target - at_hand)
+
+    @property
+    def low(self) -> int:
+        """With no more than so many at hand it is time to ask for more."""
+        return max(self._least - 1, self._target // 2)

@@ -1,0 +1,109 @@
+"""What a consumer says is gathered: the first word counts, nothing is sent twice, nothing is forgotten."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.lent import LentPart, Polled
+from penstock.client.saying import Answers, Delivered, Said
+from penstock.codec import encode_messages, verify
+from penstock.codec.answers import Kind
+from penstock.codec.leased import Lent, Part
+from penstock.errors import StaleReceipt
+from penstock.model import Message
+
+
+def lent(answers, *offsets, lease=7, partition=0, taken_s=0.0):
+    """Messages that a consumer has just got."""
+    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
+    columns = Lent("orders", partition, 1, lease, list(offsets), 1)
+    part = LentPart(Part(columns, verify(batch), memoryview(batch)))
+    answers.lend([part], taken_s)
+    return Polled([part], Delivered)
+
+
+def sent(answers):
+    return [(one.kind.value, one.lease, one.offsets) for one in answers.take()]
+
+
+def test_the_first_word_counts():
+    answers = Answers()
+    first, second, third = lent(answers, 4, 5, 9)
+    assert [first.ack(), first.nack(), first.ack(), second.nack("bad", delay=1)] == [1, 0, 0, 1]
+    assert [one.is_answered for one in (first, second, third)] == [True, True, False]
+    (nack, ack) = answers.take()
+    assert (ack.kind, ack.offsets) == (Kind.ACK, [4])
+    assert (nack.kind, nack.offsets, nack.reason, nack.ms) == (Kind.NACK, [5], "bad", 1000)
+    assert answers.take() == []
+    assert not answers.is_idle
+    third.give_back()
+    assert sent(answers) == [("release", 7, [9])]
+    assert answers.is_idle
+
+
+def test_an_extension_is_sent_before_the_ack_that_came_after_it():
+    answers = Answers()
+    polled = lent(answers, 1, 2, taken_s=10.0)
+    assert polled[0].extend("30s")
+    polled[0].ack()
+    assert not polled[0].extend("30s")
+    answers.extend_held(500, 0.0, 20.0)
+    assert sent(answers) == [("extend", 7, [1]), ("extend", 7, [2]), ("ack", 7, [1])]
+    answers.extend_held(500, 11.0, 20.0)
+    answers.extend_held(500, 0.0, 9.0)
+    assert sent(answers) == []
+
+
+def test_what_could_not_be_sent_comes_first():
+    answers = Answers()
+    polled = lent(answers, 1, 2)
+    polled[0].ack()
+    unsent = answers.take()
+    answers.put_back(unsent)
+    polled[1].ack()
+    assert not answers.is_idle
+    assert answers.take() == unsent
+    assert sent(answers) == [("ack", 7, [2])]
+
+
+def test_what_is_not_ours_any_more_needs_no_answer():
+    answers = Answers()
+    gone, old, stale = (lent(answers, 1, 2, lease=one, partition=one) for one in (1, 2, 3))
+    answers.forget(["orders/1"])
+    assert not gone[0].ack()
+    answers.finish_below("orders/2", 2)
+    assert [one.ack() for one in old] == [False, True]
+    error = StaleReceipt("orders:3:1:0:1.3")
+    error.fields["offset"] = 1
+    answers.lose(error)
+    # Another lease of the same message is not meant.
+    answers.lose(StaleReceipt("orders:3:2:0:1.4"))
+    assert [one.ack() for one in stale] == [False, True]
+    assert answers.held_places() == set()
+    assert sent(answers) == [("ack", 2, [2]), ("ack", 3, [2])]
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.sampled_from([*Kind])), max_size=60))
+def test_every_message_is_answered_once_with_the_first_word(words):
+    answers, expected, found = Answers(), {}, {}
+    messages = {one.offset: one for one in lent(answers, *range(20))}
+    for offset, kind in words:
+        if kind is Kind.EXTEND:
+            assert messages[offset].extend(1) == (offset not in expected)
+            continue
+        is_first = answers.say(Said(messages[offset].part, kind), offset)
+        assert is_first == (offset not in expected)
+        expected.setdefault(offset, kind)
+        if offset % 3 == 0:
+            collect(answers, found)
+    collect(answers, found)
+    assert found == expected
+    polled = Polled([messages[0].part], Delivered)
+    assert answers.say_all(polled.parts[0], Kind.ACK) == 20 - len(expected)
+
+
+def collect(answers, found):
+    for one in answers.take():
+        for offset in one.offsets:
+            if one.kind is not Kind.EXTEND:
+                assert offset not in found
+                found[offset] = one.kind

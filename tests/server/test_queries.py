@@ -1,0 +1,136 @@
+"""What engines ask for: ends of many partitions, where a query first began, and files."""
+
+from random import Random
+
+import pytest
+
+from penstock.broker.authorise import Role
+from penstock.broker.node import Node, Now
+from penstock.broker.pins import Pins
+from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten, QueryStarted
+from penstock.errors import NotFound, Refused
+from penstock.sim import SimDisk
+
+from .rigs import in_process
+
+START = {"offsets": {"orders/0": 3}, "ids": {"orders": 1}, "asked": "latest"}
+
+
+async def test_ends_of_many_topics_in_one_call(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders", partitions=2)
+        await broker.topic("bills")
+        await broker.publish("a", "b", topic="bills")
+        broker.clock.advance("1h")
+        found = (await broker.call("GET", "/offsets?topics=orders,bills,none")).json
+        assert found["missing"] == ["none"]
+        assert found["topics"]["bills"]["partitions"] == {"0": {"earliest": 0, "latest": 2}}
+        assert sorted(found["topics"]["orders"]["partitions"]) == ["0", "1"]
+        await broker.publish("c", topic="bills")
+        middle = broker.clock.now_ns() - 1
+        at = (await broker.call("GET", f"/offsets?topics=bills&at={middle}")).json
+        assert at["topics"]["bills"]["partitions"]["0"]["at"] == 2
+        first = found["topics"]["bills"]["id"]
+        await broker.call("DELETE", "/topics/bills")
+        await broker.topic("bills")
+        again = (await broker.call("GET", "/offsets?topics=bills")).json
+        assert again["topics"]["bills"]["id"] != first
+
+
+@pytest.mark.parametrize("query", ["", "?topics=", "?topics=a&at=soon", "?topics=a&more=1"])
+async def test_bad_questions_for_ends_are_refused(tmp_path, query):
+    async with in_process(tmp_path) as broker:
+        assert (await broker.call("GET", f"/offsets{query}")).status == 400
+
+
+async def test_the_first_start_of_a_query_stays_until_it_is_forgotten(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        path = "/queries/daily/start"
+        assert (await broker.call("GET", path)).status == 404
+        assert (await broker.call("POST", path, START)).json == {"query": "daily", **START}
+        later = {**START, "offsets": {"orders/0": 9}}
+        assert (await broker.call("POST", path, later)).json["offsets"] == {"orders/0": 3}
+        # One that asks for something else is another query.
+        changed = {**later, "asked": "earliest"}
+        assert (await broker.call("POST", path, changed)).json["offsets"] == {"orders/0": 9}
+        assert (await broker.call("DELETE", path)).status == 204
+        assert (await broker.call("DELETE", path)).status == 404
+
+
+@pytest.mark.parametrize(
+    "change", [{"offsets": {}}, {"offsets": {"orders/0": -1}}, {"asked": "x" * 1001}, {"more": 1}]
+)
+async def test_a_bad_start_is_refused(tmp_path, change):
+    async with in_process(tmp_path) as broker:
+        assert (await broker.call("POST", "/queries/q/start", {**START, **change})).status == 400
+
+
+async def test_a_start_of_topics_that_are_not_theirs_is_nobodys_business(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        ring = broker.door.gate.keys
+        mine = {"x-api-key": ring.create("mine", Role.CONSUMER)[1]}
+        theirs = {"x-api-key": ring.create("theirs", Role.CONSUMER, prefixes=("bills",))[1]}
+        path = "/queries/daily/start"
+        assert (await broker.call("POST", path, START, headers=mine)).status == 200
+        for method, body in (("GET", None), ("DELETE", None), ("POST", START)):
+            assert (await broker.call(method, path, body, headers=theirs)).status == 403
+        disguised = {**START, "offsets": {"bills/0": 1}}
+        assert (await broker.call("POST", path, disguised, headers=theirs)).status == 403
+        assert (await broker.call("GET", "/offsets?topics=orders", headers=theirs)).status == 403
+
+
+def test_starts_survive_a_restart_and_a_snapshot():
+    disk, now = SimDisk(), Now(1, 1)
+    for _ in range(2):
+        node = Node(disk, now=now, entropy=Random(1))
+        kept = node.keep_query_start(QueryStarted("q", "latest", {"a/0": 5}, {"a": 1}), now)
+        assert kept.offsets == {"a/0": 5}
+        node.close()
+    node = Node(disk, now=now, entropy=Random(1))
+    moved = QueryStarted("q", "latest", {"a/0": 8}, {"a": 1})
+    assert node.keep_query_start(moved, now).offsets == {"a/0": 5}
+    node.forget_query_start("q", now)
+    assert node.keep_query_start(moved, now).offsets == {"a/0": 8}
+    node.close()
+
+
+def test_queries_that_never_come_back_do_not_pile_up():
+    queries = Queries()
+    for number in range(QUERIES_MAX + 5):
+        queries.apply(queries.keep(f"q{number}", "latest", {"a/0": 1}, {}))
+    assert len(queries.by_name) == QUERIES_MAX
+    with pytest.raises(NotFound):
+        queries.find("q4")
+    queries.apply(QueryForgotten("q9"))
+    assert "q9" not in queries.by_name
+    with pytest.raises(Refused):
+        queries.keep("a/b", "latest", {"a/0": 1}, {})
+
+
+def test_pins_end_and_never_keep_less_than_they_should():
+    pins = Pins()
+    assert pins.lowest(0) is None
+    pins.hold(50, until_ns=100)
+    pins.hold(20, until_ns=60)
+    assert [pins.lowest(now) for now in (10, 60, 99, 100)] == [20, 50, 50, None]
+    for offset in range(300, 0, -1):
+        pins.hold(offset, until_ns=1000)
+        assert pins.lowest(0) == offset
+
+
+async def test_files_are_listed_within_limits(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("a")
+        path = "/topics/orders/partitions/0/files"
+        found = (await broker.call("POST", path, {"offset": 0, "end": 1})).json
+        # The only file still grows.
+        assert found["files"] == []
+        for bad in ({"offset": 0, "end": 1, "hold": "2h"}, {"offset": 0}):
+            assert (await broker.call("POST", path, bad)).status == 400
+        beyond = (await broker.call("POST", path, {"offset": 5, "end": 9})).json
+        assert (beyond["error"], beyond["end"]) == ("OFFSET_OUT_OF_RANGE", 1)
+        assert (
+            await broker.call("POST", "/topics/none/partitions/0/files", {"offset": 0, "end": 1})
+        ).status == 404
