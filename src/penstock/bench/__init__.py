@@ -26,7 +26,11 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "log": Bench("penstock.bench.log", "append, read, look up, open and commit on this disk"),
         "embedded": Bench("penstock.bench.embedded", "a queue in the process, next to others"),
         "delivery": Bench("penstock.bench.delivery", "who gets messages, when, and at what cost"),
+        "broker": Bench(
+            "penstock.bench.broker", "the broker in a race against others, on loopback"
+        ),
         "server": Bench("penstock.bench.server", "the broker over HTTP, loaded from outside"),
+        "spark": Bench("penstock.bench.spark", "topics read by Spark, as tables and as streams"),
     }
 )
 
