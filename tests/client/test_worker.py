@@ -50,6 +50,17 @@ def lag(client, group):
     return client.lag(group).total
 
 
+def test_a_worker_does_not_wait_for_the_clock_to_get_more(client, monkeypatch):
+    """The server lends ten at a time, and answers would go out by themselves only after a minute."""
+    monkeypatch.setattr("penstock.client.synchronous.consumer._ANSWER_S", 60)
+    filled(client, "w-prompt", 300, max_in_flight_per_consumer=10)
+    handled = set()
+    with client.worker(
+        "w-prompt", "wp", lambda one: handled.add(one.value), visibility_timeout="10m"
+    ):
+        until(lambda: len(handled) == 300)
+
+
 def test_failures_are_tried_again_and_end_as_dead_letters(client):
     filled(client, "w-failures", 30, max_retries=2)
     attempts = Counter()

@@ -68,7 +68,7 @@ class Consumer:
         self._request_id = ""
         self._waiting: Connection | None = None
         self._background: Background | None = None
-        self._stop, self._wake, self._closing = Signal(), Signal(), Signal()
+        self._stop, self._wake, self._nudge = Signal(), Signal(), Signal()
         self._is_closed = False
         self._lease_s = 0.0
         # For a worker, which has messages of its own that nobody has looked at.
@@ -344,13 +344,20 @@ class Consumer:
                 ages_s = now_s - longest_s, now_s - extend_s / 2
                 self._answers.extend_held(round(self._lease_s * 1000), *ages_s)
                 extend_at = now_s + extend_s
-            self._messenger.try_to_send()
             # First cleared, then looked: whatever comes in between is seen.
+            self._nudge.clear()
+            self._messenger.try_to_send()
             self._wake.clear()
-            if self._answers.is_idle and not self._is_closed:
+            if self._is_closed:
+                break
+            if self._answers.is_idle:
                 self._wake.wait(max(0.0, beat_at - time.monotonic()))
             else:
-                self._closing.wait(min(_ANSWER_S, extend_s))
+                self._nudge.wait(min(_ANSWER_S, extend_s))
+
+    def hurry(self) -> None:
+        """Send what was said now and not a moment later: the server may keep back the next messages until then."""
+        self._nudge.set()
 
     # The end
 
@@ -362,7 +369,7 @@ class Consumer:
         if self._is_closed:
             return
         self._is_closed = True
-        self._closing.set()
+        self._nudge.set()
         self._wake.set()
         if self._background is None:
             return

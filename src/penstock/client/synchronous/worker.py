@@ -23,6 +23,8 @@ _WAIT_S = 20.0
 _LOOK_S = 0.25
 # Of what a server hands out at once, a part: others want to work, too.
 _AT_HAND_MAX = 2000
+# A server lends only so many at a time, so answers have to keep up: sent when there is nothing left to do, or so many.
+_ANSWERS_A_REQUEST = 256
 
 
 class Worker:
@@ -114,9 +116,11 @@ class Worker:
     def _note_done(self, count: int) -> None:
         with self._guard:
             self.done += count
-            is_low = self._came - self.done <= self._low
-        if is_low:
+            left, is_due = self._came - self.done, self.done % _ANSWERS_A_REQUEST == 0
+        if left <= self._low:
             self._room.set()
+        if is_due or not left:
+            self.consumer.hurry()
 
     def _handle(self, message: Delivered) -> None:
         limit_s = self.settings.deadline_s
