@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
-BENCHES := codec log embedded delivery server
+BENCHES := codec log embedded delivery server broker spark
 BENCH_FLAGS ?=
 DEBIAN_PACKAGES := strace curl
 ONLY ?=
@@ -18,7 +18,7 @@ export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test torture bench lock clean static debian-packages
+.PHONY: help demo check test torture bench docs lock clean static debian-packages
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,13 +30,16 @@ check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (2
 	$(BIN)/pytest --tier check -n 2 -q
 
 test: $(INSTALLED) static debian-packages ## the gate with the full tests (12 minutes)
-	$(BIN)/pytest --tier test -n 2 -q
+	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
 
 torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
-	$(BIN)/pytest --tier torture -n 2 -q $(if $(ONLY),-k '$(ONLY)')
+	$(BIN)/pytest --tier torture -n 2 --dist loadgroup -q $(if $(ONLY),-k '$(ONLY)')
 
 bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
 	@set -e; for name in $(BENCHES); do $(BIN)/penstock bench $$name $(BENCH_FLAGS); done
+
+docs: $(INSTALLED) ## the documentation as HTML in build/docs, every link checked
+	@$(BIN)/python tools/docs.py
 
 lock: $(INSTALLED) ## write requirements.lock again; UPGRADE=1 takes newer versions
 	$(BIN)/uv pip compile pyproject.toml --extra dev --extra bench --extra spark --universal --python-version 3.11 \

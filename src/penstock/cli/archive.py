@@ -1,0 +1,160 @@
+"""`penstock archive`: topics into a lake, and the proof that all of it is there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .exits import Exit
+from .output import Output, output_options
+from .pipeline_runs import require_spark, run_described, server_of, spark_options
+from .progress import Bar
+from .remote import Place, connected, remote_options
+
+if TYPE_CHECKING:
+    from ..spark.pipelines.verify import Report
+
+EPILOG = """\b
+Examples:
+  penstock archive run orders --to lake --once       what is there now, as Parquet
+  penstock archive run orders jobs --to lake         two topics, until Ctrl-C
+  penstock archive run orders --to lake --table delta --group lake --hold-retention
+  penstock archive verify lake                       every file, every offset, against the broker
+  penstock archive verify lake --offline             without the broker
+  penstock archive show lake                         what is in it
+"""
+LAKE = click.argument("lake", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@click.group(epilog=EPILOG)
+def archive() -> None:
+    """Keep topics as Parquet or Delta, exactly once, and prove it."""
+
+
+@archive.command("run", epilog="Example: penstock archive run orders --to lake --once")
+@click.argument("topics", nargs=-1, required=True)
+@click.option(
+    "--to", "lake", required=True, metavar="DIR", help="The lake; made if it is not there."
+)
+@click.option(
+    "--table", type=click.Choice(["parquet", "delta"]), help="For a new lake: parquet if not said."
+)
+@click.option(
+    "--split",
+    type=click.Choice(["day", "hour", "none"]),
+    help="Folders of a new lake: day if not said.",
+)
+@click.option(
+    "--start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True
+)
+@click.option("--group", default="", metavar="NAME", help="Publish the progress as this group.")
+@click.option(
+    "--hold-retention", is_flag=True, help="Have the topics keep what is not archived yet."
+)
+@click.option("--skip-damage", is_flag=True, help="Go on behind damaged batches, and list them.")
+@click.option("--once", "is_once", is_flag=True, help="Do what is there now, then stop.")
+@spark_options
+@remote_options
+@output_options
+def run_archive(
+    topics: tuple[str, ...],
+    *,
+    lake: str,
+    start: str,
+    is_once: bool,
+    master: str,
+    place: Place,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Archive TOPICS, until Ctrl-C or, with --once, until what is there now is archived."""
+    require_spark()
+    from ..spark.pipelines.ready import archive_of
+
+    with server_of(place) as server:
+        found = archive_of(topics, lake, start=start, server=server, **options)
+        run_described(found, None, master=master, is_once=is_once, output=output)
+
+
+@archive.command(epilog="Example: penstock archive verify lake --content --json")
+@LAKE
+@click.option("--content", "is_content_read", is_flag=True, help="Also read every key and value.")
+@click.option("--offline", is_flag=True, help="Do not ask the broker.")
+@remote_options
+@output_options
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    lake: Path,
+    *,
+    is_content_read: bool,
+    offline: bool,
+    place: Place,
+    output: Output,
+) -> None:
+    """Prove that every visible offset is in LAKE once, and list what was gone before it was archived.
+
+    Exit code 1 if anything is missing, doubled or damaged.
+    """
+    require_spark()
+    from contextlib import nullcontext
+
+    from ..spark.pipelines.lake import LakeFiles
+    from ..spark.pipelines.verify import verify as check
+
+    files = LakeFiles(lake)
+    with (
+        nullcontext() if offline else connected(place) as client,
+        Bar("verify", len(files.manifests()), is_wanted=output.is_table) as bar,
+    ):
+        report = check(
+            files,
+            client,
+            is_content_read=is_content_read,
+            on_commit=lambda one: bar.at(one.commit, f"commit {one.commit}"),
+        )
+    show_report(report, output)
+    if not report.is_good:
+        ctx.exit(Exit.FOUND_PROBLEMS)
+
+
+def show_report(report: "Report", output: Output) -> None:
+    if not output.is_table:
+        output.record(report.to_record())
+        return
+    rows: Any = report.to_record()["partitions"]
+    output.rows(rows, ["partition", "archived_up_to", "rows", "missing", "behind"])
+    for one in report.partitions.values():
+        for gap in one.gaps:
+            click.echo(f"{one.topic}/{one.partition}: {gap.start} to {gap.end - 1} {gap.reason}")
+    for problem in report.problems:
+        click.echo(f"problem: {problem}")
+    how = "and agrees with the broker" if report.is_compared else "the broker was not asked"
+    state = f"is whole, {how}" if report.is_good else f"has {len(report.problems)} problems"
+    click.echo(
+        f"{report.lake}: {report.rows:,} rows in {report.files:,} files, {report.commits:,} commits: {state}"
+    )
+
+
+@archive.command(epilog="Example: penstock archive show lake")
+@LAKE
+@output_options
+def show(lake: Path, *, output: Output) -> None:
+    """Show the commits of LAKE."""
+    require_spark()
+    from ..spark.pipelines.lake import LakeFiles
+
+    rows = (
+        {
+            "commit": one.commit,
+            "made_at": one.made_at,
+            "rows": one.rows,
+            "files": len(one.files),
+            "bytes": sum(file.size for file in one.files),
+            "spans": [f"{span.place} {span.start}..{span.end}" for span in one.spans],
+        }
+        for one in LakeFiles(lake).manifests()
+    )
+    output.rows(
+        rows, ["commit", "made_at", "rows", "files", "bytes", "spans"], empty="no commits yet"
+    )

@@ -1,0 +1,170 @@
+"""`penstock pipeline`: pipelines that a YAML file describes, run by Spark."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InvalidSettings, NotFound
+from .exits import Exit
+from .output import Output, output_options
+from .pipeline_runs import require_spark, run_described, server_of, spark_options
+from .remote import Place, connected, remote_options
+
+if TYPE_CHECKING:
+    from ..spark.pipelines.model import Pipeline
+
+EPILOG = """\b
+Examples:
+  penstock pipeline validate lake.yaml           everything that is wrong with it, at once
+  penstock pipeline run lake.yaml                until Ctrl-C
+  penstock pipeline run lake.yaml --once         what is there now, then stop
+  penstock pipeline run lake.yaml --master spark://10.0.0.5:7077
+  penstock pipeline status lake.yaml             how far it is, and what the broker heard of it
+  penstock pipeline list                         all that report to the broker
+"""
+FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@click.group(epilog=EPILOG)
+def pipeline() -> None:
+    """Topics into a lake, files into a topic, SQL over both: described in YAML, run by Spark."""
+
+
+def described(file: Path) -> "Pipeline":
+    """The pipeline of a file. InvalidSettings with everything that is wrong."""
+    require_spark()
+    from ..spark.pipelines.describe import read_pipeline
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidSettings([f"{file.name}: it is not text"]) from None
+    return read_pipeline(text, path=file)
+
+
+@contextmanager
+def at_server(found: "Pipeline", place: Place) -> Iterator["Pipeline"]:
+    """The pipeline at the server, and with the key, that the command line or the environment names, if they do."""
+    with server_of(place) as server:
+        named: dict[str, Any] = {name: one for name, one in server.items() if one is not None}
+        if not place.is_named:
+            del named["server"]
+        yield replace(found, **named)
+
+
+@pipeline.command(epilog="Example: penstock pipeline run lake.yaml --once --json")
+@FILE
+@click.option("--once", "is_once", is_flag=True, help="Do what is there now, then stop.")
+@spark_options
+@remote_options
+@output_options
+def run(file: Path, *, is_once: bool, master: str, place: Place, output: Output) -> None:
+    """Run the pipeline that FILE describes, until Ctrl-C or, with --once, until it has done what is there.
+
+    The first Ctrl-C, or SIGTERM, ends it after the commit under way; the second at once. Nothing is lost or doubled
+    either way.
+    """
+    with at_server(described(file), place) as found:
+        run_described(found, file, master=master, is_once=is_once, output=output)
+
+
+@pipeline.command(epilog="Example: penstock pipeline validate lake.yaml")
+@FILE
+@click.option(
+    "--sql", "is_sql_read", is_flag=True, help="Also have Spark read the SQL; takes seconds."
+)
+@output_options
+@click.pass_context
+def validate(ctx: click.Context, file: Path, *, is_sql_read: bool, output: Output) -> None:
+    """Say everything that is wrong with FILE, without running it."""
+    from ..spark.pipelines.describe import shown
+
+    found, problems = None, list[str]()
+    try:
+        found = described(file)
+        problems = sql_problems(found, file) if is_sql_read else []
+    except InvalidSettings as error:
+        problems = list(error.problems)
+    if found is None or problems:
+        output.rows(({"problem": one} for one in problems), ["problem"])
+        ctx.exit(Exit.FOUND_PROBLEMS)
+    record = shown(found)
+    output.said(f"{file}: {record['kind']} {record['name']}, nothing is wrong with it", record)
+
+
+def sql_problems(found: "Pipeline", file: Path) -> list[str]:
+    """What Spark's parser, and the imports, have against the transforms."""
+    from ..spark.pipelines.checking import transform_problems
+
+    return transform_problems(found, file.absolute().parent)
+
+
+@pipeline.command("list", epilog="Example: penstock pipeline list pipelines/*.yaml")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@remote_options
+@output_options
+def list_pipelines(files: tuple[Path, ...], *, place: Place, output: Output) -> None:
+    """Show pipelines that report to the broker, or those that FILES describe."""
+    rows = [of_file(file) for file in files] if files else heard(place)
+    columns = (
+        ["file", "name", "kind", "topics", "target", "problems"]
+        if files
+        else ["name", "kind", "state", "topics", "target", "messages", "lag", "seconds_ago"]
+    )
+    output.rows(rows, columns, empty="no pipeline has reported since the broker started")
+
+
+def of_file(file: Path) -> dict[str, Any]:
+    from ..spark.pipelines.describe import shown
+
+    try:
+        return {"file": str(file), **shown(described(file)), "problems": 0}
+    except InvalidSettings as error:
+        return {"file": str(file), "problems": len(error.problems)}
+
+
+def heard(place: Place) -> list[dict[str, Any]]:
+    from msgspec import to_builtins
+
+    from ..client.pipelines import listed
+
+    rows: list[dict[str, Any]] = []
+    cursor = None
+    with connected(place) as client:
+        while True:
+            page = client.run(listed(cursor))
+            rows += [to_builtins(one) for one in page.pipelines]
+            cursor = page.cursor
+            if cursor is None:
+                return rows
+
+
+@pipeline.command(epilog="Example: penstock pipeline status lake.yaml --json")
+@FILE
+@remote_options
+@output_options
+def status(file: Path, *, place: Place, output: Output) -> None:
+    """Show how far the pipeline of FILE is, and what the broker has heard of it."""
+    require_spark()
+    from msgspec import to_builtins
+
+    from ..client.pipelines import describe
+    from ..spark.pipelines.checking import progress_of
+    from ..spark.pipelines.running import remote_of
+
+    with at_server(described(file), place) as found, remote_of(found).connect() as client:
+        record: dict[str, Any] = {
+            "name": found.name,
+            "kind": found.kind.value,
+            "target": found.target,
+            **progress_of(found),
+        }
+        try:
+            record |= to_builtins(client.run(describe(found.name)))
+        except NotFound:
+            record["state"] = "the broker has not heard of it"
+    output.record(record)

@@ -1,0 +1,56 @@
+"""The columns that Spark sees, and which of the codec's each is made from."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from ..errors import Refused
+
+
+class Column(NamedTuple):
+    """`kind` is its type in Spark's words; `stored` the codec's column that it comes from, if it comes from one."""
+
+    name: str
+    kind: str
+    stored: str | None
+    says: str
+
+
+HEADERS_KIND = "array<struct<key: string, value: binary>>"
+COLUMNS = (
+    Column("key", "binary", "key", "as published; may be null"),
+    Column("value", "binary", "value", "as published; may be null"),
+    Column("topic", "string", None, ""),
+    Column("partition", "int", None, ""),
+    Column("offset", "bigint", "offset", ""),
+    Column("timestamp", "timestamp", "timestamp", "given by the producer, or when it was stored"),
+    Column("timestampType", "int", None, "0, as in Kafka for such a timestamp"),
+    Column("headers", HEADERS_KIND, "headers", "only if asked for"),
+    Column("priority", "int", "priority", "0 critical to 4 background"),
+    Column("expires_at", "timestamp", "expires_at", "end of its time to live, or null"),
+    Column("delay_id", "bigint", None, "its offset among the delayed messages, or null"),
+    Column("schema_id", "bigint", "schema_id", "or null"),
+    Column("trace_id", "string", None, "from the header `traceparent`, or null"),
+)
+BY_NAME = {one.name: one for one in COLUMNS}
+DEFAULT_COLUMNS = tuple(one.name for one in COLUMNS if one.name != "headers")
+
+
+def check_columns(asked: Sequence[str], *, has_headers: bool) -> tuple[str, ...]:
+    """The columns to read, in the order asked for; Refused for one that is not there, or twice."""
+    if not asked:
+        return tuple(one.name for one in COLUMNS if one.name != "headers" or has_headers)
+    for name in asked:
+        if name not in BY_NAME:
+            near = get_close_matches(name, BY_NAME, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise Refused(f"unknown column {name!r}{meant} There are: {', '.join(BY_NAME)}")
+        if asked.count(name) > 1:
+            raise Refused(f"column {name} is asked for twice")
+    wanted = tuple(asked)
+    return (*wanted, "headers") if has_headers and "headers" not in wanted else wanted
+
+
+def ddl(columns: Sequence[str]) -> str:
+    """The schema as Spark writes it."""
+    return ", ".join(f"`{name}` {BY_NAME[name].kind}" for name in columns)

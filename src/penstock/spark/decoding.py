@@ -1,0 +1,224 @@
+"""From stored batches to the Arrow record batches that Spark takes, with as few copies as there can be.
+
+Keys and values point into what was fetched. Small stored batches are joined, which copies them once: Spark pays for
+each record batch, and below some thousand rows that is more than the copy. What is the same in every row, as most
+columns are most of the time, is made once.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..client.wire import BODY_BYTES_MAX
+from ..codec import Head, Origin
+from ..codec.arrow import arrow_column
+from ..codec.body import EXPIRES_AT, PRIORITIES, SCHEMA_IDS, TIMESTAMPS, Body
+from ..codec.decode import open_body
+from ..codec.delays import delay_ids
+from ..codec.numbers import as_array, moved
+from ..model import Priority
+from .columns import BY_NAME
+
+# One record batch for Spark has at least so many rows, unless its range ends before, ...
+ROWS_MIN = 10_000
+ROWS_MAX = 50_000
+# ... or so many bytes of large messages.
+BYTES_MAX = 32 << 20
+
+_NS_PER_US = 1000
+_INSTANT = pa.timestamp("us", tz="UTC")
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER))
+_TYPES: dict[str, pa.DataType] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": _INSTANT,
+}
+_TRACE_HEADER = "traceparent"
+# Version, trace id, span id, flags: the form of the W3C recommendation "Trace Context".
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+Int64s = npt.NDArray[np.int64]
+
+
+class Stored(NamedTuple):
+    """A stored batch, and which of its messages are wanted: those from `first` up to `last`, counted from 0."""
+
+    head: Head
+    data: memoryview
+    first: int
+    last: int
+
+
+class _Part(NamedTuple):
+    """The same, opened."""
+
+    head: Head
+    body: Body
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
+
+    def column(self, name: str) -> pa.Array:
+        whole = arrow_column(name, self.body, self.head)
+        return whole if self.rows == self.body.count else whole.slice(self.first, self.rows)
+
+    def numbers(self, column: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        numbers = self.body.number(column)
+        return as_array(numbers, self.body.count, dtype)[self.first : self.last]
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """What Spark expects for these columns, exactly."""
+    return pa.schema([pa.field(name, _type_of(name)) for name in columns])
+
+
+def _type_of(name: str) -> pa.DataType:
+    return _HEADERS if name == "headers" else _TYPES[BY_NAME[name].kind]
+
+
+class Decoder:
+    """Makes record batches of one partition's stored batches."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self.schema = arrow_schema(columns)
+        self._same: dict[str, object] = {"topic": topic, "partition": partition, "timestampType": 0}
+
+    def record_batches(self, found: Iterable[Stored]) -> Iterator[pa.RecordBatch]:
+        """All messages wanted, in order."""
+        waiting: list[Stored] = []
+        rows = size = 0
+        for one in found:
+            waiting.append(one)
+            rows += one.last - one.first
+            size += len(one.data)
+            if rows >= ROWS_MIN or size >= BYTES_MAX:
+                yield from self._made(waiting, rows)
+                waiting, rows, size = [], 0, 0
+        if rows:
+            yield from self._made(waiting, rows)
+
+    def _made(self, stored: Sequence[Stored], rows: int) -> Iterator[pa.RecordBatch]:
+        parts = [_opened(one) for one in stored]
+        arrays = [self._column(name, parts, rows) for name in self.columns]
+        whole = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        for first in range(0, rows, ROWS_MAX):
+            yield whole.slice(first, ROWS_MAX)
+
+    def _column(self, name: str, parts: Sequence[_Part], rows: int) -> pa.Array:
+        if name in self._same:
+            return _constant(self._same[name], _type_of(name), rows)
+        if name in _ABSENT and all(map(_ABSENT[name], parts)):
+            return _constant(_DEFAULTS.get(name), _type_of(name), rows)
+        arrays = [_MAKERS[name](one) for one in parts]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _opened(one: Stored) -> _Part:
+    body = open_body(one.data, one.head, size_max=BODY_BYTES_MAX)
+    return _Part(one.head, body, one.first, one.last)
+
+
+@lru_cache(maxsize=64)
+def _constants(value: object, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), ROWS_MAX)
+
+
+def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    """The same value in every row; made once, because it is the same for every record batch."""
+    if rows <= ROWS_MAX:
+        return _constants(value, kind).slice(0, rows)
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _of_numbers(array: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)])
+
+
+def _timestamps(one: _Part) -> pa.Array:
+    """In microseconds, downwards; Spark has no finer time."""
+    numbers, base = one.body.number(TIMESTAMPS), one.head.base_timestamp
+    if isinstance(numbers, int):
+        micros: Int64s = np.full(one.rows, (base + numbers) // _NS_PER_US, np.int64)
+    else:
+        micros = moved(numbers, one.body.count, base)[one.first : one.last] // _NS_PER_US
+    return _of_numbers(micros, _INSTANT)
+
+
+def _expiry(one: _Part) -> pa.Array:
+    found = one.numbers(EXPIRES_AT, np.int64)
+    return pa.array(found // _NS_PER_US, mask=found == 0).cast(_INSTANT)
+
+
+def _schema_ids(one: _Part) -> pa.Array:
+    found = one.numbers(SCHEMA_IDS, np.int64)
+    return pa.array(found, mask=found == 0)
+
+
+def _priorities(one: _Part) -> pa.Array:
+    return pa.array(one.numbers(PRIORITIES, np.int32))
+
+
+def _delay_ids(one: _Part) -> pa.Array:
+    if one.head.origin is not Origin.DELAY:
+        return pa.nulls(one.rows, pa.int64())
+    return pa.array(delay_ids(one.body, one.head)[one.first : one.last])
+
+
+def _headers(one: _Part) -> pa.Array:
+    """Under the names that Kafka's source has."""
+    found = one.column("headers")
+    pairs = found.values
+    named = pa.StructArray.from_arrays([pairs.field(0), pairs.field(1)], fields=list(_HEADER))
+    return pa.ListArray.from_arrays(found.offsets, named, _HEADERS)
+
+
+def _trace_ids(one: _Part) -> pa.Array:
+    """Of each message's first header `traceparent` the trace id; null where there is none, or none that is one."""
+    found = one.column("headers")
+    rows: list[str | None] = [None] * one.rows
+    names, values = found.flatten().flatten()
+    places = np.flatnonzero(names.to_numpy(zero_copy_only=False) == _TRACE_HEADER)
+    starts = found.offsets.to_numpy()
+    owners = np.searchsorted(starts - starts[0], places, side="right") - 1
+    for row, place in zip(owners.tolist(), places.tolist(), strict=True):
+        id_found = _TRACEPARENT.match(values[place].as_py())
+        if rows[row] is None and id_found is not None:
+            rows[row] = id_found[1].decode()
+    return pa.array(rows, pa.string())
+
+
+def _stored(name: str) -> Callable[[_Part], pa.Array]:
+    return lambda one: one.column(name)
+
+
+_MAKERS: dict[str, Callable[[_Part], pa.Array]] = {
+    "key": _stored("key"),
+    "value": _stored("value"),
+    "offset": _stored("offset"),
+    "timestamp": _timestamps,
+    "headers": _headers,
+    "priority": _priorities,
+    "expires_at": _expiry,
+    "delay_id": _delay_ids,
+    "schema_id": _schema_ids,
+    "trace_id": _trace_ids,
+}
+_ABSENT: dict[str, Callable[[_Part], bool]] = {
+    "priority": lambda one: PRIORITIES not in one.body.numbers,
+    "expires_at": lambda one: EXPIRES_AT not in one.body.numbers,
+    "delay_id": lambda one: one.head.origin is not Origin.DELAY,
+    "schema_id": lambda one: SCHEMA_IDS not in one.body.numbers,
+    "trace_id": lambda one: one.body.header_count == 0,
+}
+_DEFAULTS: dict[str, object] = {"priority": int(Priority.NORMAL)}

@@ -1,0 +1,51 @@
+"""What a query says when messages that it should read are gone, or are not those that it began with."""
+
+from ..errors import Refused
+
+_GO_ON = "Set failOnDataLoss=false to go on without them."
+
+
+class DataLoss(Refused):
+    """Messages are gone that were not read."""
+
+    code = "DATA_LOSS"
+
+
+def lost_by_retention(key: str, wanted: int, earliest: int) -> DataLoss:
+    return DataLoss(
+        f"{key}: {earliest - wanted} messages are gone before they were read: wanted offset {wanted}, "
+        f"the earliest is {earliest} now. Retention was faster than this query. {_GO_ON}",
+        partition=key,
+        wanted=wanted,
+        earliest=earliest,
+    )
+
+
+def lost_by_shrinking(key: str, wanted: int, latest: int, *, is_same: bool) -> DataLoss:
+    why = (
+        "The broker lost the end of its log, or its data was replaced"
+        if is_same
+        else "The topic was deleted and made again"
+    )
+    return DataLoss(
+        f"{key}: the query is at offset {wanted}, the partition ends at {latest} now. {why}. {_GO_ON}",
+        partition=key,
+        wanted=wanted,
+        latest=latest,
+    )
+
+
+def topic_gone(name: str) -> DataLoss:
+    return DataLoss(
+        f"topic {name} is gone: it was deleted while the query read it. "
+        "Start a new query with a new checkpoint, or leave the topic out.",
+        topic=name,
+    )
+
+
+def checkpoint_of_another(names: list[str], asked: str) -> Refused:
+    return Refused(
+        f"the checkpoint belongs to a query over {', '.join(names)[:200]}, this one reads {asked[:200]}: "
+        "give it another checkpointLocation",
+        topics=names,
+    )

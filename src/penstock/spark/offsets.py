@@ -1,0 +1,220 @@
+"""Where a query is: offsets as Spark keeps them, and what follows from two of them. Nothing here asks anybody.
+
+An offset of the stream in JSON, as it stands in a checkpoint:
+
+    {"next": {"orders/0": 100, "orders/1": 50},    the offset that is read next
+     "ids": {"orders": 7},                         which topic of that name it was
+     "begin": {"orders/0": 90}}                    where its batch began, if not at the offset before
+
+`begin` is there because Spark does not keep where a query first began: it asks again after a crash, and the answer to
+"latest" has changed by then. The end of the first batch, which Spark does keep, therefore says where that batch began.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..client.queries import PartitionEnds, TopicEnds
+from ..errors import Refused
+from .losses import checkpoint_of_another, lost_by_retention, lost_by_shrinking, topic_gone
+from .options import Topics
+
+Offsets = Mapping[str, int]
+Found = Mapping[str, TopicEnds]
+
+
+class OffsetRange(NamedTuple):
+    """Messages of a partition from `start` up to, and not including, `end`: the work of one task."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where a stream is. `is_first`: nothing was read yet."""
+
+    next: Offsets
+    ids: Offsets = field(default_factory=dict)
+    begin: Offsets = field(default_factory=dict)
+    is_first: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The same place always gives the same text: Spark compares that."""
+        written: dict[str, Any] = {
+            "next": _sorted(self.next),
+            "ids": dict(sorted(self.ids.items())),
+        }
+        if self.begin:
+            written["begin"] = _sorted(self.begin)
+        if self.is_first:
+            written["first"] = True
+        return written
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> "StreamOffset":
+        try:
+            return cls(
+                _numbers(written["next"]),
+                _numbers(written["ids"]),
+                _numbers(written.get("begin", {})),
+                bool(written.get("first", False)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise Refused(
+                f"the checkpoint is not one of a penstock source: {str(written)[:200]}"
+            ) from None
+
+
+def _numbers(written: Mapping[str, Any]) -> dict[str, int]:
+    if not all(isinstance(one, int) for one in written.values()):
+        raise ValueError
+    return dict(written)
+
+
+def _sorted(offsets: Offsets) -> dict[str, int]:
+    return dict(sorted(offsets.items(), key=lambda one: _place_of(one[0])))
+
+
+def key_of(topic: str, partition: int) -> str:
+    return f"{topic}/{partition}"
+
+
+def _place_of(key: str) -> tuple[str, int]:
+    topic, _, partition = key.rpartition("/")
+    return topic, int(partition) if partition.isdecimal() else 0
+
+
+def partitions_in(found: Found, topics: Topics) -> Iterator[tuple[str, PartitionEnds]]:
+    """Those that a query reads, by key."""
+    for name, topic in found.items():
+        for number, ends in topic.partitions.items():
+            if topics.takes(name, int(number)):
+                yield key_of(name, int(number)), ends
+
+
+def ids_of(found: Found) -> dict[str, int]:
+    return {name: topic.id for name, topic in found.items()}
+
+
+def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+    """What a batch has to read. A partition that was not there before is read from its beginning."""
+    ranges: list[OffsetRange] = []
+    if start == end:
+        return ranges
+    for key, to in end.next.items():
+        first = end.begin.get(key, start.next.get(key, 0))
+        if first < to:
+            ranges.append(OffsetRange(*_place_of(key), first, to))
+    return ranges
+
+
+def split(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[OffsetRange]:
+    """The same messages in at least so many pieces of about equal size, as far as there are messages."""
+    whole = list(ranges)
+    if tasks_min is None or len(whole) >= tasks_min:
+        return whole
+    total = sum(one.end - one.start for one in whole)
+    pieces = []
+    for one in whole:
+        size = one.end - one.start
+        count = min(-(-size * tasks_min // total), size)
+        cuts = [one.start + size * number // count for number in range(count + 1)]
+        pieces += [one._replace(start=a, end=b) for a, b in pairwise(cuts)]
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The rules by which a stream goes on."""
+
+    topics: Topics
+    is_loss_fatal: bool = True
+    rows_max: int | None = None
+
+    def from_start(self, start: StreamOffset, found: Found) -> StreamOffset:
+        """The end of the next batch: `start` itself if there is nothing to read.
+
+        DataLoss if messages are gone that were not read, unless that is allowed; then they are passed over.
+        """
+        self._check_topics(start, found)
+        begin = {
+            key: self._begin(key, ends, start, found)
+            for key, ends in partitions_in(found, self.topics)
+        }
+        latest = {key: ends.latest for key, ends in partitions_in(found, self.topics)}
+        end = limited(begin, latest, self.rows_max)
+        if all(end[key] == start.next.get(key, 0) for key in end) and not _is_new(start, found):
+            return start
+        moved = {key: first for key, first in begin.items() if first != start.next.get(key, 0)}
+        return StreamOffset(end, ids_of(found), dict(begin) if start.is_first else moved)
+
+    def _check_topics(self, start: StreamOffset, found: Found) -> None:
+        kept = {_place_of(key)[0] for key in start.next}
+        named = self.topics.fixed_names()
+        foreign = {name for name in kept if not _is_ours(self.topics, name)}
+        if foreign and (foreign == kept or self.is_loss_fatal):
+            raise checkpoint_of_another(sorted(foreign), str(self.topics))
+        for name in sorted(kept - set(found) - foreign):
+            # Of a pattern's topics one may go; a topic that was named has to be there.
+            if self.is_loss_fatal or named is not None:
+                raise topic_gone(name)
+
+    def _begin(self, key: str, ends: PartitionEnds, start: StreamOffset, found: Found) -> int:
+        """Where reading a partition goes on."""
+        topic, _ = _place_of(key)
+        first = start.next.get(key, 0 if topic in start.ids else ends.earliest)
+        is_same = start.ids.get(topic, found[topic].id) == found[topic].id
+        if is_same and ends.earliest <= first <= ends.latest:
+            return first
+        if self.is_loss_fatal:
+            if is_same and first < ends.earliest:
+                raise lost_by_retention(key, first, ends.earliest)
+            raise lost_by_shrinking(key, first, ends.latest, is_same=is_same)
+        return ends.earliest
+
+
+def _is_ours(topics: Topics, name: str) -> bool:
+    named = topics.fixed_names()
+    return topics.matches(name) if named is None else name in named
+
+
+def _is_new(start: StreamOffset, found: Found) -> bool:
+    """A topic was made anew: its offsets mean something else now, even where the numbers are equal."""
+    return any(start.ids.get(name, topic.id) != topic.id for name, topic in found.items())
+
+
+def limited(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[str, int]:
+    """How far to read each partition: everything, or a share of `rows_max` in proportion to what waits there."""
+    waiting = {key: latest[key] - begin[key] for key in begin}
+    total = sum(waiting.values())
+    if rows_max is None or total <= rows_max:
+        return dict(latest)
+    share = {key: rows * rows_max // total for key, rows in waiting.items()}
+    # What rounding left over goes to the longest queues, one each.
+    spare = rows_max - sum(share.values())
+    for key in sorted(share, key=lambda one: (share[one] - waiting[one], one))[:spare]:
+        share[key] += 1
+    return {key: begin[key] + rows for key, rows in share.items()}
+
+
+def capped(found: Found, target: StreamOffset) -> Found:
+    """The ends as they were when `target` was taken: nothing that came later is there."""
+    return {
+        name: TopicEnds(
+            topic.id,
+            {
+                number: PartitionEnds(min(ends.earliest, last), min(ends.latest, last))
+                for number, ends in topic.partitions.items()
+                if (last := target.next.get(key_of(name, int(number)))) is not None
+            },
+        )
+        for name, topic in found.items()
+        if name in target.ids
+    }

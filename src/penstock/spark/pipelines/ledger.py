@@ -1,0 +1,97 @@
+"""What a load has done, file by file, in its checkpoint.
+
+An entry is written before the first row of a file is sent, and again when all of it is stored. In between the broker
+knows: rows are sent by a producer whose identity comes from the entry, with the row as its sequence, so that whoever
+starts again is told what is stored already.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+from ...errors import DamagedFile, Refused
+from .lake import sync_folder
+
+_READ_BYTES = 1 << 20
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file and how it is being loaded. Everything that decides where a row goes is written down."""
+
+    name: str
+    sha256: str
+    topic: str
+    log: int
+    partitions: int
+    key: str
+    value: str
+    rows: int = 0
+    is_done: bool = False
+
+
+def sha256_of(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_READ_BYTES):
+            found.update(data)
+    return found.hexdigest()
+
+
+class Ledger:
+    """All entries, one small file each."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "files"
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.root / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+    def find(self, name: str) -> Entry | None:
+        path = self._path(name)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Entry)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DamagedFile(str(path), str(error)[:100]) from None
+
+    def write(self, entry: Entry) -> None:
+        path = self._path(entry.name)
+        draft = path.with_name(f".{path.name}.{token_hex(4)}")
+        with draft.open("xb") as file:
+            file.write(msgspec.json.encode(entry))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        sync_folder(self.root)
+
+    def all(self) -> list[Entry]:
+        found = [
+            msgspec.json.decode(one.read_bytes(), type=Entry)
+            for one in sorted(self.root.glob("*.json"))
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def settle(self, wanted: Entry) -> Entry | None:
+        """The entry to load a file by; None if it is loaded. Refused if it is not what it was."""
+        known = self.find(wanted.name)
+        if known is None:
+            self.write(wanted)
+            return wanted
+        if known.topic != wanted.topic or known.log != wanted.log:
+            raise Refused(
+                f"{self.root.parent} is the checkpoint of a load into another topic ({known.topic}"
+                f"{' of before' if known.topic == wanted.topic else ''}), not into {wanted.topic}"
+            )
+        if known.sha256 != wanted.sha256:
+            raise Refused(f"{wanted.name} has changed since it was loaded; give it another name")
+        if (known.key, known.value) != (wanted.key, wanted.value):
+            raise Refused(
+                f"{wanted.name} was begun with key {known.key!r} and value {known.value!r}; "
+                "another mapping needs another checkpoint"
+            )
+        return None if known.is_done else known

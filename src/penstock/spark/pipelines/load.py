@@ -1,0 +1,143 @@
+"""Load: files into a topic, each row once, however often it is run."""
+
+import glob
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ...errors import Refused
+from .archive import Progress, Stop
+from .ledger import Entry, Ledger, sha256_of
+from .loading import FilePart, LoadCall
+from .model import FileFormat
+from .partitions import look
+from .remote import Remote
+from .spread import Spread
+
+# Parquet files are divided so that tasks are of a size; the others can only be read from their beginning.
+PART_ROWS = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """`patterns` are names with * and ?. Without `value` a message is the whole row as a JSON object."""
+
+    patterns: tuple[tuple[str, FileFormat], ...]
+    topic: str
+    key: str = ""
+    value: str = ""
+    interval_s: float = 10.0
+
+
+class Load:
+    """One checkpoint and the topic that it is about."""
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        remote: Remote,
+        spread: Spread,
+        options: LoadOptions,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self.ledger = Ledger(checkpoint)
+        self.remote, self.spread, self.options = remote, spread, options
+        self.on_progress = on_progress
+        self.messages = self.commits = 0
+
+    def run_once(self, stop: Stop) -> None:
+        """All files that are there and not loaded. Refused if a name matches none."""
+        for pattern, _ in self.options.patterns:
+            if not glob.glob(pattern):  # noqa: PTH207 - an absolute pattern, which Path.glob refuses
+                raise Refused(f"no file matches {pattern}")
+        self._files(stop)
+        self.on_progress(Progress("stopped", self.messages, self.commits, 0))
+
+    def run(self, stop: Stop) -> None:
+        """Until `stop`, looking for new files now and then."""
+        while not stop.is_set():
+            self._files(stop)
+            self.on_progress(Progress("running", self.messages, self.commits, 0))
+            stop.wait(self.options.interval_s)
+        self.on_progress(Progress("stopped", self.messages, self.commits, 0))
+
+    def _files(self, stop: Stop) -> None:
+        options = self.options
+        with self.remote.connect() as client:
+            partitions = look(client, [options.topic])
+        for pattern, kind in options.patterns:
+            for name in sorted(glob.glob(pattern)):  # noqa: PTH207 - as above
+                if stop.is_set():
+                    return
+                wanted = Entry(
+                    name=name,
+                    sha256=sha256_of(Path(name)),
+                    topic=options.topic,
+                    log=partitions[0].log,
+                    partitions=len(partitions),
+                    key=options.key,
+                    value=options.value,
+                )
+                entry = self.ledger.settle(wanted)
+                if entry is not None:
+                    self.load(entry, kind)
+
+    def load(self, entry: Entry, kind: FileFormat) -> None:
+        """One file: all its parts, then the note that it is done."""
+        answers = self.spread(LoadCall(self.remote), parts_of(entry, kind))
+        rows = sum(msgspec.json.decode(one, type=int) for one in answers)
+        self.ledger.write(msgspec.structs.replace(entry, rows=rows, is_done=True))
+        self.messages += rows
+        self.commits += 1
+        self.on_progress(Progress("running", self.messages, self.commits, 0))
+
+
+def parts_of(entry: Entry, kind: FileFormat) -> list[FilePart]:
+    """The tasks for a file: a function of its bytes alone, so that a second run makes the same."""
+
+    def part(number: int, first: int, groups: int) -> FilePart:
+        return FilePart(
+            path=entry.name,
+            format=kind,
+            number=number,
+            first_group=first,
+            groups=groups,
+            identity=entry.sha256,
+            topic=entry.topic,
+            partitions=entry.partitions,
+            key=entry.key,
+            value=entry.value,
+        )
+
+    if kind is not FileFormat.PARQUET:
+        return [part(0, 0, 0)]
+    groups = row_groups(entry.name)
+    return [part(number, *one) for number, one in enumerate(grouped(groups, PART_ROWS))]
+
+
+def row_groups(path: str) -> list[int]:
+    """How many rows each row group has. Refused if it is no Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.metadata
+            return [found.row_group(one).num_rows for one in range(found.num_row_groups)]
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise Refused(f"{path} cannot be read as parquet: {reason}") from None
+
+
+def grouped(rows: Sequence[int], rows_max: int) -> list[tuple[int, int]]:
+    """Neighbours put together up to so many rows: (first, how many)."""
+    found: list[tuple[int, int]] = []
+    start = size = 0
+    for place, count in enumerate(rows):
+        if place > start and size + count > rows_max:
+            found.append((start, place - start))
+            start, size = place, 0
+        size += count
+    return [*found, (start, len(rows) - start)] if start < len(rows) else found

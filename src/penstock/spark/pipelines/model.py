@@ -1,0 +1,184 @@
+"""What a pipeline is: sources, transforms and sinks, as its YAML says. One class for each kind of thing.
+
+The first field of a class is the key by which it is recognised (`topic:`, `lake:`, `sql:` ...); `from` in YAML is
+`inputs` here, because `from` is a word of Python's.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .lake import Split, Table
+
+
+class Kind(Enum):
+    """What a pipeline does, by what its sinks are."""
+
+    ARCHIVE = "archive"
+    STREAM = "stream"
+    LOAD = "load"
+    SQL = "sql"
+
+
+class Start(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class FileFormat(Enum):
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+
+
+class Compression(Enum):
+    NONE = "none"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class OnDamage(Enum):
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class PlotKind(Enum):
+    BAR = "bar"
+    LINE = "line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSource:
+    """Messages of a topic."""
+
+    topic: str
+    start: Start = Start.EARLIEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSource:
+    """What an archive holds, by its manifests."""
+
+    lake: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSource:
+    """Files by a name that may have * and ? in it. CSV has a line of names; JSON is one object a line."""
+
+    files: str
+    format: FileFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlTransform:
+    """A query over sources and earlier transforms, by their names."""
+
+    sql: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonTransform:
+    """`module:function`, called with a DataFrame for each of `from`, in their order; returns a DataFrame."""
+
+    python: str
+    name: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSink:
+    """A lake. `group` publishes the progress in the broker; `hold_retention` has the topics wait for it."""
+
+    lake: str
+    inputs: tuple[str, ...]
+    table: Table | None = None
+    split: Split | None = None
+    compression: Compression = Compression.ZSTD
+    group: str = ""
+    hold_retention: bool = False
+    on_damage: OnDamage = OnDamage.FAIL
+    max_messages_per_commit: int = 2_000_000
+    max_messages_per_file: int = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSink:
+    """A topic. `key` and `value` are columns; without `value` it is the whole row as a JSON object."""
+
+    topic: str
+    inputs: tuple[str, ...]
+    key: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSink:
+    """A table: printed with `-`, or a file (.csv, .json, .parquet)."""
+
+    table: str
+    inputs: tuple[str, ...]
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotSink:
+    """A picture (.png, .svg, .pdf) of one column against another: the first two, if they are not named."""
+
+    plot: str
+    inputs: tuple[str, ...]
+    x: str = ""
+    y: str = ""
+    kind: PlotKind = PlotKind.BAR
+    limit: int = 1000
+
+
+Source = TopicSource | LakeSource | FilesSource
+Transform = SqlTransform | PythonTransform
+Sink = LakeSink | TopicSink | TableSink | PlotSink
+
+SOURCES: tuple[type[Source], ...] = (TopicSource, LakeSource, FilesSource)
+TRANSFORMS: tuple[type[Transform], ...] = (SqlTransform, PythonTransform)
+SINKS: tuple[type[Sink], ...] = (LakeSink, TopicSink, TableSink, PlotSink)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """All of it. `checkpoint` is where a stream or a load remembers what it has done; an archive needs none."""
+
+    name: str
+    sources: dict[str, Source]
+    sinks: tuple[Sink, ...]
+    transforms: tuple[Transform, ...] = ()
+    server: str = "http://127.0.0.1:8080"
+    key_file: str | None = None
+    ca_file: str | None = None
+    checkpoint: str = ""
+    interval_ms: int = 10_000
+    # Settings of Spark itself.
+    spark: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        first = self.sinks[0]
+        if isinstance(first, TopicSink):
+            return Kind.LOAD
+        if not isinstance(first, LakeSink):
+            return Kind.SQL
+        named = [self.sources.get(one) for one in first.inputs]
+        is_direct = all(isinstance(one, TopicSource) for one in named)
+        return Kind.ARCHIVE if is_direct else Kind.STREAM
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Every topic that it touches, once."""
+        read = [one.topic for one in self.sources.values() if isinstance(one, TopicSource)]
+        written = [one.topic for one in self.sinks if isinstance(one, TopicSink)]
+        return tuple(dict.fromkeys((*read, *written)))
+
+    @property
+    def target(self) -> str:
+        """Where it goes, in a word."""
+        first = self.sinks[0]
+        return next(str(getattr(first, name)) for name in first.__slots__)

@@ -1,0 +1,182 @@
+"""The tasks of an archive: ranges of offsets, planned by pure functions and carried out where the data goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ...errors import DamagedBatch, PenstockError, Refused
+from .files import Staging, TaskFiles
+from .manifest import GAPS_LISTED_MAX, Gap, Place, Span, Stored
+from .remote import Remote
+from .rows import gaps_in, lake_rows
+
+if TYPE_CHECKING:
+    from ...client import Client
+
+# What one answer of the broker may hold; with what waits for a row group, the memory of a task.
+FETCH_BYTES = 8 << 20
+EXPIRED, COMPACTED, DAMAGED, MISSING = "expired", "compacted", "damaged", "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Offsets `start` to `end` (not included) of a partition, as one task."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    log: int
+    is_compacted: bool = False
+    skips_damage: bool = False
+
+    @property
+    def place(self) -> Place:
+        return Place(self.topic, self.partition)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a task reports: its span with all that was missing, and its files."""
+
+    span: Span
+    files: list[Stored]
+
+
+def share(waiting: Mapping[Place, int], messages_max: int) -> dict[Place, int]:
+    """How many messages of each partition go into one commit: all, or equal parts of what there is room for."""
+    left, given = messages_max, dict.fromkeys(waiting, 0)
+    while left > 0:
+        hungry = [one for one in waiting if given[one] < waiting[one]]
+        if not hungry:
+            break
+        each = max(left // len(hungry), 1)
+        for one in hungry[:left]:
+            more = min(each, waiting[one] - given[one])
+            given[one] += more
+            left -= more
+    return {one: count for one, count in given.items() if count}
+
+
+def cut(task: RangeTask, messages_max: int) -> list[RangeTask]:
+    """A range as tasks of nearly equal size, none above the limit."""
+    count = task.end - task.start
+    pieces = -(-count // messages_max)
+    borders = [task.start + count * one // pieces for one in range(pieces + 1)]
+    return [replace(task, start=start, end=end) for start, end in pairwise(borders)]
+
+
+def joined(parts: list[Span]) -> list[Span]:
+    """Spans of one commit, with those of one partition, which follow each other, made one."""
+    found: dict[Place, Span] = {}
+    for part in sorted(parts, key=lambda one: (one.place, one.start)):
+        before = found.get(part.place)
+        if before is None:
+            found[part.place] = part
+            continue
+        if before.end != part.start or before.log != part.log:
+            raise Refused(f"{part.place}: tasks left something out before offset {part.start}")
+        gaps = [*before.gaps, *part.gaps]
+        found[part.place] = Span(
+            topic=part.topic,
+            partition=part.partition,
+            start=before.start,
+            end=part.end,
+            rows=before.rows + part.rows,
+            log=part.log,
+            gap_offsets=before.gap_offsets + part.gap_offsets,
+            gaps=gaps[:GAPS_LISTED_MAX],
+        )
+    return list(found.values())
+
+
+class _Reading:
+    """Goes through a range, noting what is not there."""
+
+    def __init__(self, task: RangeTask) -> None:
+        self.task, self.next = task, task.start
+        self.rows = self.gap_offsets = 0
+        self.gaps: list[Gap] = []
+
+    def missed(self, start: int, end: int, reason: str) -> None:
+        end = min(end, self.task.end)
+        if start >= end:
+            return
+        self.gap_offsets += end - start
+        if len(self.gaps) < GAPS_LISTED_MAX:
+            self.gaps.append(Gap(start, end, reason))
+        self.next = end
+
+    def saw(self, offsets: "np.ndarray") -> None:
+        if not len(offsets):
+            return
+        reason = COMPACTED if self.task.is_compacted else MISSING
+        for start, end in gaps_in(offsets, self.next):
+            self.missed(start, end, reason)
+        self.rows += len(offsets)
+        self.next = int(offsets[-1]) + 1
+
+    def span(self) -> Span:
+        task = self.task
+        return Span(
+            topic=task.topic,
+            partition=task.partition,
+            start=task.start,
+            end=task.end,
+            rows=self.rows,
+            log=task.log,
+            gap_offsets=self.gap_offsets,
+            gaps=self.gaps,
+        )
+
+
+def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> Done:
+    """Read a range and write it into staging, where nobody sees it."""
+    reading, files = _Reading(task), TaskFiles(staging, task.place)
+    with remote.connect() as client:
+        while reading.next < task.end:
+            _step(client, reading, files)
+    return Done(reading.span(), files.close())
+
+
+def _step(client: "Client", reading: _Reading, files: TaskFiles) -> None:
+    task, at = reading.task, reading.next
+    try:
+        fetched = client.fetch(task.topic, task.partition, offset=at, max_bytes=FETCH_BYTES)
+    except PenstockError as error:
+        reading.missed(at, _behind(error, at, task), _reason(error))
+        return
+    if fetched.seed != task.log:
+        raise Refused(f"{task.place} was deleted and made again while it was archived")
+    if fetched:
+        # One copy, so that small batches of slow producers do not each pay for every column.
+        found = pa.concat_batches(fetched.record_batches())
+        below = int(np.searchsorted(found.column("offset").to_numpy(), task.end))
+        part = found.slice(0, below)
+        reading.saw(part.column("offset").to_numpy())
+        files.add(lake_rows(part, task.partition))
+    # Compaction may have left nothing at all between here and there.
+    reading.missed(reading.next, fetched.next_offset, COMPACTED if task.is_compacted else MISSING)
+    if reading.next <= at:
+        raise Refused(f"{task.place}: the broker has nothing at offset {at}, below its end")
+
+
+def _reason(error: PenstockError) -> str:
+    return DAMAGED if error.code == DamagedBatch.code else EXPIRED
+
+
+def _behind(error: PenstockError, at: int, task: RangeTask) -> int:
+    """Where to go on after an error that means: not there any more. All others are raised again."""
+    if error.code == DamagedBatch.code and task.skips_damage:
+        following = error.fields.get("next_offset")
+    elif error.code == "OFFSET_OUT_OF_RANGE":
+        following = error.fields.get("start")  # Retention was here between planning and reading.
+    else:
+        raise error
+    if not isinstance(following, int) or following <= at:
+        raise error
+    return following

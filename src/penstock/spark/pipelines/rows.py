@@ -1,0 +1,112 @@
+"""From a broker's messages as Arrow to the rows of a lake, and the checksums of what they hold."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...codec.checksum import checksum
+from .lake import Split
+
+# What a lake's file holds. Spark and Delta know neither nanoseconds nor unsigned numbers, so that the part of a
+# timestamp below the microsecond has a column of its own.
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("nanos", pa.int16(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers",
+            pa.list_(
+                pa.field(
+                    "element",
+                    pa.struct(
+                        [
+                            pa.field("key", pa.string(), nullable=False),
+                            pa.field("value", pa.binary(), nullable=False),
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+        pa.field("priority", pa.int32(), nullable=False),
+        pa.field("expires_at", pa.timestamp("us", tz="UTC")),
+        pa.field("idempotency_key", pa.binary()),
+        pa.field("schema_id", pa.int64()),
+    ]
+)
+_NS_PER_US = 1000
+_US_PER = {Split.DAY: 86_400_000_000, Split.HOUR: 3_600_000_000}
+
+
+def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    """The same messages with the columns of a lake. Keys and values are not copied."""
+    count = found.num_rows
+    moments_ns = found.column("timestamp").cast(pa.int64()).to_numpy()
+    moments_us, nanos = np.divmod(moments_ns, _NS_PER_US)
+    columns = [
+        pa.array(np.full(count, partition, np.int32)),
+        found.column("offset"),
+        pa.array(moments_us).cast(SCHEMA.field("timestamp").type),
+        pa.array(nanos.astype(np.int16)),
+        found.column("key"),
+        found.column("value"),
+        _headers(found.column("headers")),
+        found.column("priority").cast(pa.int32()),
+        found.column("expires_at").cast(SCHEMA.field("expires_at").type, safe=False),
+        found.column("idempotency_key"),
+        found.column("schema_id").cast(pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _headers(found: pa.ListArray) -> pa.ListArray:
+    """The same headers; only the name of a field differs, and a cast goes by names."""
+    kind = SCHEMA.field("headers").type
+    pairs = pa.StructArray.from_arrays(found.values.flatten(), fields=list(kind.value_field.type))
+    return pa.ListArray.from_arrays(found.offsets, pairs, kind)
+
+
+def by_time(batch: pa.RecordBatch, split: Split) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows of a batch by day or hour since 1970, each part in the order of offsets."""
+    if split is Split.NONE or batch.num_rows == 0:
+        return [(0, batch)] if batch.num_rows else []
+    moments = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    numbers = moments // _US_PER[split]
+    low, high = int(numbers.min()), int(numbers.max())
+    if low == high:
+        return [(low, batch)]
+    return [
+        (int(number), batch.filter(pa.array(numbers == number))) for number in np.unique(numbers)
+    ]
+
+
+def folders_of(number: int, split: Split) -> dict[str, str]:
+    """The folders for a day or hour since 1970, by the name of their column."""
+    if split is Split.NONE:
+        return {}
+    days, hour = (number, 0) if split is Split.DAY else divmod(number, 24)
+    folders = {"date": str(np.datetime64(days, "D"))}
+    return folders if split is Split.DAY else {**folders, "hour": f"{hour:02d}"}
+
+
+def content_checksum(column: pa.Array, before: int = 0) -> int:
+    """CRC32C of all bytes of a binary column, one after the other, going on from another column's."""
+    _, starts, data = column.buffers()
+    if data is None or starts is None or len(column) == 0:
+        return before
+    width: Any = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    places = np.frombuffer(starts, width)[column.offset : column.offset + len(column) + 1]
+    return checksum(memoryview(data)[int(places[0]) : int(places[-1])], before)
+
+
+def gaps_in(offsets: np.ndarray, expected: int) -> list[tuple[int, int]]:
+    """Half-open ranges that are missing between `expected` and the last of some rising offsets."""
+    befores = np.concatenate(([expected - 1], offsets[:-1]))
+    places = np.flatnonzero(offsets - befores != 1)
+    return [(int(befores[one]) + 1, int(offsets[one])) for one in places]

@@ -1,0 +1,90 @@
+"""Reading one range from the broker: the whole work of a task. It gives exactly the range, or it fails."""
+
+from collections.abc import Iterator
+
+from ..client import Client
+from ..client.calls import Call
+from ..client.reading import Asked, Fetched, fetch
+from ..client.synchronous.io import Connection
+from ..errors import NotFound, OffsetOutOfRange, Unreachable
+from .decoding import Stored
+from .files import FileReader
+from .losses import lost_by_retention, lost_by_shrinking, topic_gone
+from .offsets import OffsetRange, key_of
+from .parts import parts_of
+
+# Large enough that a request costs little a message; two of them are in memory at once.
+FETCH_BYTES = 4 << 20
+FETCH_ROWS = 1_000_000
+
+
+class RangeReader:
+    """Fetches a range, one request ahead of whoever takes the batches."""
+
+    def __init__(self, client: Client, wanted: OffsetRange, *, is_loss_fatal: bool) -> None:
+        self._client, self._wanted, self._is_loss_fatal = client, wanted, is_loss_fatal
+        self._key = key_of(wanted.topic, wanted.partition)
+
+    def stored(self, files: FileReader | None = None) -> Iterator[Stored]:
+        """The stored batches of the range. DataLoss if a part of it is gone, unless that is allowed."""
+        at = self._wanted.start
+        if files is not None:
+            at = yield from files.stored(self._client, self._wanted)
+        yield from self._from_broker(at)
+
+    def _from_broker(self, at: int) -> Iterator[Stored]:
+        ahead = None
+        try:
+            while at < self._wanted.end:
+                fetched = self._fetched(at, ahead)
+                ahead = None
+                if fetched is None or fetched.next_offset <= at:
+                    at = self._after_loss(at, fetched)
+                    continue
+                following = fetched.next_offset
+                if following < self._wanted.end:
+                    ahead = self._asked(following)
+                yield from parts_of(fetched.batches, at, self._wanted.end)
+                at = following
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+    def _call(self, at: int) -> Call[Fetched]:
+        limit = min(FETCH_ROWS, self._wanted.end - at)
+        topic, partition = self._wanted.topic, self._wanted.partition
+        return fetch(Asked(topic, partition, offset=at, limit=limit, max_bytes=FETCH_BYTES))
+
+    def _asked(self, at: int) -> Connection | None:
+        """Ask for what comes next before it is needed. If that fails, it is asked for again in its turn."""
+        try:
+            return self._client.pool.begin(self._call(at))
+        except Unreachable:
+            return None
+
+    def _fetched(self, at: int, ahead: Connection | None) -> Fetched | None:
+        """What is there from an offset on; None if the partition does not reach there."""
+        call = self._call(at)
+        try:
+            if ahead is not None:
+                try:
+                    return self._client.pool.end(call, ahead)
+                except Unreachable:
+                    pass  # The connection broke meanwhile; below are retries and patience.
+            return self._client.run(call)
+        except OffsetOutOfRange:
+            return None
+        except NotFound:
+            raise topic_gone(self._wanted.topic) from None
+
+    def _after_loss(self, at: int, fetched: Fetched | None) -> int:
+        """Where to go on, with a part of the range gone."""
+        first = fetched or self._client.fetch(
+            self._wanted.topic, self._wanted.partition, limit=1, max_bytes=1
+        )
+        is_before = at < first.earliest
+        if self._is_loss_fatal and is_before:
+            raise lost_by_retention(self._key, at, first.earliest)
+        if self._is_loss_fatal:
+            raise lost_by_shrinking(self._key, self._wanted.end, first.latest, is_same=True)
+        return min(first.earliest, self._wanted.end) if is_before else self._wanted.end

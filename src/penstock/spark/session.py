@@ -1,0 +1,118 @@
+"""One way to get a Spark session, with defaults that suit a broker's data. Everything of ours uses it."""
+
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..errors import Refused
+from .java import cache_folder, find_java, replace_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Large enough that the cost of a batch is small, small enough that two of them are not worth a thought.
+ARROW_ROWS = 20_000
+_LOOPBACK = "127.0.0.1"
+_LOOPBACK_NAMES = frozenset({"localhost", "::1", _LOOPBACK})
+_LOG_SETTINGS = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+# An executor that leaves says so at length, and its tasks run again elsewhere.
+logger.shutdown.name = org.apache.spark.util.ShutdownHookManager
+logger.shutdown.level = off
+# With another level than the root's, Spark tells at its start how to change it.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def session(
+    app_name: str = "penstock",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """A Spark session: in this process, on a cluster (`spark://...`, `k8s://...`) or of a Connect server (`sc://...`).
+
+    Java is found or brought along. `config` holds settings of Spark and wins over our defaults. If there is a session
+    already, it is returned.
+    """
+    if master.startswith("sc://"):
+        return _remote(app_name, master, config or {})
+    prepare(os.environ, master)
+    builder = _spark().builder.appName(app_name).master(master)
+    for name, value in (defaults(master, os.environ) | dict(config or {})).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _remote(app_name: str, url: str, config: Mapping[str, str]) -> "SparkSession":
+    """Java is the server's affair, and so are the defaults of its session."""
+    builder = _spark().builder.remote(url).appName(app_name)
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _spark() -> "type[SparkSession]":
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Refused("Spark is not installed: pip install 'penstock[spark]'") from None
+    return SparkSession
+
+
+def prepare(environment: MutableMapping[str, str], master: str = "local[*]") -> None:
+    """Set what Spark takes from the environment before its JVM starts. What the user set stays."""
+    java = find_java(environment)
+    environment["JAVA_HOME"] = str(java.home)
+    # Otherwise workers are run by the system's Python, which has none of our packages.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_near(master):
+        environment.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+
+
+def is_near(master: str) -> bool:
+    """Everything of it is on this machine, so that nothing needs to listen elsewhere."""
+    return master.startswith("local") or urlsplit(master).hostname in _LOOPBACK_NAMES
+
+
+def defaults(master: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session that nobody asked to be different."""
+    chosen = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    }
+    if is_near(master):
+        chosen["spark.driver.host"] = _LOOPBACK
+        chosen["spark.driver.bindAddress"] = _LOOPBACK
+        # Adaptive execution merges small shuffle partitions, but each still costs a file and a task to plan.
+        chosen["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+        # Leaves `spark.driver.extraJavaOptions`, which is added to it, to the user.
+        chosen["spark.driver.defaultJavaOptions"] = (
+            f"-Dlog4j2.configurationFile={_log_settings(environment)}"
+        )
+    else:
+        chosen["spark.log.level"] = "ERROR"
+    return chosen
+
+
+def _log_settings(environment: Mapping[str, str]) -> Path:
+    """A file, because Spark talks before it has read any of its settings."""
+    file = cache_folder(environment) / "spark-log4j2.properties"
+    if not file.is_file() or file.read_text() != _LOG_SETTINGS:
+        replace_file(file, _LOG_SETTINGS)
+    return file

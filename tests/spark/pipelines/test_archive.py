@@ -1,0 +1,289 @@
+"""Topics into a lake, with tasks in this process: what is archived, what is not, and what is refused."""
+
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.client import Outgoing
+from penstock.codec import Columns, encode
+from penstock.errors import NotFound, Refused, Unavailable, Unreachable
+from penstock.spark.pipelines.archive import Archive, ArchiveOptions
+from penstock.spark.pipelines.lake import Lake, LakeFiles, Split, Table
+from penstock.spark.pipelines.manifest import Place, ends
+from penstock.spark.pipelines.remote import Remote
+from penstock.spark.pipelines.verify import verify
+
+from .rigs import archived, here, places, publish, visible
+
+
+def test_every_message_is_there_once_and_a_second_run_adds_what_came(client, tmp_path):
+    client.create_topic("orders", partitions=3)
+    publish(client, "orders", 2500)
+    first = archived(tmp_path, client.url, "orders", commit_messages_max=900, task_messages_max=250)
+    assert (first.messages, first.commits) == (2500, 3)
+    publish(client, "orders", 10, first=2500)
+    second = archived(tmp_path, client.url, "orders")
+    assert (second.messages, second.commits) == (10, 1)
+    assert archived(tmp_path, client.url, "orders").commits == 0
+    assert places(tmp_path) == visible(client, "orders")
+    report = verify(LakeFiles(tmp_path), client, is_content_read=True)
+    assert (report.problems, report.rows, report.is_compared) == ([], 2510, True)
+    assert all(one.behind == 0 for one in report.partitions.values())
+
+
+def test_everything_of_a_message_is_kept(client, tmp_path):
+    client.create_topic("full", partitions=1)
+    moment = 1_700_000_000_123_456_789
+    columns = Columns(
+        values=[b"\x00\xff", None],
+        keys=[None, b""],
+        timestamps=[moment, moment],
+        headers=[[("a", b"1"), ("a", b"\x80")], []],
+        priorities=[0, 4],
+    )
+    client.append_batch("full", 0, encode(columns))
+    archived(tmp_path, client.url, "full")
+    (path,) = LakeFiles(tmp_path).paths()
+    assert "/topic=full/date=2023-11-14/" in path
+    first, second = pq.ParquetFile(path).read().to_pylist()
+    assert (first["value"], first["key"], first["priority"]) == (b"\x00\xff", None, 0)
+    assert (second["value"], second["key"], second["headers"]) == (None, b"", [])
+    assert [(one["key"], one["value"]) for one in first["headers"]] == [("a", b"1"), ("a", b"\x80")]
+    microseconds = int(first["timestamp"].timestamp() * 1_000_000)
+    assert microseconds * 1000 + first["nanos"] == moment
+
+
+@pytest.mark.parametrize(("split", "files"), [(Split.NONE, 1), (Split.DAY, 3), (Split.HOUR, 4)])
+def test_files_are_divided_by_the_time_of_their_messages(client, tmp_path, split, files):
+    topic = f"split-{split.value}"
+    client.create_topic(topic, partitions=1)
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    times = [
+        noon,
+        noon + timedelta(days=1),
+        noon,
+        noon + timedelta(hours=1),
+        noon - timedelta(days=20000),
+    ]
+    moments = [int(one.timestamp()) * 10**9 for one in times]
+    values = [str(one).encode() for one in range(5)]
+    client.append_batch(topic, 0, encode(Columns(values=values, timestamps=moments)))
+    archived(tmp_path, client.url, topic, split=split)
+    assert len(LakeFiles(tmp_path).paths()) == files
+    assert places(tmp_path) == visible(client, topic)
+    assert verify(LakeFiles(tmp_path), client, is_content_read=True).problems == []
+
+
+def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
+    client.create_topic("days", partitions=1)
+    moments = [(one * 7 % 40) * 86_400 * 10**9 for one in range(200)]
+    values = [b"x"] * 200
+    client.append_batch("days", 0, encode(Columns(values=values, timestamps=moments)))
+    archived(tmp_path, client.url, "days")
+    assert places(tmp_path) == visible(client, "days")
+    assert verify(LakeFiles(tmp_path), client, is_content_read=True).problems == []
+
+
+def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(client, tmp_path):
+    config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
+    client.create_topic("short", partitions=1, config=config)
+    for start in range(0, 1000, 50):
+        publish(client, "short", 50, first=start)
+    client.compact_topic("short")
+    earliest = client.topic("short").ends(0).earliest
+    assert earliest > 0
+    archived(tmp_path, client.url, "short")
+    report = verify(LakeFiles(tmp_path), client)
+    assert report.problems == []
+    (gap,) = report.partitions[Place("short", 0)].gaps
+    assert (gap.start, gap.end, gap.reason) == (0, earliest, "expired")
+    assert places(tmp_path) == visible(client, "short")
+
+
+def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, tmp_path):
+    config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
+    client.create_topic("race", partitions=1, config=config)
+    for start in range(0, 1000, 50):
+        publish(client, "race", 50, first=start)
+
+    def late(call, tasks):
+        client.compact_topic("race")
+        return here(call, tasks)
+
+    archived(tmp_path, client.url, "race", spread=late, task_messages_max=100)
+    report = verify(LakeFiles(tmp_path), client)
+    assert report.problems == []
+    assert {one.reason for one in report.partitions[Place("race", 0)].gaps} == {"expired"}
+    assert places(tmp_path) == visible(client, "race")
+
+
+def test_what_compaction_took_is_listed_and_the_broker_agrees(client, tmp_path):
+    config = {"cleanup": "compact", "segment_size_bytes": 4096}
+    client.create_topic("keyed", partitions=1, config=config)
+    for start in range(0, 600, 20):
+        messages = [Outgoing(f"{one}", key=f"{one % 7}") for one in range(start, start + 20)]
+        client.publish_many("keyed", messages)
+    client.compact_topic("keyed")
+    seen = visible(client, "keyed")
+    assert len(seen) < 600
+    archived(tmp_path, client.url, "keyed", task_messages_max=50)
+    report = verify(LakeFiles(tmp_path), client)
+    assert report.problems == []
+    assert report.partitions[Place("keyed", 0)].gap_offsets == 600 - len(seen)
+    assert {one.reason for one in report.partitions[Place("keyed", 0)].gaps} == {"compacted"}
+    assert places(tmp_path) == seen
+
+
+def test_latest_is_decided_once_and_survives_a_restart(client, tmp_path):
+    client.create_topic("later", partitions=1)
+    publish(client, "later", 5)
+    archived(tmp_path, client.url, "later", starts_latest=True)
+    publish(client, "later", 3, first=5)
+    archived(tmp_path, client.url, "later", starts_latest=True)
+    assert places(tmp_path) == {("later", 0, offset): 1 for offset in (5, 6, 7)}
+    report = verify(LakeFiles(tmp_path), client)
+    assert report.problems == []
+    assert [one.reason for one in report.partitions[Place("later", 0)].gaps] == ["before the start"]
+
+
+def test_partitions_that_are_added_later_are_archived_from_their_first_message(client, tmp_path):
+    client.create_topic("grows", partitions=1)
+    publish(client, "grows", 5)
+    archived(tmp_path, client.url, "grows", starts_latest=True)
+    client.add_partitions("grows", 2)
+    publish(client, "grows", 4, partition=1)
+    archived(tmp_path, client.url, "grows", starts_latest=True)
+    assert {place[1] for place in places(tmp_path)} == {1}
+    assert len(places(tmp_path)) == 4
+
+
+def test_the_group_follows_the_lake_and_retention_waits_for_it(client, tmp_path):
+    config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
+    client.create_topic("held", partitions=1, config=config)
+    archived(tmp_path, client.url, "held", group="lake", holds_retention=True)
+    for start in range(0, 1000, 50):
+        publish(client, "held", 50, first=start)
+
+    def failing(_call, _tasks):
+        raise Unavailable("no executor")
+
+    with pytest.raises(Unavailable, match="no executor"):
+        archived(tmp_path, client.url, "held", group="lake", spread=failing)
+    assert client.offsets("lake") == {"held": {"0": 0}}, "the group never leads"
+    client.compact_topic("held")
+    assert client.topic("held").ends(0).earliest == 0, "the archive has not been there yet"
+    archived(tmp_path, client.url, "held", group="lake", holds_retention=True)
+    assert client.offsets("lake") == {"held": {"0": 1000}}
+    client.compact_topic("held")
+    assert client.topic("held").ends(0).earliest > 0
+    assert len(places(tmp_path)) == 1000
+
+
+def test_a_topic_that_was_made_again_does_not_go_into_the_lake_of_the_first(client, tmp_path):
+    client.create_topic("twice", partitions=1)
+    publish(client, "twice", 5)
+    archived(tmp_path, client.url, "twice")
+    client.delete_topic("twice")
+    client.create_topic("twice", partitions=1)
+    publish(client, "twice", 50)
+    with pytest.raises(Refused, match="another topic of the name twice"):
+        archived(tmp_path, client.url, "twice")
+    assert "another topic" in verify(LakeFiles(tmp_path), client).problems[0]
+    assert verify(LakeFiles(tmp_path)).problems == []
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_noticed(client, tmp_path):
+    client.create_topic("swap", partitions=1)
+    publish(client, "swap", 5)
+
+    def swapping(call, tasks):
+        client.delete_topic("swap")
+        client.create_topic("swap", partitions=1)
+        publish(client, "swap", 5)
+        return here(call, tasks)
+
+    with pytest.raises(Refused, match="made again"):
+        archived(tmp_path, client.url, "swap", spread=swapping)
+    assert LakeFiles(tmp_path).manifests() == []
+
+
+def test_a_topic_that_is_not_there_and_a_broker_that_is_away(client, tmp_path):
+    with pytest.raises(NotFound, match="there is no topic nowhere at http"):
+        archived(tmp_path, client.url, "nowhere")
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        archived(tmp_path, "http://127.0.0.1:1", "orders")
+
+
+def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    from penstock.spark.pipelines.delta import publish as to_delta
+
+    client.create_topic("delta", partitions=2)
+    publish(client, "delta", 300)
+    options = {"table": Table.DELTA, "publish": to_delta, "commit_messages_max": 200}
+    archived(tmp_path, client.url, "delta", **options)
+
+    def broken(_lake, _manifest):
+        raise OSError("the disk is gone")
+
+    publish(client, "delta", 50, first=300)
+    with pytest.raises(OSError, match="the disk is gone"):
+        archived(tmp_path, client.url, "delta", **{**options, "publish": broken})
+    assert deltalake.DeltaTable(str(tmp_path)).count() == 300
+    archived(tmp_path, client.url, "delta", **options)
+    version = deltalake.DeltaTable(str(tmp_path)).version()
+    archived(tmp_path, client.url, "delta", **options)
+    assert deltalake.DeltaTable(str(tmp_path)).version() == version, "nothing to add"
+    table = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table(
+        columns=["topic", "partition", "offset"]
+    )
+    rows = {tuple(row.values()) for row in table.to_pylist()}
+    assert len(rows) == table.num_rows == 350
+    assert rows == set(visible(client, "delta"))
+
+
+def test_the_manifest_says_where_each_partition_goes_on(client, tmp_path):
+    client.create_topic("spans", partitions=2)
+    publish(client, "spans", 7, partition=0)
+    archived(tmp_path, client.url, "spans")
+    found = ends(LakeFiles(tmp_path).manifests())
+    assert {str(place): (one.start, one.end, one.rows) for place, one in found.items()} == {
+        "spans/0": (0, 7, 7)
+    }
+
+
+def test_a_run_follows_the_topic_until_it_is_asked_to_stop(client, topic, tmp_path):
+    stop, seen = Event(), []
+
+    def watch(progress):
+        seen.append(progress)
+        if progress.commits == 1:
+            publish(client, topic, 10, first=10)
+        if progress.commits == 3:
+            stop.set()
+
+    publish(client, topic, 10)
+    with Lake(tmp_path) as lake:
+        options = ArchiveOptions(topics=(topic,), interval_s=0.01, commit_messages_max=10)
+        Archive(lake, Remote(client.url), here, options, watch).run(stop)
+    assert seen[-1].state == "stopped"
+    assert seen[-1].commits == 3, "the commit under way was the last"
+    found = places(tmp_path)
+    assert set(found.values()) == {1}
+    assert found <= visible(client, topic)
+
+
+def test_a_run_waits_for_a_broker_that_is_away_and_says_why(tmp_path):
+    stop, seen = Event(), []
+
+    def watch(progress):
+        seen.append(progress)
+        stop.set()
+
+    with Lake(tmp_path) as lake:
+        remote = Remote("http://127.0.0.1:1", retries=0)
+        Archive(lake, remote, here, ArchiveOptions(topics=("t",)), watch).run(stop)
+    assert [one.state for one in seen] == ["waiting", "stopped"]
+    assert "no answer from http://127.0.0.1:1" in seen[0].error

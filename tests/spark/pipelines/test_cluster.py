@@ -1,0 +1,39 @@
+"""An archive on a cluster of a master and two workers: an executor dies, then the driver; and through Spark Connect."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.codec import Columns, encode
+from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.verify import verify
+
+from ..standalone import standalone_cluster
+from .rigs import places, visible
+
+pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
+JOB = Path(__file__).parent / "cluster_archive.py"
+
+
+def test_a_cluster_archives_every_message_once_though_executor_and_driver_die(
+    broker, client, tmp_path
+):
+    client.create_topic("clustered", partitions=2)
+    for partition in range(2):
+        for _ in range(10):
+            batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1))
+            client.append_batch("clustered", partition, bytes(batch))
+    with standalone_cluster(tmp_path) as cluster:
+        words = [cluster.url, broker, str(tmp_path)]
+        dying = [sys.executable, JOB, *words, "when the manifest is there"]
+        done = subprocess.run(dying, env=cluster.environment, timeout=600)
+        assert done.returncode == -9
+        assert len(LakeFiles(tmp_path / "lake").manifests()) == 1
+        cluster.run(JOB, *words)
+    assert (tmp_path / "killed").exists()
+    for lake in (tmp_path / "lake", tmp_path / "connected"):
+        assert places(lake) == visible(client, "clustered")
+        assert verify(LakeFiles(lake), client, is_content_read=True).problems == []
+    assert client.lag("clustered").total == 0

@@ -1,0 +1,94 @@
+"""The commands around pipelines, as far as they need no Spark."""
+
+import json
+
+import pytest
+
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
+from penstock.client.pipelines import PipelineReport, report
+
+from .rigs import archived, publish
+
+
+@pytest.fixture
+def said(capfd):
+    def call(*words, code=Exit.OK):
+        assert run(root, list(words)) == code
+        found = capfd.readouterr()
+        return found.out + found.err
+
+    return call
+
+
+def test_verify_and_show_say_what_is_in_a_lake(client, topic, tmp_path, said):
+    publish(client, topic, 30)
+    lake = tmp_path / "lake"
+    archived(lake, client.url, topic, commit_messages_max=20)
+    assert "30 rows" in said("archive", "verify", str(lake), "--server", client.url)
+    found = json.loads(said("archive", "verify", str(lake), "--offline", "--json"))
+    assert (found["is_good"], found["is_compared"], found["rows"]) == (True, False, 30)
+    rows = [json.loads(line) for line in said("archive", "show", str(lake), "--json").splitlines()]
+    assert [one["rows"] for one in rows] == [20, 10]
+    next(lake.rglob("*.parquet")).unlink()
+    text = said("archive", "verify", str(lake), "--offline", code=Exit.FOUND_PROBLEMS)
+    assert "it is missing" in text
+    said("archive", "verify", str(tmp_path), "--offline", code=Exit.REFUSED)
+
+
+def test_validate_says_all_problems_and_list_and_status_what_is_known(
+    client, topic, tmp_path, said
+):
+    file = tmp_path / "lake.yaml"
+    file.write_text("{name: a, sorces: {}, sinks: [{lake: l, form: x}]}")
+    text = said("pipeline", "validate", str(file), code=Exit.FOUND_PROBLEMS)
+    assert "there is no key sorces; did you mean sources?" in text
+    assert "there is no key sinks[0].form; did you mean from?" in text
+    file.write_text(
+        f"{{name: {topic}, sources: {{t: {{topic: {topic}}}}}, sinks: [{{lake: lake, from: t}}]}}"
+    )
+    assert "nothing is wrong with it" in said("pipeline", "validate", str(file))
+    assert "archive" in said("pipeline", "list", str(file))
+    server = ("--server", client.url)
+    text = said("pipeline", "status", str(file), *server)
+    assert "the broker has not heard of it" in text
+    client.run(report(topic, PipelineReport(kind="archive", state="running", topics=[topic])))
+    publish(client, topic, 3)
+    archived(tmp_path / "lake", client.url, topic)
+    found = json.loads(said("pipeline", "status", str(file), *server, "--json"))
+    assert (found["state"], found["rows_in_lake"]) == ("running", 3)
+    assert topic in said("pipeline", "list", *server)
+    file.write_bytes(b"\xff")
+    said("pipeline", "run", str(file), code=Exit.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("archive", "run", "orders"), "--to"),
+        (("archive", "run", "a/b", "--to", "x"), "not a topic name"),
+        (("archive", "run", "orders", "--to", "s3://bucket"), "a lake is a directory"),
+        (("sql", "SELECT 1"), "--topic or --lake"),
+        (("sql", "SELECT 1", "--topic", "a", "--topic", "a=b"), "the same name"),
+        (("sql", "SELECT 1", "--topic", "a-b=c"), "cannot be the name of a view"),
+        (("load", "x.txt", "--topic", "t"), "--format"),
+        (("pipeline", "run", "/dev/null", "--master", "a", "--remote", "sc://b"), "give one"),
+        (("load", "x.csv", "--topic", "t", "--remote", "spark://b"), "sc://"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_spark_starts(said, tmp_path, words, text):
+    code = Exit.USAGE if words[0] == "sql" and "a-b=c" not in words else Exit.REFUSED
+    if text in {"--to", "give one", "sc://"}:
+        code = Exit.USAGE
+    assert text in said(*words, code=code)
+
+
+def test_the_demo_says_in_one_line_that_spark_is_not_there(tmp_path, monkeypatch):
+    from penstock.cli import demo_lake
+    from penstock.cli.demo_scene import Stage
+
+    monkeypatch.setattr(demo_lake, "find_spec", lambda _name: None)
+    (scene,) = demo_lake.lake_scenes(Stage(tmp_path, is_quiet=True))
+    assert scene.is_good
+    assert scene.lines == [("left out", "Spark is not installed: pip install 'penstock[spark]'")]
+    assert list(tmp_path.iterdir()) == []

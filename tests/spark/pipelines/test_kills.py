@@ -1,0 +1,167 @@
+"""Exactly once into the lake, whoever is killed, and whenever: multiset equality by (topic, partition, offset)."""
+
+import re
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from threading import Event, Thread
+
+import pytest
+
+from penstock.errors import Unreachable
+from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.verify import verify
+
+from . import killing
+from .rigs import archived, here, places, publish, visible
+
+pytestmark = pytest.mark.tier("test")
+KILLED = -9
+
+
+def killed_driver(url, root, topic, point, runner="here"):
+    words = [sys.executable, killing.__file__, url, str(root), topic, point, runner]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == KILLED, done.stderr[-2000:]
+
+
+def require_whole(client, root, topic):
+    assert places(root) == visible(client, topic)
+    report = verify(LakeFiles(root), client, is_content_read=True)
+    assert report.problems == []
+    # Whoever reads the directory without the manifests sees the same.
+    seen = sum(1 for one in root.rglob("*.parquet") if "_penstock" not in one.parts)
+    assert seen == report.files
+    assert client.lag(f"{topic}-lake").total == 0
+
+
+@pytest.mark.parametrize("point", killing.DRIVER_POINTS)
+def test_a_driver_that_is_killed_leaves_nothing_out_and_nothing_twice(
+    client, tmp_path, point, effort
+):
+    topic = f"driver-{killing.DRIVER_POINTS.index(point)}"
+    client.create_topic(topic, partitions=2)
+    for turn in range(effort(check=1, test=1, torture=50)):
+        publish(client, topic, 400, first=400 * turn)
+        for _ in range(effort(check=1, test=1, torture=2)):
+            killed_driver(client.url, tmp_path, topic, point)
+        archived(tmp_path, client.url, topic, group=f"{topic}-lake", commit_messages_max=150)
+        require_whole(client, tmp_path, topic)
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("point", killing.TASK_POINTS)
+def test_a_task_that_is_killed_is_done_again_and_counts_once(
+    spark, client, tmp_path, point, effort
+):
+    from pyspark import cloudpickle
+
+    from penstock.spark.pipelines.spread import SparkSpread
+
+    # Workers cannot import what only the tests have.
+    cloudpickle.register_pickle_by_value(killing)
+    topic = f"task-{killing.TASK_POINTS.index(point)}"
+    client.create_topic(topic, partitions=2)
+    lake = tmp_path / "lake"
+    for turn in range(effort(check=1, test=1, torture=50)):
+        publish(client, topic, 400, first=400 * turn)
+        mark = tmp_path / f"mark-{turn}"
+        spread = killing.killing(SparkSpread(spark), point, mark)
+        archived(
+            lake, client.url, topic, spread=spread, group=f"{topic}-lake", task_messages_max=100
+        )
+        assert mark.exists(), "somebody died"
+        require_whole(client, lake, topic)
+
+
+@pytest.mark.tier("torture")  # Once, on a cluster, is in test_cluster.py.
+@pytest.mark.xdist_group("spark")
+def test_a_driver_of_spark_that_is_killed_leaves_nothing_out_and_nothing_twice(
+    spark, client, tmp_path, effort
+):
+    from penstock.spark.pipelines.spread import SparkSpread
+
+    client.create_topic("whole", partitions=2)
+    for turn in range(effort(check=1, test=1, torture=10)):
+        publish(client, "whole", 400, first=400 * turn)
+        for point in killing.DRIVER_POINTS:
+            killed_driver(client.url, tmp_path, "whole", point, "spark")
+        archived(tmp_path, client.url, "whole", spread=SparkSpread(spark), group="whole-lake")
+        require_whole(client, tmp_path, "whole")
+
+
+@contextmanager
+def serving(data, port=0):
+    """A broker that may be killed, and its port."""
+    words = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "serve",
+        "--port",
+        str(port),
+        "--data-dir",
+        str(data),
+    ]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    rest = Thread(target=process.stderr.read)
+    try:
+        line = next(one for one in process.stderr if "listens on" in one)
+        rest.start()
+        yield process, int(re.search(r"http://\S+:(\d+)", line)[1])
+    finally:
+        process.kill()
+        process.wait()
+        rest.join()
+        process.stderr.close()
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_broker_that_is_killed_while_it_is_read_is_waited_for(spark, tmp_path, effort):
+    from pyspark import cloudpickle
+
+    from penstock.client import Client
+    from penstock.spark.pipelines.spread import SparkSpread
+
+    cloudpickle.register_pickle_by_value(killing)
+    lake, port = tmp_path / "lake", 0
+    for turn in range(effort(check=1, test=1, torture=50)):
+        with ExitStack() as stack:
+            process, port = stack.enter_context(serving(tmp_path / "data", port))
+            with Client(f"http://127.0.0.1:{port}") as client:
+                if turn == 0:
+                    client.create_topic("served", partitions=2)
+                publish(client, "served", 400, first=400 * turn)
+            back = Event()
+
+            def start_again(process=process, stack=stack, back=back, port=port):
+                process.wait()
+                stack.enter_context(serving(tmp_path / "data", port))
+                back.set()
+
+            Thread(target=start_again, daemon=True).start()
+            mark = tmp_path / f"mark-{turn}"
+            spread = killing.killing(SparkSpread(spark), killing.THE_BROKER, mark, process.pid)
+            options = {"group": "served-lake", "task_messages_max": 100, "retries": 8}
+            archived(lake, f"http://127.0.0.1:{port}", "served", spread=spread, **options)
+            assert back.wait(60)
+            with Client(f"http://127.0.0.1:{port}") as client:
+                require_whole(client, lake, "served")
+
+
+def test_a_broker_that_stays_away_is_said_and_nothing_is_half_done(tmp_path):
+    from penstock.client import Client
+
+    lake = tmp_path / "lake"
+    with serving(tmp_path / "data") as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        with Client(url) as client:
+            client.create_topic("away", partitions=1)
+            publish(client, "away", 300)
+        spread = killing.killing(here, killing.THE_BROKER, tmp_path / "mark", process.pid)
+        with pytest.raises(Unreachable, match=f"no answer from http://127.0.0.1:{port}"):
+            archived(lake, url, "away", spread=spread, task_messages_max=100)
+    assert LakeFiles(lake).manifests() == []
+    with serving(tmp_path / "data", port), Client(url) as client:
+        archived(lake, url, "away", group="away-lake")
+        require_whole(client, lake, "away")

@@ -1,0 +1,85 @@
+"""What Spark gets is what the messages say, whatever they hold and however they are cut and joined."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.codec import decode_messages, encode_messages, stamp, verify
+from penstock.model import Message
+from penstock.spark.columns import COLUMNS
+from penstock.spark.decoding import Decoder, Stored, arrow_schema
+
+pytestmark = pytest.mark.tier("test")
+ALL = tuple(one.name for one in COLUMNS)
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+blobs = st.one_of(st.none(), st.binary(max_size=5))
+headers = st.lists(
+    st.one_of(
+        st.tuples(st.text("ab", min_size=1, max_size=2), st.binary(max_size=3)),
+        st.tuples(st.just("traceparent"), st.just(f"00-{TRACE}-b7ad6b7169203331-01".encode())),
+        st.tuples(st.just("traceparent"), st.just(b"nonsense")),
+    ),
+    max_size=3,
+)
+messages = st.builds(
+    Message,
+    value=blobs,
+    key=blobs,
+    headers=headers,
+    priority=st.integers(0, 4),
+    timestamp=st.integers(1, 2_000_000_000_000_000_000),
+    expires_at=st.one_of(st.none(), st.integers(1, 2_000_000_000_000_000_000)),
+    schema_id=st.one_of(st.none(), st.integers(1, (1 << 32) - 1)),
+)
+
+
+def moment(ns: int | None) -> datetime | None:
+    return None if ns is None else EPOCH + timedelta(microseconds=ns // 1000)
+
+
+def trace_of(message: Message) -> str | None:
+    return TRACE if any(TRACE.encode() in value for _, value in message.headers) else None
+
+
+def row_of(message: Message) -> dict[str, object]:
+    return {
+        "key": message.key,
+        "value": message.value,
+        "topic": "orders",
+        "partition": 3,
+        "offset": message.offset,
+        "timestamp": moment(message.timestamp),
+        "timestampType": 0,
+        "headers": [{"key": name, "value": value} for name, value in message.headers],
+        "priority": message.priority,
+        "expires_at": moment(message.expires_at),
+        "delay_id": None,
+        "schema_id": message.schema_id,
+        "trace_id": trace_of(message),
+    }
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(messages, min_size=1, max_size=4), min_size=1, max_size=3), st.data())
+def test_rows_are_the_messages(batches, data):
+    offset, stored, expected = 100, [], []
+    for one in batches:
+        batch = encode_messages(one)
+        batch = bytes(stamp(verify(batch), base_offset=offset, epoch=1, append_time=5)) + bytes(
+            batch[112:]
+        )
+        head = verify(batch)
+        first = data.draw(st.integers(0, len(one)))
+        last = data.draw(st.integers(first, len(one)))
+        stored.append(Stored(head, memoryview(batch), first, last))
+        expected += [row_of(found) for found in list(decode_messages(batch, head))[first:last]]
+        offset += len(one)
+    made = list(Decoder("orders", 3, ALL).record_batches(stored))
+    assert [row for batch in made for row in batch.to_pylist()] == expected
+    assert all(batch.schema.equals(arrow_schema(ALL)) for batch in made)
+    for batch in made:
+        batch.validate(full=True)

@@ -1,0 +1,276 @@
+"""The source in Spark itself: what is read is what was published, whatever goes wrong."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from penstock.client import Client, Outgoing
+from penstock.testing.server import running_server
+
+from .proxy import proxied
+
+pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
+
+DEADLINE_S = 300
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def reader(spark, broker, topic, **options):
+    return spark.read.format("penstock").options(url=broker, subscribe=topic, **options)
+
+
+class Stream:
+    """A stream that reads all there is, in one run; `batches` is what each of its batches held."""
+
+    def __init__(self, spark, broker, topic, checkpoint, **options):
+        self.spark, self.checkpoint = spark, checkpoint
+        self.options = {
+            "url": broker,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "retries": "1",
+        }
+        self.options |= {"columns": "partition,offset", **options}
+        self.batches: dict[int, list[tuple[int, int]]] = {}
+        self.before_batch = lambda: None
+
+    def _take(self, frame, number):
+        self.before_batch()
+        self.batches[number] = sorted((one.partition, one.offset) for one in frame.collect())
+
+    def run(self, **options):
+        frame = self.spark.readStream.format("penstock").options(**self.options | options).load()
+        writer = frame.writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True)
+        self.batches.clear()
+        query = writer.start()
+        try:
+            assert query.awaitTermination(DEADLINE_S)
+        finally:
+            query.stop()
+        return dict(self.batches)
+
+    def failure(self, **options) -> str:
+        with pytest.raises(StreamingQueryException) as failed:
+            self.run(**options)
+        return str(failed.value)
+
+
+def fill(client, topic, count, partition=None, first=0):
+    messages = [
+        Outgoing(b"value %d" % number, key=b"key %d" % (number % 7), partition=partition)
+        for number in range(first, first + count)
+    ]
+    return client.publish_many(topic, messages)
+
+
+def places(partition: int, first: int, last: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in range(first, last)]
+
+
+def test_every_column_is_what_was_published(spark, broker, client, topic):
+    client.publish(
+        topic,
+        b"\x00\xff",
+        key=b"k",
+        partition=1,
+        priority="high",
+        ttl="1h",
+        headers=[("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"), ("a", b"\x01"), ("a", b"")],
+    )
+    client.publish(topic, None, partition=1)
+    client.publish(topic, b"later", partition=0, delay="1ms")
+    while not client.fetch(topic, 0):
+        pass
+    rows = reader(spark, broker, topic, includeHeaders="true").load().collect()
+    one, two, later = sorted(rows, key=lambda row: (-row.partition, row.offset))
+    assert (one.key, one.value, one.topic, one.partition, one.offset) == (
+        b"k",
+        b"\x00\xff",
+        topic,
+        1,
+        0,
+    )
+    assert [tuple(pair) for pair in one.headers][1:] == [("a", b"\x01"), ("a", b"")]
+    assert (one.trace_id, one.priority, one.timestampType) == (TRACE, 1, 0)
+    assert one.expires_at - one.timestamp == timedelta(hours=1)
+    assert abs(datetime.now(UTC) - one.timestamp.astimezone(UTC)) < timedelta(minutes=5)
+    assert (two.key, two.value, two.trace_id, two.delay_id) == (None, None, None, None)
+    assert (two.expires_at, two.schema_id, two.headers, two.priority) == (None, None, [], 2)
+    assert (later.value, later.delay_id) == (b"later", 0)
+
+
+def test_a_batch_reads_the_part_that_was_asked_for(spark, broker, client, topic):
+    fill(client, topic, 100, partition=0)
+    fill(client, topic, 50, partition=1)
+    part = f'{{"{topic}": {{"0": 90, "1": 45}}}}'
+    read = reader(
+        spark, broker, topic, startingOffsets=part, minPartitions="4", columns="value,offset"
+    )
+    frame = read.load()
+    assert frame.columns == ["value", "offset"]
+    assert frame.rdd.getNumPartitions() >= 4
+    expected = sorted([(b"value %d" % one, one) for one in [*range(90, 100), *range(45, 50)]])
+    assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, frame.collect())) == expected
+    assert reader(spark, broker, topic, startingOffsets="latest").load().count() == 0
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW v USING penstock OPTIONS (url '{broker}', subscribe '{topic}')"
+    )
+    assert spark.sql("SELECT count(*), count(distinct partition) FROM v").first()[:] == (150, 2)
+
+
+def test_filters_are_used_and_change_nothing(spark, broker, client, topic):
+    fill(client, topic, 100, partition=0)
+    between = client.fetch(topic, 0, offset=99).batches[0][0].max_timestamp // 1000 + 1
+    fill(client, topic, 50, partition=1)
+    plain = reader(spark, broker, topic, columns="partition,offset,timestamp").load()
+    pushed = reader(
+        spark, broker, topic, columns="partition,offset,timestamp", pushFilters="true"
+    ).load()
+    when = f"timestamp_micros({between})"
+    for condition in (
+        "partition = 1 AND offset >= 10 AND offset < 20",
+        "partition IN (0, 7) AND offset > 95",
+        "offset = 3",
+        f"timestamp >= {when}",
+        f"timestamp < {when} AND offset <= 5",
+        "partition = 9",
+    ):
+        expected = sorted(map(tuple, plain.where(condition).collect()))
+        assert sorted(map(tuple, pushed.where(condition).collect())) == expected, condition
+    assert pushed.where("partition = 1 AND offset >= 10").rdd.getNumPartitions() == 1
+
+
+def test_a_stream_reads_everything_once_in_batches_of_its_limit(
+    spark, broker, client, topic, checkpoint
+):
+    fill(client, topic, 30, partition=0)
+    fill(client, topic, 10, partition=1)
+    stream = Stream(
+        spark, broker, topic, checkpoint, group="spark-readers", maxOffsetsPerTrigger="16"
+    )
+    first = stream.run()
+    assert [len(one) for one in first.values()] == [16, 16, 8]
+    assert sorted(chain(*first.values())) == places(0, 0, 30) + places(1, 0, 10)
+    # Spark tells of a batch when it plans the next one: the last is not known yet.
+    assert client.lag("spark-readers").total == 8
+    client.add_partitions(topic, 3)
+    fill(client, topic, 5, partition=2)
+    assert stream.run() == {3: places(2, 0, 5)}
+    assert stream.run() == {}
+
+
+def test_a_batch_that_failed_is_repeated_with_the_same_messages(
+    spark, broker, client, topic, checkpoint
+):
+    """Also the first one of a query that asked for the latest: what arrived meanwhile must not move its start."""
+    fill(client, topic, 10, partition=0)
+    stream = Stream(spark, broker, topic, checkpoint, startingOffsets="latest")
+
+    def fail():
+        fill(client, topic, 3, partition=0)
+        raise RuntimeError("on purpose")
+
+    stream.before_batch = fail
+    assert "on purpose" in stream.failure()
+    stream.before_batch = lambda: None
+    assert stream.run() == {0: [], 1: places(0, 10, 13)}
+    fill(client, topic, 5, partition=0)
+    stream.before_batch = fail
+    assert "on purpose" in stream.failure()
+    stream.before_batch = lambda: None
+    assert stream.run() == {2: places(0, 13, 18), 3: places(0, 18, 21)}
+
+
+def test_a_stream_that_retention_overtook_says_how_many_are_gone(spark, broker, client, checkpoint):
+    config = {"segment_size_bytes": 65536, "retention_bytes": 65536}
+    client.create_topic("overtaken", partitions=1, config=config)
+    fill(client, "overtaken", 1)
+    stream = Stream(spark, broker, "overtaken", checkpoint)
+    assert stream.run() == {0: places(0, 0, 1)}
+    for _ in range(5):
+        client.publish_many("overtaken", [bytes(40_000)] * 5)
+    client.compact_topic("overtaken")
+    ends = client.topic("overtaken").ends(0)
+    assert ends.earliest > 1
+    assert f"overtaken/0: {ends.earliest - 1} messages are gone" in stream.failure()
+    assert stream.run(failOnDataLoss="false") == {1: places(0, ends.earliest, ends.latest)}
+
+
+def test_topics_that_are_gone_or_others_fail_the_query(spark, broker, client, topic, checkpoint):
+    fill(client, topic, 5, partition=0)
+    stream = Stream(spark, broker, topic, checkpoint)
+    stream.run()
+    client.create_topic(f"{topic}.other")
+    assert f"belongs to a query over {topic}" in stream.failure(subscribe=f"{topic}.other")
+    client.delete_topic(topic)
+    assert f"there is no topic {topic}" in stream.failure()
+    client.create_topic(topic, partitions=2)
+    fill(client, topic, 9, partition=0)
+    assert "deleted and made again" in stream.failure()
+    assert stream.run(failOnDataLoss="false") == {1: places(0, 0, 9)}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"startingOfsets": "latest"}, "did you mean startingOffsets?"),
+        ({"subscribe": "no-such-topic"}, "no-such-topic"),
+        ({"columns": "vaule"}, "did you mean value?"),
+        ({"url": "http://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
+    ],
+)
+def test_what_is_wrong_is_said_in_sparks_error(spark, broker, topic, options, says):
+    with pytest.raises(PySparkException) as failed:
+        reader(spark, broker, topic).options(**options).load().collect()
+    assert says in str(failed.value)
+
+
+def test_a_broker_that_leaves_in_the_middle_fails_the_query_not_the_rows(
+    spark, broker, client, topic, checkpoint
+):
+    """Its next run goes on with the very batch that failed."""
+    fill(client, topic, 10, partition=0)
+    with proxied(broker) as proxy:
+        stream = Stream(spark, broker, topic, checkpoint, url=proxy.url)
+        stream.before_batch = proxy.leave
+        assert "no answer from" in stream.failure()
+    assert stream.batches == {}
+    stream.before_batch = lambda: None
+    assert stream.run(url=broker) == {0: places(0, 0, 10)}
+
+
+def test_a_running_stream_outlives_a_restart_of_the_broker(spark, tmp_path, checkpoint):
+    data, rows = tmp_path / "data", []
+    with running_server(data) as address, Client(address) as client:
+        client.create_topic("restarted", partitions=1)
+        fill(client, "restarted", 5)
+        port = address.rpartition(":")[2]
+
+    def take(batch, _number):
+        rows.extend(one.offset for one in batch.collect())
+
+    options = {"url": address, "subscribe": "restarted", "startingOffsets": "earliest"}
+    with running_server(data, "--port", port):
+        frame = spark.readStream.format("penstock").options(**options).load()
+        query = (
+            frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).start()
+        )
+        wait_until(lambda: len(rows) == 5, query)
+    with running_server(data, "--port", port), Client(address) as client:
+        client.add_partitions("restarted", 2)
+        fill(client, "restarted", 5, partition=1)
+        wait_until(lambda: len(rows) == 10, query)
+        query.stop()
+    assert sorted(rows) == sorted([*range(5), *range(5)])
+
+
+def wait_until(is_so, query):
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
