@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 TIERS = ("check", "test", "torture")
 EXAMPLES = {"check": 50, "test": 250, "torture": 20_000}
 
+LONGEST = ("tests/spark/", "tests/sim/test_node", "test_process.py", "_crashes.py", "test_kill.py")
+
 
 class Effort(Protocol):
     def __call__(self, *, check: int, test: int, torture: int) -> int: ...
@@ -45,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if later:
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if lowest_tier(item) <= now]
+    # Two processes share the tests; with the longest ones first neither waits for the other at the end.
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
 
 
 def lowest_tier(item: pytest.Item) -> int:

@@ -73,7 +73,7 @@ def killed_after(program, path, seconds):
 
 def test_nothing_that_put_had_returned_for_is_lost(tmp_path, effort):
     entropy, promised = random.Random(9), {}
-    for _ in range(effort(check=2, test=15, torture=300)):
+    for _ in range(effort(check=2, test=8, torture=300)):
         with killed_after(PRODUCER, tmp_path, entropy.uniform(0, 0.5)) as lines:
             promised |= {int(number): value.encode() for number, value in lines}
         with penstock.open(tmp_path) as queue:
@@ -89,7 +89,7 @@ def test_acked_is_never_seen_again_and_rejected_is_in_one_place(tmp_path, effort
         queue.put_many([b"%d" % number for number in range(4000)])
     entropy = random.Random(4)
     acked, rejected, seen = set(), set(), set()
-    for _ in range(effort(check=2, test=12, torture=200)):
+    for _ in range(effort(check=2, test=8, torture=200)):
         with killed_after(WORKER, tmp_path, entropy.uniform(0, 0.5)) as lines:
             for what, number in lines:
                 group = {"got": seen, "acked": acked, "rejected": rejected}[what]

@@ -207,7 +207,7 @@ def mind_ctrl_c() -> None:
 
 
 def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
-    for _ in range(effort(check=1, test=20, torture=200)):
+    for _ in range(effort(check=1, test=8, torture=200)):
         with penstock.open(tmp_path) as queue:
             queue.put(b"x")
         child = subprocess.Popen(

@@ -216,7 +216,7 @@ def retention_past_an_outbox_pin(patch: Patch) -> None:
 
 @bug(40, Checker.NO_ACKED_LOSS)
 def retention_past_unread_messages(patch: Patch) -> None:
-    patch.setattr(Partition, "keep_from", lambda partition: partition.messages.end_offset)
+    patch.setattr(Partition, "keep_from", lambda partition, _now: partition.messages.end_offset)
 
 
 @bug(6, Checker.ATTEMPTS)
