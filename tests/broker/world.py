@@ -149,7 +149,7 @@ def pull_the_plug(
         entropy=random.Random(1),
         models=tuple(Model) if tier == 2 else (Model.STRICT,),
         kinds=tuple(Kind) if tier else kinds,
-        subsets=(2, 2, 20)[tier],
+        subsets=(2, 1, 20)[tier],
         start=start,
     )
     return counts.distinct

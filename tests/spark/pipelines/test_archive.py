@@ -19,15 +19,17 @@ from .rigs import archived, here, places, publish, visible
 
 
 def test_every_message_is_there_once_and_a_second_run_adds_what_came(client, tmp_path):
-    client.create_topic("orders", partitions=3)
-    publish(client, "orders", 2500)
-    first = archived(tmp_path, client.url, "orders", commit_messages_max=900, task_messages_max=250)
+    client.create_topic("orders-for-a-lake", partitions=3)
+    publish(client, "orders-for-a-lake", 2500)
+    first = archived(
+        tmp_path, client.url, "orders-for-a-lake", commit_messages_max=900, task_messages_max=250
+    )
     assert (first.messages, first.commits) == (2500, 3)
-    publish(client, "orders", 10, first=2500)
-    second = archived(tmp_path, client.url, "orders")
+    publish(client, "orders-for-a-lake", 10, first=2500)
+    second = archived(tmp_path, client.url, "orders-for-a-lake")
     assert (second.messages, second.commits) == (10, 1)
-    assert archived(tmp_path, client.url, "orders").commits == 0
-    assert places(tmp_path) == visible(client, "orders")
+    assert archived(tmp_path, client.url, "orders-for-a-lake").commits == 0
+    assert places(tmp_path) == visible(client, "orders-for-a-lake")
     report = verify(LakeFiles(tmp_path), client, is_content_read=True)
     assert (report.problems, report.rows, report.is_compared) == ([], 2510, True)
     assert all(one.behind == 0 for one in report.partitions.values())
@@ -161,23 +163,25 @@ def test_partitions_that_are_added_later_are_archived_from_their_first_message(c
 
 def test_the_group_follows_the_lake_and_retention_waits_for_it(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("held", partitions=1, config=config)
-    archived(tmp_path, client.url, "held", group="lake", holds_retention=True)
+    client.create_topic("held-for-a-lake", partitions=1, config=config)
+    archived(tmp_path, client.url, "held-for-a-lake", group="lake", holds_retention=True)
     for start in range(0, 1000, 50):
-        publish(client, "held", 50, first=start)
+        publish(client, "held-for-a-lake", 50, first=start)
 
     def failing(_call, _tasks):
         raise Unavailable("no executor")
 
     with pytest.raises(Unavailable, match="no executor"):
-        archived(tmp_path, client.url, "held", group="lake", spread=failing)
-    assert client.offsets("lake") == {"held": {"0": 0}}, "the group never leads"
-    client.compact_topic("held")
-    assert client.topic("held").ends(0).earliest == 0, "the archive has not been there yet"
-    archived(tmp_path, client.url, "held", group="lake", holds_retention=True)
-    assert client.offsets("lake") == {"held": {"0": 1000}}
-    client.compact_topic("held")
-    assert client.topic("held").ends(0).earliest > 0
+        archived(tmp_path, client.url, "held-for-a-lake", group="lake", spread=failing)
+    assert client.offsets("lake") == {"held-for-a-lake": {"0": 0}}, "the group never leads"
+    client.compact_topic("held-for-a-lake")
+    assert client.topic("held-for-a-lake").ends(0).earliest == 0, (
+        "the archive has not been there yet"
+    )
+    archived(tmp_path, client.url, "held-for-a-lake", group="lake", holds_retention=True)
+    assert client.offsets("lake") == {"held-for-a-lake": {"0": 1000}}
+    client.compact_topic("held-for-a-lake")
+    assert client.topic("held-for-a-lake").ends(0).earliest > 0
     assert len(places(tmp_path)) == 1000
 
 

@@ -13,7 +13,8 @@ from penstock.spark.pipelines.verify import verify
 from ..standalone import standalone_cluster
 from .rigs import places, visible
 
-pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
+# Six processes of Java on two cores take minutes; the gate has the same for the source.
+pytestmark = [pytest.mark.tier("torture"), pytest.mark.xdist_group("spark")]
 JOB = Path(__file__).parent / "cluster_archive.py"
 
 
