@@ -134,8 +134,6 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         Several with one `idempotency_key` or `delay_key` would be one message, so those are for `put`.
         """
         batch: list[Any] = values if type(values) is list else list(values)
-        if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
-            raise Refused("a key names one message; use put")
         pack = None if options else self._packed(batch)
         if pack is None:
             return self._put_many_carefully(batch, options)
@@ -178,6 +176,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         return self._driver.change(lambda now: self._admit(value, options, now))
 
     def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
+        if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
+            raise Refused("a key names one message; use put")
         if is_delayed(options):
             return self.put_later(values, options)
 
