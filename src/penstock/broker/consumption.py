@@ -1,7 +1,7 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, compress, groupby, repeat
+from itertools import compress, groupby, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -114,7 +114,10 @@ def _by_priority(parts: list[Part]) -> list[Part]:
 def _joined(parts: list[Part]) -> list[Received]:
     if len(parts) == 1:
         return parts[0].messages
-    return list(chain.from_iterable(part.messages for part in parts))
+    joined: list[Received] = []
+    for part in parts:
+        joined += part.messages
+    return joined
 
 
 def _note_served(delivery: Delivery, parts: list[Part], now: Now) -> None:

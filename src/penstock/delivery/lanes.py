@@ -189,6 +189,8 @@ def _stock(delivery: Delivery, lanes: Lanes, lane: Priority, ask: Ask, wanted: i
 def _cursor_after(delivery: Delivery, chosen: BitMap64) -> int:
     """The first offset that was never handed out, if the chosen ones are."""
     cursor = delivery.cursor
+    if cursor not in chosen and cursor not in delivery.ahead:
+        return cursor
     while True:
         window = BitMap64(range(cursor, cursor + _WINDOW))
         left = window - chosen - delivery.ahead
