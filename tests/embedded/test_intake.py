@@ -47,6 +47,16 @@ def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
     assert len(intake.waiting) == len(expected)
 
 
+def test_a_pack_of_which_a_part_is_out_hides_nobody_behind_it():
+    """As many are gone from its front as stand alone between it and the next, so the counts agree."""
+    intake = Intake(0, Lock())
+    for values in ([b"a", b"b", b"c"], [b"d"]):
+        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+        intake.take_out(1)
+        intake.take_in(b"alone")
+    assert [*intake.first(4)] == [b"b", b"c", b"alone", b"d"]
+
+
 def test_packs_alone_need_no_second_look():
     intake = Intake(0, Lock())
     for values in ([b"a", b"b"], [b"c"]):

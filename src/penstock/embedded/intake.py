@@ -121,8 +121,7 @@ class Intake:
         last_id = self.last_out + count
         packs = [one for one in self._packs_now() if one[0] - len(one[1].values) < last_id]
         parts = [(pack.blobs, len(pack.values)) for _, pack in packs]
-        is_whole = packs and packs[-1][0] == last_id and sum([size for _, size in parts]) == count
-        if is_whole and not self.is_mixed:
+        if not self.is_mixed and self._is_all_of(packs, count):
             return Joined(parts)
         contents = self.waiting[:count]
         for (pack_id, _), (blobs, size) in zip(packs, parts, strict=True):
@@ -131,6 +130,14 @@ class Intake:
             values = blobs.cut(size)[max(0, -start) : count - start]
             contents[max(0, start) : start + size] = values
         return contents
+
+    def _is_all_of(self, packs: list[tuple[int, Pack]], count: int) -> bool:
+        """Whether packs are just the first so many of `waiting`: from the first one on, to the last, and no gap."""
+        if not packs or packs[-1][0] != self.last_out + count:
+            return False
+        sizes = [len(pack.values) for _, pack in packs]
+        # Of the first one a part may be out already, and as many others may stand between two packs.
+        return packs[0][0] - sizes[0] == self.last_out and sum(sizes) == count
 
     def _packs_now(self) -> list[tuple[int, Pack]]:
         """Whoever takes in adds to them at any time."""
