@@ -26,7 +26,7 @@ import tokenize
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,8 +96,8 @@ class Source:
 
     path: str
     text: str
-    tree: ast.Module
-    functions: list[tuple[str, AnyFunction]] = field(default_factory=list)
+    nodes: list[ast.AST]
+    functions: list[tuple[str, AnyFunction]]
 
     @property
     def area(self) -> str:
@@ -116,19 +116,26 @@ class Source:
 
 
 def parse(path: str, text: str) -> Source:
-    source = Source(path, text, ast.parse(text, path))
-    source.functions.extend(functions_in(source.tree))
-    return source
+    tree = ast.parse(text, path)
+    return Source(path, text, list(ast.walk(tree)), list(functions_in(tree)))
 
 
 def functions_in(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, AnyFunction]]:
-    for child in ast.iter_child_nodes(node):
+    for child in blocks_in(node):
         inner = prefix
         if isinstance(child, AnyFunction | ast.ClassDef):
             inner = f"{prefix}{child.name}."
         if isinstance(child, AnyFunction):
             yield f"{prefix}{child.name}", child
         yield from functions_in(child, inner)
+
+
+def blocks_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements right inside, and what holds statements in turn: no expressions."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        inner = getattr(node, name, None)
+        if isinstance(inner, list):
+            yield from inner
 
 
 def end_of(node: ast.stmt) -> int:
@@ -146,14 +153,14 @@ def dotted(node: ast.AST) -> str:
 
 
 def calls_in(source: Source) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             yield dotted(node.func), node
 
 
 def imports_in(source: Source) -> Iterator[tuple[int, str]]:
     package = source.words[:-1]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -228,7 +235,7 @@ def is_broad(kind: ast.expr | None) -> bool:
 
 def check_broad_excepts(source: Source) -> Iterator[Finding]:
     """A handler that ends by raising again only cleans up, and may be broad."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and is_broad(node.type):
             last = node.body[-1]
             if not (isinstance(last, ast.Raise) and last.exc is None):
@@ -245,12 +252,14 @@ def check_names(source: Source) -> Iterator[Finding]:
     # At the doors a handler is what the protocols' own documents call it.
     at_door = source.path.startswith(f"src/{PACKAGE}/server/")
     suffixes = tuple(each for each in EMPTY_SUFFIXES if not (at_door and each == "Handler"))
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef) and node.name.endswith(suffixes):
             yield source.finding("name", node.lineno, f"{node.name} says nothing; name the thing")
 
 
 def check_comments(source: Source) -> Iterator[Finding]:
+    if not (LATER.search(source.text) or DIRECTIVE.search(source.text)):
+        return
     for line, comment in comments_in(source):
         if LATER.search(comment):
             yield source.finding("unfinished", line, comment.strip("# "))
@@ -260,14 +269,14 @@ def check_comments(source: Source) -> Iterator[Finding]:
 
 
 def check_stubs(source: Source) -> Iterator[Finding]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name) and node.id == "NotImplementedError":
             yield source.finding("unfinished", node.lineno, "a stub may not be merged")
 
 
 def check_skips(source: Source) -> Iterator[Finding]:
     called = {id(call.func): call for _, call in calls_in(source)}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = dotted(node)
         if not name.endswith(
             ("mark.skip", "mark.skipif", "mark.xfail", "pytest.skip", "pytest.xfail")
@@ -322,18 +331,36 @@ def shape_of(function: AnyFunction) -> str:
     return ast.unparse(Shape(copy).visit(copy))
 
 
+def outline_of(node: ast.AST) -> Iterator[type[ast.AST]]:
+    """The kinds of the statements, in order: equal for equal shapes, and quick to find."""
+    for child in blocks_in(node):
+        yield type(child)
+        yield from outline_of(child)
+
+
 def check_duplicates(sources: Iterable[Source]) -> Iterator[Finding]:
-    first: dict[str, str] = {}
+    alike: dict[tuple[type[ast.AST], ...], list[tuple[str, AnyFunction]]] = defaultdict(list)
     for source in sources:
         if source.text.startswith(MADE_BY_TOOL):
             continue
         for name, node in source.functions:
-            shape = shape_of(node)
-            where = f"{source.path}:{name}"
-            if shape.count("\n") + 1 < DUPLICATE_LINES_MIN:
-                continue
-            if (original := first.setdefault(shape, where)) != where:
-                yield Finding(where, node.lineno, "duplicate", f"the same as {original}")
+            if end_of(node) - node.lineno + 1 >= DUPLICATE_LINES_MIN:
+                kinds = tuple(outline_of(node))
+                has_docstring = ast.get_docstring(node, clean=False) is not None
+                alike[kinds[has_docstring:]].append((f"{source.path}:{name}", node))
+    for group in alike.values():
+        if len(group) > 1:
+            yield from duplicates_in(group)
+
+
+def duplicates_in(functions: Iterable[tuple[str, AnyFunction]]) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for where, node in functions:
+        shape = shape_of(node)
+        if shape.count("\n") + 1 < DUPLICATE_LINES_MIN:
+            continue
+        if (original := first.setdefault(shape, where)) != where:
+            yield Finding(where, node.lineno, "duplicate", f"the same as {original}")
 
 
 EVERYWHERE = {"src", "tools", "tests"}

@@ -15,6 +15,7 @@ def test_promised_cases_are_there():
     assert {case.name for case in CASES} >= PROMISED
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("case", delays.CASES, ids=lambda case: case.name)
 def test_every_case_measures_something(case, monkeypatch):
     monkeypatch.setattr(delays, "PENDING_QUICK", 6000)

@@ -30,6 +30,7 @@ def test_promised_cases_are_there():
     assert {case.name for case in embedded.CASES} >= PROMISED
 
 
+@pytest.mark.tier("test")
 def test_every_case_measures_something_and_is_judged():
     for case in embedded.CASES:
         result = result_of("embedded", case, case.measure(BRIEF))

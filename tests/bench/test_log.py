@@ -35,6 +35,7 @@ def test_promised_cases_are_there():
     assert set(CASES) >= PROMISED
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", CASES)
 def test_case_measures_and_judges_itself(name):
     result = measured(name)
@@ -44,6 +45,7 @@ def test_case_measures_and_judges_itself(name):
     assert json.loads(result.to_json())["settings"]["clock"] in {"cpu", "wall"}
 
 
+@pytest.mark.tier("test")
 def test_writing_cases_say_how_durable_they_were():
     assert measured("append").settings["fsync"] == "never"
     assert measured("group_commit").settings["fsync"] == "always"

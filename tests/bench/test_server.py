@@ -1,5 +1,7 @@
 """The server bench has every case that is promised. Measuring takes seconds, so only a short one runs here."""
 
+import pytest
+
 from penstock.bench import server
 from penstock.bench.measure import Effort
 from penstock.bench.report import result_of
@@ -21,6 +23,7 @@ def test_promised_cases_are_there():
     assert all(case.goal is not None for case in server.CASES)
 
 
+@pytest.mark.tier("test")
 def test_a_case_measures_from_another_process(monkeypatch):
     monkeypatch.setattr(server, "seconds_of", lambda _effort: 1.0)
     case = next(case for case in server.CASES if case.name == "publish_fsync_connections")

@@ -185,6 +185,7 @@ READ: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_forgery_is_refused_in_little_memory(name):
     outcome, mib = peak_of(REFUSED[name]())

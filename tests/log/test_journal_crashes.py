@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
+import pytest
 
 from penstock.codec import Columns, encode, read_head
 from penstock.config import LogConfig
@@ -153,6 +154,7 @@ def enumerate_states(states: int) -> CrashCounts:
     return counts
 
 
+@pytest.mark.tier("test")
 def test_no_crash_leaves_state_without_its_messages(effort: Callable[..., int]) -> None:
-    states = effort(check=400, test=15_000, torture=300_000)
+    states = effort(check=150, test=15_000, torture=300_000)
     assert enumerate_states(states).distinct >= states
