@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 from penstock.delivery.offsets import (
     first_missing,
     known_among,
+    next_of,
     offsets_of,
     runs_in_pieces,
     runs_of,
@@ -85,3 +86,21 @@ def test_progress_is_a_set_of_finished_offsets(start: int, steps: list[set[int]]
         assert progress.floor == next(one for one in range(100) if one not in finished)
         for end in (0, 10, 35, 70):
             assert progress.unfinished_below(end) == len(set(range(end)) - finished)
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 500)), min_size=1, max_size=6)
+
+
+@given(RUNS, st.integers(0, 3600))
+def test_the_next_gap_and_the_next_offset_are_found_in_long_runs(
+    runs: list[tuple[int, int]], start: int
+) -> None:
+    offsets = BitMap64()
+    for first, count in runs:
+        offsets.add_range(first, first + count)
+    assert first_missing(offsets, start) == next(
+        one for one in range(start, 9000) if one not in offsets
+    )
+    following = [one for one in offsets if one >= start]
+    if following:
+        assert next_of(offsets, start) == following[0]

@@ -23,6 +23,7 @@ from ..delivery import (
     strict,
 )
 from ..delivery.lanes import Ask, held_by_lane
+from ..delivery.offsets import next_of
 from ..delivery.turns import LaneStats
 from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
@@ -211,7 +212,7 @@ def _inspect(partition: Partition, choice: Choice, now_ns: int) -> Inspected:
         seen.append(opened)
         unfit = _with_unfit(unfit, opened, offsets, now_ns)
         following = opened.head.next_offset
-        offset = offsets.next_set_bit(following) if last >= following else None
+        offset = next_of(offsets, following) if last >= following else None
     return Inspected(choice, unfit, seen)
 
 
@@ -253,7 +254,7 @@ def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
     count = offsets.range_cardinality(base, end)
     if not count:
         return ()
-    first = base if base in offsets else offsets.next_set_bit(base)
+    first = next_of(offsets, base)
     is_dense = opened.head.is_dense
     # Neighbours, as most are: no set has to be made for them.
     if is_dense and offsets.contains_range(first, first + count):
@@ -376,5 +377,5 @@ def _first_damaged(partition: Partition, choice: Choice) -> tuple[int, int] | No
             following = partition.shelf.at(offset).head.next_offset
         except DamagedBatch as damage:
             return None if damage.next_offset is None else (offset, damage.next_offset)
-        offset = offsets.next_set_bit(following) if offsets.max() >= following else None
+        offset = next_of(offsets, following) if offsets.max() >= following else None
     return None

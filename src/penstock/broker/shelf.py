@@ -17,6 +17,8 @@ from ..log import Log, Run
 
 _NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
+# What lies between the batches of one lane belongs to the others and is wanted soon.
+_READ_BYTES_WITH_LANES = 1024 * 1024
 # Some batches of the usual 1 MiB; more would only help readers that are far apart.
 _SHELF_BYTES = 4 * 1024 * 1024
 # Lanes are: each goes through all batches at a speed of its own.
@@ -98,7 +100,8 @@ class Shelf:
                 if index + 1 < len(self._stretches):
                     self._stretches.append(self._stretches.pop(index))
                 return stretch.at(offset)
-        stretch = _Stretch(self.log.read(offset, bytes_max=_READ_BYTES), self.log.seed)
+        bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
+        stretch = _Stretch(self.log.read(offset, bytes_max=bytes_max), self.log.seed)
         self._put(stretch)
         return stretch.at(offset)
 

@@ -11,7 +11,7 @@ from ..errors import Refused
 from ..kernel import Outcome
 from ..ports import Entropy
 from .machine import Delivery
-from .offsets import runs_of
+from .offsets import next_of, runs_of
 from .records import (
     Absent,
     Acked,
@@ -144,8 +144,7 @@ def _first_left(left: BitMap64, start: int, end: int) -> int:
     """The first offset from `start` on that is not taken now; `end` if all of those before it are."""
     if left.max() < start:
         return end
-    first: int = left.next_set_bit(start)
-    return min(first, end)
+    return min(next_of(left, start), end)
 
 
 def _below(unfit: Unfit, cursor: int) -> Unfit:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ..model import Priority
 from .commands import Choice
 from .machine import Delivery
-from .offsets import first_missing
+from .offsets import first_missing, next_of
 
 NORMAL = Priority.NORMAL
 # How far a search looks at first; each further step is wider.
@@ -88,8 +88,7 @@ class Lanes:
         lane = self.special[Priority(priority)]
         if not lane or lane.max() < start:
             return end
-        found: int = lane.next_set_bit(start)
-        return found
+        return next_of(lane, start)
 
     def count(self, priority: int, delivery: Delivery, end: int) -> int:
         """How many messages of a lane nobody holds and nothing keeps back."""
@@ -175,7 +174,7 @@ def _stock(delivery: Delivery, lanes: Lanes, lane: Priority, ask: Ask, wanted: i
     stock = turns.stocks[lane]
     if stock:
         stock.remove_range(0, cursor)
-        stock -= delivery.ahead
+        _remove(stock, delivery.ahead)
     if len(stock) < wanted and turns.starts[lane] < ask.end:
         span = range(max(turns.starts[lane], cursor), ask.end)
         count = max(wanted, _STOCK)
@@ -186,15 +185,25 @@ def _stock(delivery: Delivery, lanes: Lanes, lane: Priority, ask: Ask, wanted: i
     return stock
 
 
+def _remove(stock: BitMap64, taken: BitMap64) -> None:
+    count = stock.intersection_cardinality(taken)
+    if count:
+        first = stock.min()
+        end = first + count
+        # The first neighbours, as polls take them: no set has to be made.
+        if stock.contains_range(first, end) and taken.contains_range(first, end):
+            stock.remove_range(first, end)
+        else:
+            stock -= taken
+
+
 def _cursor_after(delivery: Delivery, chosen: BitMap64) -> int:
     """The first offset that was never handed out, if the chosen ones are."""
-    cursor = delivery.cursor
-    if cursor not in chosen and cursor not in delivery.ahead:
-        return cursor
-    while True:
-        window = BitMap64(range(cursor, cursor + _WINDOW))
-        left = window - chosen - delivery.ahead
-        if left:
-            found: int = left.min()
-            return found
-        cursor += _WINDOW
+    ahead, cursor = delivery.ahead, delivery.cursor
+    # Enough for batches of one priority each.
+    for passed in (ahead, chosen, ahead):
+        cursor = first_missing(passed, cursor)
+    while cursor in chosen or cursor in ahead:
+        left = BitMap64(range(cursor, cursor + _WINDOW)) - chosen - ahead
+        cursor = left.min() if left else cursor + _WINDOW
+    return cursor

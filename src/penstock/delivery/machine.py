@@ -155,10 +155,16 @@ class Delivery:
         self.cursor = cursor
         if self.ahead:
             self.ahead.remove_range(0, cursor)
-        if offsets and offsets.max() >= cursor:
+        if offsets and offsets.max() >= cursor and not self._is_passed(offsets, cursor):
             beyond = BitMap64(offsets)
             beyond.remove_range(0, cursor)
             self.ahead |= beyond
+
+    def _is_passed(self, offsets: BitMap64, cursor: int) -> bool:
+        """Whether all of them are behind the cursor or known to be ahead of it, as is what somebody holds."""
+        behind = offsets.range_cardinality(0, cursor)
+        known: int = behind + offsets.intersection_cardinality(self.ahead)
+        return known == len(offsets)
 
     def _finish(self, offsets: BitMap64) -> None:
         self.progress.finish(offsets)
