@@ -409,6 +409,20 @@ def test_the_urgent_ones_come_first(tmp_path):
     assert sorted(rest) == sorted([b"%d" % number for number in range(5, 100)] + [b"later"])
 
 
+@pytest.mark.parametrize("handed_out", range(1, 5))
+def test_what_was_handed_out_by_lanes_is_finished_and_nothing_else(tmp_path, handed_out):
+    lanes = {b"a": "normal", b"b": "critical", b"c": "background", b"d": "normal"}
+    with penstock.open(tmp_path) as queue:
+        for value, priority in lanes.items():
+            queue.put(value, priority=priority)
+        got = [queue.get().value for _ in range(handed_out)]
+        # Whatever was handed out is acked now, and not when the queue closes.
+        assert queue.stats().done == handed_out
+    with penstock.open(tmp_path) as queue:
+        rest = [message.value for message in queue]
+    assert sorted(got + rest) == sorted(lanes)
+
+
 def test_urgent_messages_in_manual_queues(tmp_path):
     with penstock.open(tmp_path, auto_ack=False) as queue:
         queue.put_many([b"a", b"b"])

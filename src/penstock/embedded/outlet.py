@@ -154,8 +154,9 @@ def fetch_limit(partition: Partition) -> int:
 
 
 def offsets_of(messages: list[Received]) -> BitMap64:
-    """Offsets of messages in order. Mostly neighbours, and then the first and the last say it all."""
+    """Offsets of messages that came together. Many are mostly neighbours: the first and the last say it all."""
     first, last = messages[0].offset, messages[-1].offset
-    if last - first + 1 == len(messages):
+    # Fewer may have come by lanes, and then stand in the order of their priorities.
+    if len(messages) > FETCH_MESSAGES_WITH_LANES and last - first + 1 == len(messages):
         return BitMap64(range(first, last + 1))
     return BitMap64([one.offset for one in messages])
