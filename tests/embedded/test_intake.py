@@ -2,11 +2,13 @@
 
 from threading import Lock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.codec.blobs import Joined, without_nulls
-from penstock.embedded.intake import Intake, Pack
+from penstock.embedded.intake import NOT_TAKEN, Intake, Pack
+from penstock.model import Message
 
 VALUES = st.binary(max_size=5)
 STEPS = st.lists(
@@ -22,7 +24,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans())
 def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
-    intake, expected, last_id = Intake(7, Lock()), [], 7
+    intake, expected, last_id = Intake(7, Lock(), 100), [], 7
     for step in steps:
         if isinstance(step, int):
             found = intake.first(step)
@@ -49,7 +51,7 @@ def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
 
 def test_a_pack_of_which_a_part_is_out_hides_nobody_behind_it():
     """As many are gone from its front as stand alone between it and the next, so the counts agree."""
-    intake = Intake(0, Lock())
+    intake = Intake(0, Lock(), 100)
     for values in ([b"a", b"b", b"c"], [b"d"]):
         intake.take_in(Pack(values, without_nulls(values, "value", 5)))
         intake.take_out(1)
@@ -58,10 +60,20 @@ def test_a_pack_of_which_a_part_is_out_hides_nobody_behind_it():
 
 
 def test_packs_alone_need_no_second_look():
-    intake = Intake(0, Lock())
+    intake = Intake(0, Lock(), 100)
     for values in ([b"a", b"b"], [b"c"]):
         intake.take_in(Pack(values, without_nulls(values, "value", 5)))
     found = intake.first(10)
     assert isinstance(found, Joined)
     assert found.blobs() == (1, None, b"abc")
     assert found[1:] == [b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    "value", [b"x" * 101, bytearray(b"x"), "text", None, [b"x"], Message(b"x"), 7]
+)
+def test_bare_objects_that_are_no_small_bytes_are_not_taken(value):
+    intake = Intake(0, Lock(), 100)
+    assert intake.take_in(value) == NOT_TAKEN
+    assert intake.waiting == []
+    assert intake.take_in(b"x" * 100) == 1

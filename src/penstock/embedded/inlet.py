@@ -32,9 +32,12 @@ class Inlet:
         driver: ThreadDriver,
         find: Callable[[], Partition],
         timings: Timings,
+        *,
+        bytes_max: int,
     ) -> None:
+        """Bare values have at most `bytes_max`; larger ones come as messages, and are counted."""
         self._driver, self._find, self._timings = driver, find, timings
-        self.intake = Intake(find().messages.end_offset, driver.lock)
+        self.intake = Intake(find().messages.end_offset, driver.lock, bytes_max)
         self._refusal: PenstockError | None = None
         self._emptied_ns = 0
         driver.while_firing = self.paused

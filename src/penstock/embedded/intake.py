@@ -27,15 +27,22 @@ class Pack(NamedTuple):
     blobs: Blobs
 
 
-Contents = Content | Pack | list[Message]
+class Entries(NamedTuple):
+    """Messages that were looked at already. Bare objects are a caller's: of those only small bytes are taken."""
+
+    messages: list[Message]
+
+
+Contents = bytes | Pack | Entries
+NOT_TAKEN = 0
 
 
 class Intake:
     """Values and messages in the order of their ids. `last_out` is the id of the last one that left."""
 
-    def __init__(self, last_id: int, lock: Lock) -> None:
-        """`lock` is held by whoever calls `take_out`."""
-        self.last_out = last_id
+    def __init__(self, last_id: int, lock: Lock, bytes_max: int) -> None:
+        """`lock` is held by whoever calls `take_out`. Bare values have at most so many bytes."""
+        self.last_out, self._bytes_max = last_id, bytes_max
         self.waiting: list[Content] = []
         # Those of `waiting` that came as packs, each with the id of its last value.
         self._packs: deque[tuple[int, Pack]] = deque()
@@ -46,9 +53,9 @@ class Intake:
         self.take_in: Callable[[Contents], int] = self._begin()
 
     def _begin(self) -> Callable[[Contents], int]:
-        """A function that takes in one message, or a list of them, and returns the id of the last."""
+        """A function that takes in a small value, or several messages, and returns the id of the last; or NOT_TAKEN."""
         last_id = self.last_out + len(self.waiting)
-        self._numbers = generator = _counting(self.waiting, self._packs, last_id)
+        self._numbers = generator = _counting(self.waiting, self._packs, last_id, self._bytes_max)
         next(generator)
         return generator.send if _is_one_thread_at_a_time() else _locked(generator)
 
@@ -145,24 +152,25 @@ class Intake:
 
 
 def _counting(
-    waiting: list[Content], packs: deque[tuple[int, Pack]], last_id: int
+    waiting: list[Content], packs: deque[tuple[int, Pack]], last_id: int, bytes_max: int
 ) -> Generator[int, Any, None]:
     append, extend = waiting.append, waiting.extend
+    answer = last_id
     while True:
-        contents = yield last_id
-        if type(contents) is bytes:
+        contents = yield answer
+        # Here and nowhere before: to look twice would cost as much as to take it in.
+        if type(contents) is bytes and len(contents) <= bytes_max:
             append(contents)
-            last_id += 1
+            answer = last_id = last_id + 1
         elif type(contents) is Pack:
             extend(contents.values)
-            last_id += len(contents.values)
+            answer = last_id = last_id + len(contents.values)
             packs.append((last_id, contents))
-        elif type(contents) is list:
-            extend(contents)
-            last_id += len(contents)
+        elif type(contents) is Entries:
+            extend(contents.messages)
+            answer = last_id = last_id + len(contents.messages)
         else:
-            append(contents)
-            last_id += 1
+            answer = NOT_TAKEN
 
 
 def _locked(numbers: Generator[int, Any, None]) -> Callable[[Any], int]:

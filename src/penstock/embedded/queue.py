@@ -27,7 +27,7 @@ from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
-from .intake import Pack
+from .intake import NOT_TAKEN, Entries, Pack
 from .messages import MessageOptions, Value, make_message
 from .opening import Opened
 from .outlet import Outlet
@@ -73,15 +73,17 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._timings = Timings()
         self._driver.change(lambda now: self._make_topic(settings, now))
+        config = self._partition().config
+        is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
+        self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
         with self._driver.lock:
-            self._inlet = Inlet(self._driver, self._partition, self._timings)
+            self._inlet = Inlet(
+                self._driver, self._partition, self._timings, bytes_max=self._small_bytes_max
+            )
         self._intake = self._inlet.intake
         self._outlet = Outlet(self._driver, self._partition, GROUP)
         self._ready = self._outlet.ready
         self._driver.change(self._take_over)
-        config = self._partition().config
-        is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
-        self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
         # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
         self._is_idle = True
         # The same for a put, which is also wanted by those who wait for messages, or has to wait for its own sync.
@@ -118,13 +120,15 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         the number by which `cancel`, `reschedule` and `delayed_get` know it. One with the `delay_key` of another that
         still waits takes its place.
         """
-        if options or type(value) is not bytes or len(value) > self._small_bytes_max:
+        if options:
             return self._put_carefully(value, options)
         try:
-            number = self._intake.take_in(value)
+            number = self._intake.take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
-            number = self._intake.take_in_patiently(value)
+            number = self._intake.take_in_patiently(value)  # type: ignore[arg-type]  # The same.
         if self._is_wanted or not number & _FLUSH_MASK:
+            if number == NOT_TAKEN:
+                return self._put_carefully(value, options)
             self._after_put()
         return number
 
@@ -188,7 +192,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
             if not messages:
                 return range(0)
             self._intake.is_mixed = True
-            last = self._intake.take_in_under_lock(messages)
+            last = self._intake.take_in_under_lock(Entries(messages))
             self._inlet.flush(now)
             self._outlet.recall(now)
             return range(last - len(messages) + 1, last + 1)
@@ -205,7 +209,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
                 return kept.position + 1
         self._require_room(1, now)
         self._intake.is_mixed = True
-        number = self._intake.take_in_under_lock(message)
+        number = self._intake.take_in_under_lock(Entries([message]))
         is_small = len(message.value or b"") <= self._small_bytes_max
         if message.priority < Priority.NORMAL:
             self._inlet.flush(now)
@@ -306,17 +310,13 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
-        is_small = type(value) is bytes and len(value) <= self._small_bytes_max
-        if (
-            options
-            or not is_small
-            or self._is_always
-            or len(self._intake.waiting) >= FLUSH_MESSAGES
-        ):
+        if options or self._is_always or len(self._intake.waiting) >= FLUSH_MESSAGES:
             return None
         try:
-            number = self._intake.take_in(value)  # type: ignore[arg-type]  # Small, so it is bytes.
+            number = self._intake.take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
+            return None
+        if number == NOT_TAKEN:
             return None
         if self._is_wanted:
             self._wake()
