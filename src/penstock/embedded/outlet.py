@@ -21,9 +21,9 @@ from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
 
 AUTO = "auto"
-# What a lease and its ack cost once, some 150 us, is 40 ns a message at this many. They wait in memory, so large ones
+# What a lease and its ack cost once, some 150 us, is 20 ns a message at this many. They wait in memory, so large ones
 # are fetched a few at a time.
-FETCH_MESSAGES = 4096
+FETCH_MESSAGES = 8192
 FETCH_BYTES = 4 << 20
 # What is fetched has passed the lanes already; with priorities about, few messages should have.
 FETCH_MESSAGES_WITH_LANES = 64
