@@ -1,7 +1,8 @@
 """A thread that wakes when something is due, and sleeps otherwise."""
 
 from collections.abc import Callable
-from threading import Event, Thread
+from contextlib import suppress
+from threading import Lock, Thread
 
 from ..ports import Clock
 
@@ -17,7 +18,10 @@ class Ticker:
     def __init__(self, work: Callable[[], None], clock: Clock) -> None:
         self._work, self._clock = work, clock
         self.due_ns = NEVER_NS
-        self._woken = Event()
+        # Free when somebody has rung. An Event would make a lock of its own for each sleep, which a queue feels that is
+        # filled and emptied again and again.
+        self._bell = Lock()
+        self._bell.acquire()
         self._is_closed = False
         # A daemon: a caller that forgets to close must not keep the process from ending.
         self._thread = Thread(target=self._run, name="penstock-ticker", daemon=True)
@@ -29,7 +33,13 @@ class Ticker:
         """Work no later than `due_ns`. Callers hold one lock, the same for all of them."""
         if due_ns < self.due_ns:
             self.due_ns = int(due_ns)
-            self._woken.set()
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._bell.locked():
+            # Unless somebody else has rung just now.
+            with suppress(RuntimeError):
+                self._bell.release()
 
     def forget(self) -> None:
         """Whoever calls this does the work himself, now."""
@@ -38,7 +48,7 @@ class Ticker:
     def close(self) -> None:
         """End the thread; work that is under way is finished first."""
         self._is_closed = True
-        self._woken.set()
+        self._ring()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -50,8 +60,7 @@ class Ticker:
             if was_set:
                 skew_ns = self._skew_ns()
             if wait_ns > 0 and not was_set:
-                self._woken.wait(min(wait_ns / 1_000_000_000, _SLEEP_S_MAX))
-                self._woken.clear()
+                self._bell.acquire(timeout=min(wait_ns / 1_000_000_000, _SLEEP_S_MAX))
             else:
                 self.forget()
                 self._work()
