@@ -16,9 +16,9 @@ from penstock.codec import (
     encode_messages,
     verify,
 )
-from penstock.codec.arrow import ARROW_COLUMNS
+from penstock.codec.arrow import ARROW_COLUMNS, REMEMBERED_COUNT_MAX
 from penstock.errors import Refused, TooLarge
-from penstock.model import Message
+from penstock.model import Message, Priority
 
 from . import twin
 from .strategies import NOW, message_lists, placed_batches
@@ -131,13 +131,27 @@ def test_a_batch_at_an_odd_address_gives_aligned_numbers(shift):
 
 
 def test_arrays_that_are_remembered_fit_every_count():
-    for count in (1, 2, 4096, 4097, 3, COUNT_MAX, 4096):
+    most = REMEMBERED_COUNT_MAX
+    for count in (1, 2, 4096, 4097, 3, most - 1, most, most + 1, COUNT_MAX, 4096):
         batch = encode(Columns(values=[b"four"] * count))
         table = decode_arrow(batch, verify(batch))
         table.validate(full=True)
         assert table.num_rows == count
         assert table.column("key").null_count == count
         assert table.column("value")[count - 1].as_py() == b"four"
+        assert table.column("expires_at").null_count == count
+        assert table.column("priority")[count - 1].as_py() == Priority.NORMAL
+        assert table.column("headers")[count - 1].as_py() == []
+
+
+def test_equal_values_that_are_long_start_where_they_start():
+    for size in (65535, 65536, 100_000, 1_500_000):
+        batch = encode(Columns(values=[b"%0*d" % (size, one) for one in range(3)]))
+        table = decode_arrow(batch, verify(batch))
+        table.validate(full=True)
+        assert [one[-9:] for one in table.column("value").to_pylist()] == [
+            b"%09d" % one for one in range(3)
+        ]
 
 
 def test_a_body_over_the_limit_is_refused():

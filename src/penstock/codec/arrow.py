@@ -46,8 +46,9 @@ FIELDS = (
     pa.field("schema_id", pa.uint32()),
 )
 ARROW_COLUMNS = tuple(field.name for field in FIELDS)
-REMEMBERED_COUNTS = 16
-REMEMBERED_COUNT_MAX = 4096
+# As many messages of 100 bytes as fill a batch of 3 MiB. What is kept for all counts up to here takes about 3 MiB.
+REMEMBERED_COUNT_MAX = 1 << 15
+_REMEMBERED_LENGTHS = 16
 
 
 def decode_arrow(
@@ -83,12 +84,22 @@ def _schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def _remembered(make: Callable[[int], pa.Array]) -> Callable[[int], pa.Array]:
-    """Keep what depends on the number of messages only: batches of one producer mostly have one size.
+    """Keep what depends on the number of messages only, and hand out the beginning of it.
 
-    A large array costs little a message to make and much to keep, so all that is kept is about 1 MiB.
+    Memory that is new for every batch costs more than what is written there. One array for each power of two is kept.
     """
-    remembered = lru_cache(maxsize=REMEMBERED_COUNTS)(make)
-    return lambda count: remembered(count) if count <= REMEMBERED_COUNT_MAX else make(count)
+    remembered = lru_cache(maxsize=None)(make)
+
+    def made(count: int) -> pa.Array:
+        if count > REMEMBERED_COUNT_MAX:
+            return make(count)
+        return remembered(_room_for(count)).slice(0, count)
+
+    return made
+
+
+def _room_for(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def _nulls_of(kind: pa.DataType) -> Callable[[int], pa.Array]:
@@ -189,14 +200,15 @@ def _bytes(column: Blobs, items: int, kind: pa.DataType) -> pa.Array:
     lengths, valid, blob = column
     assert lengths is not None
     if isinstance(lengths, int) and items <= REMEMBERED_COUNT_MAX:
-        starts = _equal_starts(lengths, items)
+        # There may be more of them than items. Nobody looks at those, which need not even fit into i32.
+        starts = _equal_starts(lengths, _room_for(items))
     else:
         starts = pa.py_buffer(_starts(lengths, items))
     validity = None if valid is None else _bitmap(valid)
     return pa.Array.from_buffers(kind, items, [validity, starts, pa.py_buffer(blob)])
 
 
-@lru_cache(maxsize=REMEMBERED_COUNTS)
+@lru_cache(maxsize=_REMEMBERED_LENGTHS)
 def _equal_starts(length: int, items: int) -> pa.Buffer:
     return pa.py_buffer(_starts(length, items))
 
