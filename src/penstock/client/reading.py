@@ -17,12 +17,19 @@ from .calls import (
     span,
     with_query,
 )
-from .wire import BODY_BYTES_MAX, Answer
+from .options import FetchOptions
+from .wire import BODY_BYTES_MAX, Answer, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LIMIT_MAX = 10_000
+# Of stored batches, which cost the same however many messages they hold.
+LIMIT_MAX_BATCHES = 1_000_000
+# Large enough that a request costs little a message, and small enough that a server can hand over all of it while the
+# one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
+AHEAD_BYTES = (4 << 20) + (128 << 10)
+_DIGITS_MAX = 20
 
 
 class Asked(NamedTuple):
@@ -36,6 +43,22 @@ class Asked(NamedTuple):
     max_bytes: int = 1 << 20
     timeout: Duration = 0
 
+    def at(self, offset: int) -> "Asked":
+        """The same from another offset on."""
+        return self._replace(offset=offset, from_time=None)
+
+    def after(self, fetched: "Fetched") -> "Asked | None":
+        """What follows an answer; None at the end, unless there is something to wait for."""
+        is_over = not fetched if self.timeout else fetched.more_at is None
+        return None if is_over else self.at(fetched.next_offset)
+
+
+def in_large_pieces(topic: str, partition: int, options: FetchOptions) -> Asked:
+    """A fetch of as much at once as is worth it, unless the options say how much."""
+    sizes: FetchOptions = {"limit": LIMIT_MAX_BATCHES, "max_bytes": AHEAD_BYTES}
+    sizes.update(options)
+    return Asked(topic, partition, **sizes)
+
 
 class Fetched:
     """Messages of a partition from `offset` on. Iterate for `Message` objects, or take them as Arrow.
@@ -45,7 +68,7 @@ class Fetched:
     its checksums.
     """
 
-    __slots__ = ("_batches", "earliest", "latest", "next_offset", "offset", "seed")
+    __slots__ = ("_batches", "earliest", "latest", "more_at", "next_offset", "offset", "seed")
 
     def __init__(self, answer: Answer) -> None:
         self.offset = answer.number(b"penstock-offset")
@@ -53,6 +76,8 @@ class Fetched:
         self.earliest = answer.number(b"penstock-earliest")
         self.latest = answer.number(b"penstock-latest")
         self.seed = answer.number(b"penstock-seed")
+        # Where to go on, if there was more when this was read.
+        self.more_at = more_at(answer.headers)
         self._batches = list(_split(answer.body, self.seed))
 
     def __bool__(self) -> bool:
@@ -101,6 +126,15 @@ class Fetched:
         wanted = tuple(columns or ARROW_COLUMNS)
         schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
         return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
+
+
+def more_at(headers: Headers) -> int | None:
+    """Where an answer ends, if there is more behind it; its headers come before it."""
+    written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
+    if not all(one.isdigit() and len(one) <= _DIGITS_MAX for one in written):
+        return None
+    following, latest = map(int, written)
+    return following if following < latest else None
 
 
 def _split(data: bytes | memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:

@@ -42,6 +42,8 @@ class Answer(NamedTuple):
         return int(written)
 
 
+Headers = dict[bytes, bytes]
+
 Body = bytes | tuple[Buffer, ...]
 """What follows the head of a request: whole, or in pieces that nobody has to copy together."""
 
@@ -99,6 +101,11 @@ class AnswerReader:
     def is_idle(self) -> bool:
         """Nothing of an answer is here."""
         return self._part is _Part.HEAD and not self._buffer
+
+    @property
+    def headers(self) -> Headers | None:
+        """Those of an answer whose body is not all here yet."""
+        return None if self._head is None else self._head.headers
 
     @property
     def needed(self) -> int:

@@ -155,6 +155,27 @@ class AsyncClient:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
         return await self.run(reading.fetch(reading.Asked(topic, partition, **options)))
 
+    async def fetches(
+        self, topic: str, partition: int, **options: Unpack[FetchOptions]
+    ) -> AsyncIterator[Fetched]:
+        """The same again and again, to the end of the partition; with a `timeout`, until nothing comes for so long.
+
+        The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
+        is under way goes on until it is forgotten.
+        """
+        from .ahead import AsyncAhead
+
+        asked: reading.Asked | None = reading.in_large_pieces(topic, partition, options)
+        ahead = AsyncAhead(self.pool)
+        try:
+            while asked is not None:
+                fetched = await ahead.fetch(asked, asked.at)
+                if fetched:
+                    yield fetched
+                asked = asked.after(fetched)
+        finally:
+            ahead.drop()
+
     async def read(
         self,
         topic: str,

@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Any
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
 from ..reasons import reason_of
-from ..wire import Answer, AnswerReader, Body, joined, size_of
+from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
 if TYPE_CHECKING:
     import ssl
 
 # Guard: between two awaits no other task runs, so nobody ever waits for it; but it costs less than one made to do
 # nothing, and the synchronous client needs it.
-__all__ = ["Background", "Connection", "Guard", "Local", "Lock", "Semaphore", "Signal", "sleep"]
+__all__ = [
+    "Background",
+    "Connection",
+    "Guard",
+    "Local",
+    "Lock",
+    "OnHead",
+    "Semaphore",
+    "Signal",
+    "sleep",
+    "take_now",
+]
+
+OnHead = Callable[[Headers], Awaitable[None]]
+"""Called with the headers of an answer before all of a longer body is here."""
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
@@ -33,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._reader = AnswerReader(self._address)
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
+        # Set when the head of an answer is here, and at the end of everything. None: nobody asks.
+        self._begun: asyncio.Event | None = None
         self.is_usable = True
 
     @classmethod
@@ -71,19 +87,32 @@ class Connection(asyncio.Protocol):
             await asyncio.wait({waiting}, timeout=within_s)
         return waiting is None or waiting.done()
 
-    async def collect(self, timeout_s: float) -> Answer:
-        """The answer to what was posted."""
+    async def collect(self, timeout_s: float, on_head: OnHead | None = None) -> Answer:
+        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here."""
         waiting = self._waiting
         assert waiting is not None, "nothing was posted"
         timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up, timeout_s)
         try:
+            if on_head is not None and (headers := await self._headers(waiting)) is not None:
+                await on_head(headers)
             return await waiting
         except asyncio.CancelledError:
             self.close()
             raise
         finally:
             timer.cancel()
-            self._waiting = None
+            self._waiting = self._begun = None
+
+    async def _headers(self, waiting: "asyncio.Future[Answer]") -> Headers | None:
+        """The headers once they are here; None if the whole answer is, or if none will come."""
+        if not waiting.done() and self._reader.headers is None:
+            self._begun = asyncio.Event()
+            await self._begun.wait()
+        return None if waiting.done() else self._reader.headers
+
+    def _begin(self) -> None:
+        if self._begun is not None:
+            self._begun.set()
 
     def _give_up(self, timeout_s: float) -> None:
         self._fail(AnswerTimeout(self._address, f"nothing within {timeout_s:g} s", is_sent=True))
@@ -92,6 +121,7 @@ class Connection(asyncio.Protocol):
         self.close()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
+            self._begin()
 
     def close(self) -> None:
         self.is_usable = False
@@ -113,6 +143,8 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         if answer is None:
+            if self._begun is not None and self._reader.headers is not None:
+                self._begin()
             return
         if self._waiting is None or self._waiting.done() or not self._reader.is_idle:
             self._fail(BadAnswer(self._address, "more than was asked for", is_sent=True))
@@ -120,6 +152,7 @@ class Connection(asyncio.Protocol):
         if answer.is_last:
             self.close()
         self._waiting.set_result(answer)
+        self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the server closed the connection" if exc is None else reason_of(exc)
@@ -128,6 +161,11 @@ class Connection(asyncio.Protocol):
 
 class Local:
     """What every thread has for itself, where there is only one."""
+
+
+async def take_now(room: Semaphore) -> bool:
+    """Whether there was room; never waits for it."""
+    return not room.locked() and await room.acquire()
 
 
 async def call_back(call: Callable[..., Any], *given: object) -> None:

@@ -9,7 +9,7 @@ from ..calls import Call, outcome
 from ..retrying import Breaker
 from ..settings import ClientSettings, chance
 from ..wire import Answer, request_bytes
-from .io import Connection, Semaphore, sleep
+from .io import Connection, OnHead, Semaphore, sleep, take_now
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ class AsyncPool:
         self.breaker = Breaker(self.name)
         self._standing = standing_headers(address, key)
         self._room = Semaphore(settings.connections_max)
+        # Calls that nobody waits for yet never take all of the room: whoever made them may call something else first.
+        self._spare = Semaphore(settings.connections_max - 1)
         self._idle: list[Connection] = []
         self._is_closed = False
         self._tls = None
@@ -31,13 +33,13 @@ class AsyncPool:
 
             self._tls = context(settings.ca_file)
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: Call[T], on_head: OnHead | None = None) -> T:
         """What the call returns, after as many tries as the policy allows."""
         tries = 0
         while True:
             tries += 1
             try:
-                return await self.run_once(call)
+                return await self.run_once(call, on_head)
             except PenstockError as error:
                 wait_s = self.settings.retry.wait_s(
                     error, tries, chance(), is_repeatable=call.is_repeatable
@@ -46,10 +48,10 @@ class AsyncPool:
                     raise
             await sleep(wait_s)
 
-    async def run_once(self, call: Call[T]) -> T:
+    async def run_once(self, call: Call[T], on_head: OnHead | None = None) -> T:
         """The same with one try."""
         connection = await self.begin(call)
-        return await self.end(call, connection)
+        return await self.end(call, connection, on_head)
 
     async def begin(self, call: Call[T]) -> Connection:
         """Send a call; `end` has to follow on the connection that this returns."""
@@ -62,6 +64,42 @@ class AsyncPool:
             self._room.release()
             self._note(error)
             raise
+
+    async def begin_early(self, call: Call[T]) -> Connection | None:
+        """Send a call before it is needed; `end_early` or `drop_early` has to follow. None: not now."""
+        # A server that has not answered before is asked by those who wait for it.
+        if self._is_closed or self.breaker.failures or not await take_now(self._spare):
+            return None
+        connection = None
+        try:
+            if await take_now(self._room):
+                connection = await self._begun_early(call)
+        finally:
+            if connection is None:
+                self._spare.release()
+        return connection
+
+    async def _begun_early(self, call: Call[T]) -> Connection | None:
+        connection = None
+        try:
+            connection = await self._posted(call)
+        except Unreachable as error:
+            self._note(error)
+        finally:
+            if connection is None:
+                self._room.release()
+        return connection
+
+    async def end_early(self, call: Call[T], connection: Connection, on_head: OnHead) -> T:
+        """Wait for the answer to a call that `begin_early` sent."""
+        self._spare.release()
+        return await self.end(call, connection, on_head)
+
+    def drop_early(self, connection: Connection) -> None:
+        """Nobody needs the answer any more."""
+        connection.close()
+        self._room.release()
+        self._spare.release()
 
     async def _posted(self, call: Call[T]) -> Connection:
         target = self.address.prefix + call.target
@@ -76,10 +114,12 @@ class AsyncPool:
         await connection.post(head, call.body)
         return connection
 
-    async def end(self, call: Call[T], connection: Connection) -> T:
+    async def end(self, call: Call[T], connection: Connection, on_head: OnHead | None = None) -> T:
         """Wait for the answer to a call that `begin` sent."""
         try:
-            answer: Answer = await connection.collect(self.settings.timeout_s + call.wait_s)
+            answer: Answer = await connection.collect(
+                self.settings.timeout_s + call.wait_s, on_head
+            )
         except BaseException as error:
             connection.close()
             self._note(error)

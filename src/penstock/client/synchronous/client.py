@@ -156,6 +156,27 @@ class Client:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
         return self.run(reading.fetch(reading.Asked(topic, partition, **options)))
 
+    def fetches(
+        self, topic: str, partition: int, **options: Unpack[FetchOptions]
+    ) -> Iterator[Fetched]:
+        """The same again and again, to the end of the partition; with a `timeout`, until nothing comes for so long.
+
+        The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
+        is under way goes on until it is forgotten.
+        """
+        from .ahead import Ahead
+
+        asked: reading.Asked | None = reading.in_large_pieces(topic, partition, options)
+        ahead = Ahead(self.pool)
+        try:
+            while asked is not None:
+                fetched = ahead.fetch(asked, asked.at)
+                if fetched:
+                    yield fetched
+                asked = asked.after(fetched)
+        finally:
+            ahead.drop()
+
     def read(
         self,
         topic: str,

@@ -17,16 +17,31 @@ from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
 from ..reasons import reason_of
-from ..wire import Answer, AnswerReader, Body, joined, size_of
+from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Background", "Connection", "Guard", "Local", "Lock", "Semaphore", "Signal", "sleep"]
+__all__ = [
+    "Background",
+    "Connection",
+    "Guard",
+    "Local",
+    "Lock",
+    "OnHead",
+    "Semaphore",
+    "Signal",
+    "sleep",
+    "take_now",
+]
+
+OnHead = Callable[[Headers], None]
+"""Called with the headers of an answer before all of a longer body is here."""
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
-_PIECE_BYTES = 256 * 1024
+# What of a large body comes with its head is copied once more.
+_PIECE_BYTES = 64 * 1024
 _CLOSED = "the server closed the connection"
 
 
@@ -85,10 +100,10 @@ class Connection:
         """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
         return not self._is_open or bool(self._poll.poll(within_s * 1000))
 
-    def collect(self, timeout_s: float) -> Answer:
-        """The answer to what was posted."""
+    def collect(self, timeout_s: float, on_head: OnHead | None = None) -> Answer:
+        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here."""
         try:
-            answer = self._collect(timeout_s)
+            answer = self._collect(timeout_s, on_head)
         except TimeoutError:
             self.close()
             reason = f"nothing within {timeout_s:g} s"
@@ -103,7 +118,7 @@ class Connection:
             self.close()
         return answer
 
-    def _collect(self, timeout_s: float) -> Answer:
+    def _collect(self, timeout_s: float, on_head: OnHead | None) -> Answer:
         deadline_s, left_s = time.monotonic() + timeout_s, timeout_s
         while True:
             # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
@@ -113,6 +128,9 @@ class Connection:
             answer = self._received()
             if answer is not None:
                 return answer
+            if on_head is not None and (headers := self._reader.headers) is not None:
+                on_head(headers)
+                on_head = None
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
@@ -135,6 +153,11 @@ class Connection:
     def close(self) -> None:
         self._is_open = False
         self._stream.close()
+
+
+def take_now(room: Semaphore) -> bool:
+    """Whether there was room; never waits for it."""
+    return room.acquire(blocking=False)
 
 
 def call_back(call: Callable[..., Any], *given: object) -> None:

@@ -1,0 +1,179 @@
+"""Reading one request ahead: nothing is lost, repeated or kept, whatever becomes of what nobody waits for yet."""
+
+from contextlib import aclosing, closing
+
+import pytest
+
+from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
+from penstock.codec import Columns, encode
+from penstock.errors import BadAnswer, NotFound
+
+from .between import Between, whole
+from .meddler import busy
+
+BATCHES, PER_BATCH, VALUE_BYTES = 6, 40, 8000
+VALUES = [b"%0*d" % (VALUE_BYTES, one) for one in range(BATCHES * PER_BATCH)]
+# One stored batch a fetch: larger than what comes with the head of an answer.
+ONE_BATCH = 1
+QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
+
+
+def filled(client, topic):
+    client.create_topic(topic, partitions=1)
+    for start in range(0, len(VALUES), PER_BATCH):
+        client.append_batch(topic, 0, encode(Columns(values=VALUES[start : start + PER_BATCH])))
+
+
+@pytest.fixture(scope="module")
+def topic(url):
+    with Client(url) as client:
+        filled(client, "ahead")
+    return "ahead"
+
+
+def values_of(fetches):
+    return [one.value for fetched in fetches for one in fetched]
+
+
+def free_rooms(client):
+    """How many calls could begin now."""
+    room, count = client.pool._room, 0
+    while room.acquire(blocking=False):
+        count += 1
+    for _ in range(count):
+        room.release()
+    return count
+
+
+@pytest.mark.parametrize("max_bytes", [ONE_BATCH, 700_000, 16 << 20])
+@pytest.mark.parametrize("connections_max", [1, 2, 100])
+def test_everything_comes_once_and_in_order(url, topic, max_bytes, connections_max):
+    settings = ClientSettings(connections_max=connections_max)
+    with Client(url, settings=settings) as client:
+        assert values_of(client.fetches(topic, 0, max_bytes=max_bytes)) == VALUES
+        middle = client.fetches(topic, 0, offset=50, max_bytes=max_bytes)
+        tables = [one.arrow(["offset"]).column(0).to_pylist() for one in middle]
+        assert [one for table in tables for one in table] == [*range(50, len(VALUES))]
+        assert free_rooms(client) == connections_max
+
+
+async def test_the_same_for_asyncio(url, topic):
+    async with AsyncClient(url, settings=ClientSettings(connections_max=2)) as client:
+        found = [one async for one in client.fetches(topic, 0, max_bytes=ONE_BATCH)]
+        assert values_of(found) == VALUES
+        async with aclosing(client.fetches(topic, 0, max_bytes=ONE_BATCH)) as fetches:
+            async for _ in fetches:
+                # The request that is ahead may not be in the way of others.
+                assert topic in await client.topics()
+                break
+        assert not client.pool._room.locked()
+        assert client.pool._room._value == 2
+
+
+def held_back(wire_of):
+    """Passes on the head and half of the body, and the rest when the next fetch was asked for."""
+
+    def pass_on(number, said, near):
+        half = len(said) // 2
+        near.sendall(said[:half])
+        if number < BATCHES - 1:
+            assert wire_of().await_fetches(number + 2), "nothing was asked for meanwhile"
+        near.sendall(said[half:])
+
+    return pass_on
+
+
+def test_the_next_is_asked_for_while_one_comes_in(url, topic):
+    with Between(url, held_back(lambda: wire)) as wire, Client(wire.url, settings=QUICK) as client:
+        assert values_of(client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)) == VALUES
+        assert wire.offsets == [*range(0, len(VALUES), PER_BATCH)]
+
+
+async def test_the_next_is_asked_for_while_one_comes_in_for_asyncio(url, topic):
+    with Between(url, held_back(lambda: wire)) as wire:
+        async with AsyncClient(wire.url, settings=QUICK) as client:
+            fetches = client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)
+            assert values_of([one async for one in fetches]) == VALUES
+        assert wire.offsets == [*range(0, len(VALUES), PER_BATCH)]
+
+
+def test_only_one_is_ahead_and_it_is_dropped_with_the_iterator(url, topic):
+    with (
+        Between(url, whole) as wire,
+        Client(wire.url, settings=ClientSettings(connections_max=2)) as client,
+    ):
+        for turn in range(1, 4):
+            with closing(client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)) as fetches:
+                next(fetches)
+                # Whatever else is called has room.
+                client.topics()
+                assert wire.await_fetches(2 * turn)
+            assert free_rooms(client) == 2
+        assert wire.offsets == [0, PER_BATCH] * 3
+
+
+def test_those_who_read_ahead_leave_room_for_others(url, topic):
+    with Client(url, settings=ClientSettings(connections_max=2)) as client:
+        readers = [client.fetches(topic, 0, max_bytes=ONE_BATCH) for _ in range(2)]
+        found = [values_of([next(one)]) for one in readers]
+        assert free_rooms(client) >= 1
+        found = [had + values_of(one) for had, one in zip(found, readers, strict=True)]
+        assert found == [VALUES, VALUES]
+
+
+def cut(_number, said, near):
+    near.sendall(said[: len(said) // 2])
+    return False
+
+
+def damaged(_number, said, near):
+    near.sendall(said[:-100] + bytes([said[-100] ^ 1]) + said[-99:])
+
+
+def refused(_number, _said, near):
+    near.sendall(busy(b""))
+
+
+@pytest.mark.parametrize("trick", [cut, damaged, refused])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_what_fails_once_is_asked_for_again(url, topic, trick, at):
+    def pass_on(number, said, near):
+        return trick(number, said, near) if number == at else whole(number, said, near)
+
+    with Between(url, pass_on) as wire, Client(wire.url, settings=QUICK) as client:
+        assert values_of(client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)) == VALUES
+        assert free_rooms(client) == QUICK.connections_max
+
+
+def test_what_stays_damaged_is_an_error_in_its_turn(url, topic):
+    def pass_on(number, said, near):
+        is_second = b"penstock-offset: %d\r" % PER_BATCH in said[:1000]
+        (damaged if is_second else whole)(number, said, near)
+
+    with Between(url, pass_on) as wire, Client(wire.url, settings=QUICK) as client:
+        fetches = client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)
+        assert values_of([next(fetches)]) == VALUES[:PER_BATCH]
+        with pytest.raises(BadAnswer):
+            next(fetches)
+        assert free_rooms(client) == QUICK.connections_max
+
+
+def test_a_topic_that_goes_away_is_an_error_in_its_turn(url):
+    with Client(url) as client:
+        filled(client, "going")
+        fetches = client.fetches("going", 0, max_bytes=ONE_BATCH)
+        next(fetches)
+        client.delete_topic("going")
+        with pytest.raises(NotFound):
+            values_of(fetches)
+        assert free_rooms(client) == ClientSettings().connections_max
+
+
+def test_with_a_timeout_it_goes_on_behind_the_end(url):
+    with Client(url) as client:
+        client.create_topic("grows", partitions=1)
+        client.publish("grows", b"one")
+        fetches = client.fetches("grows", 0, timeout=0.2)
+        assert values_of([next(fetches)]) == [b"one"]
+        client.publish("grows", b"two")
+        assert values_of(fetches) == [b"two"]
