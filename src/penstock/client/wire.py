@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..errors import BadAnswer
 from ..model import Buffer
+from .memory import MEMORY
 
 HEADER_BYTES_MAX = 64 * 1024
 # A fetch is at most 16 MiB and one batch more; JSON of it is larger.
@@ -117,11 +118,8 @@ class AnswerReader:
         if self._part is not _Part.BODY or self._needed < _LARGE_BYTES:
             return None
         if self._large is None:
-            # Most clients never meet a large body; whoever decodes one has numpy anyway.
-            import numpy as np
-
             # Not zeroed: all of it is going to be written.
-            self._large = np.empty(self._needed, np.uint8).data
+            self._large = MEMORY.take(self._needed)
             self._large_size = len(self._buffer)
             self._large[: self._large_size] = self._buffer
             self._buffer.clear()
