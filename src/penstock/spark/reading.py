@@ -3,19 +3,14 @@
 from collections.abc import Iterator
 
 from ..client import Client
-from ..client.calls import Call
-from ..client.reading import Asked, Fetched, fetch
-from ..client.synchronous.io import Connection
-from ..errors import NotFound, OffsetOutOfRange, Unreachable
+from ..client.reading import AHEAD_BYTES, LIMIT_MAX_BATCHES, Asked, Fetched
+from ..client.synchronous.ahead import Ahead
+from ..errors import NotFound, OffsetOutOfRange
 from .decoding import Stored
 from .files import FileReader
 from .losses import lost_by_retention, lost_by_shrinking, topic_gone
 from .offsets import OffsetRange, key_of
 from .parts import parts_of
-
-# Large enough that a request costs little a message; two of them are in memory at once.
-FETCH_BYTES = 4 << 20
-FETCH_ROWS = 1_000_000
 
 
 class RangeReader:
@@ -33,45 +28,30 @@ class RangeReader:
         yield from self._from_broker(at)
 
     def _from_broker(self, at: int) -> Iterator[Stored]:
-        ahead = None
+        ahead = Ahead(self._client.pool)
         try:
             while at < self._wanted.end:
                 fetched = self._fetched(at, ahead)
-                ahead = None
                 if fetched is None or fetched.next_offset <= at:
                     at = self._after_loss(at, fetched)
                     continue
-                following = fetched.next_offset
-                if following < self._wanted.end:
-                    ahead = self._asked(following)
                 yield from parts_of(fetched.batches, at, self._wanted.end)
-                at = following
+                at = fetched.next_offset
         finally:
-            if ahead is not None:
-                ahead.close()
+            ahead.drop()
 
-    def _call(self, at: int) -> Call[Fetched]:
-        limit = min(FETCH_ROWS, self._wanted.end - at)
+    def _asked(self, at: int) -> Asked:
+        limit = min(LIMIT_MAX_BATCHES, self._wanted.end - at)
         topic, partition = self._wanted.topic, self._wanted.partition
-        return fetch(Asked(topic, partition, offset=at, limit=limit, max_bytes=FETCH_BYTES))
+        return Asked(topic, partition, offset=at, limit=limit, max_bytes=AHEAD_BYTES)
 
-    def _asked(self, at: int) -> Connection | None:
-        """Ask for what comes next before it is needed. If that fails, it is asked for again in its turn."""
-        try:
-            return self._client.pool.begin(self._call(at))
-        except Unreachable:
-            return None
+    def _following(self, at: int) -> Asked | None:
+        return self._asked(at) if at < self._wanted.end else None
 
-    def _fetched(self, at: int, ahead: Connection | None) -> Fetched | None:
+    def _fetched(self, at: int, ahead: Ahead) -> Fetched | None:
         """What is there from an offset on; None if the partition does not reach there."""
-        call = self._call(at)
         try:
-            if ahead is not None:
-                try:
-                    return self._client.pool.end(call, ahead)
-                except Unreachable:
-                    pass  # The connection broke meanwhile; below are retries and patience.
-            return self._client.run(call)
+            return ahead.fetch(self._asked(at), self._following)
         except OffsetOutOfRange:
             return None
         except NotFound:
