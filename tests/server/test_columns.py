@@ -5,6 +5,7 @@ import pytest
 from penstock.broker.authorise import Role
 from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
 from penstock.codec.leased import decode_leased
+from penstock.server.http import consuming, members
 
 from .rigs import in_process
 
@@ -143,3 +144,24 @@ async def test_a_shared_join_finds_out_that_the_group_is_assigned(tmp_path):
         shared = {**wish, "mode": "shared"}
         reply = await broker.call("POST", "/groups/g/join", shared)
         assert (reply.status, reply.json["error"]) == (409, "MODE_CONFLICT")
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+async def test_no_more_is_lent_than_fits_into_an_answer(tmp_path, monkeypatch, is_member):
+    monkeypatch.setattr(consuming, "OPENED_BYTES", 10_000)
+    monkeypatch.setattr(members, "OPENED_BYTES", 10_000)
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        for one in range(8):
+            await broker.publish(str(one) * 3000)
+        if is_member:
+            joined = await broker.call("POST", "/groups/g/join", {"topics": ["orders"]})
+            target = f"/groups/g/poll?member_id={joined.json['member_id']}&max_messages=8"
+            reply = await broker.call("GET", target, headers=ACCEPT)
+            assert reply.status == 200, reply.body
+            lent = [part.lent for part in decode_leased(reply.body)]
+        else:
+            lent = await polled(broker, "&max=8")
+        assert [offset for one in lent for offset in one.offsets] == [0, 1, 2]
+        held = (await broker.call("GET", "/groups/g/inflight")).json["in_flight"]
+        assert [one["offset"] for one in held] == [0, 1, 2]

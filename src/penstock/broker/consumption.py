@@ -52,6 +52,19 @@ class Wanted(NamedTuple):
     priority: Priority | None = None
     # One that comes again gets the same messages again.
     request_id: str = ""
+    # As many batches as hold so many bytes together are opened for it, and at least one. None: as many as it takes.
+    bytes_max: int | None = None
+
+    def after(self, found: Sequence["Received"]) -> "Wanted | None":
+        """What is still wanted when these were found; None if that is enough."""
+        limit, left = self.limit - len(found), self.bytes_max
+        if limit <= 0:
+            return None
+        if left is not None and found:
+            left -= sum(len(one.value or b"") + len(one.key or b"") for one in found)
+        return (
+            None if left is not None and left <= 0 else self._replace(limit=limit, bytes_max=left)
+        )
 
 
 class Part(NamedTuple):
@@ -72,10 +85,10 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
     look = room
     while room > 0:
-        choice = _choose(partition, delivery, look, wanted.priority)
-        if not choice.offsets:
+        found = _looked_at(partition, delivery, wanted, look, now.wall_ns)
+        if found is None:
             break
-        choice, unfit, seen = _inspect(partition, choice, now.wall_ns)
+        choice, unfit, seen, _ = found
         # Lanes are shared out for a certain number, so a longer look at them only finishes what is unfit.
         is_look = choice.is_by_lanes and look > room
         grant = Grant(wanted.member, 0 if is_look else room, wanted.duration_ms)
@@ -101,6 +114,23 @@ def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority
         return commands.choose(delivery, limit=limit, end=end)
     partition.shelf.has_lanes = True
     return lanes.choose(delivery, by_priority, Ask(limit, end, partition.rules.starvation_ms, only))
+
+
+def _looked_at(
+    partition: Partition, delivery: Delivery, wanted: Wanted, look: int, now_ns: int
+) -> "Inspected | None":
+    """The next messages, as many as may be in memory at once; None if there are none."""
+    while True:
+        turns = delivery.turns.kept()
+        choice = _choose(partition, delivery, look, wanted.priority)
+        if not choice.offsets:
+            return None
+        found = _inspect(partition, choice, now_ns, wanted.bytes_max)
+        if not (found.is_too_large and choice.is_by_lanes):
+            return found
+        # Those at the end may be the urgent ones: a smaller choice is shared out anew, as if this one had never been.
+        delivery.turns.restore(turns)
+        look = len(found.choice.offsets)
 
 
 def _by_priority(parts: list[Part]) -> list[Part]:
@@ -189,17 +219,22 @@ def _keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
 
 
 class Inspected(NamedTuple):
-    """A choice that can be read, what of it cannot be handed out, and the batches that it lies in."""
+    """A choice that can be read, what of it cannot be handed out, and the batches that it lies in.
+
+    `is_too_large`: the choice ends early, because more would not fit into memory.
+    """
 
     choice: Choice
     unfit: Unfit
     seen: list[Opened]
+    is_too_large: bool = False
 
 
-def _inspect(partition: Partition, choice: Choice, now_ns: int) -> Inspected:
-    """Look at the messages of a choice. Where one cannot be read, the choice ends before it."""
+def _inspect(partition: Partition, choice: Choice, now_ns: int, bytes_max: int | None) -> Inspected:
+    """Look at the messages of a choice. Where one cannot be read, or is one too many, the choice ends before it."""
     offsets, unfit = choice.offsets, _ALL_FIT
     seen: list[Opened] = []
+    size = 0
     offset: int | None = offsets.min()
     last = offsets.max()
     while offset is not None:
@@ -209,6 +244,9 @@ def _inspect(partition: Partition, choice: Choice, now_ns: int) -> Inspected:
             if not seen:
                 raise
             return Inspected(_cut(choice, offset), unfit, seen)
+        size += opened.head.body_size
+        if bytes_max is not None and size > bytes_max and seen:
+            return Inspected(_cut(choice, offset), unfit, seen, is_too_large=True)
         seen.append(opened)
         unfit = _with_unfit(unfit, opened, offsets, now_ns)
         following = opened.head.next_offset

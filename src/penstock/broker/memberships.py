@@ -75,6 +75,8 @@ class Ask(NamedTuple):
     priority: Priority | None = None
     # For whoever waits: the `Standing.changes` that it knows of. A change that it does not know ends the wait.
     changes: int | None = None
+    # As in `Wanted`.
+    bytes_max: int | None = None
 
 
 @dataclass(slots=True)
@@ -230,20 +232,26 @@ class Memberships:
     ) -> list[Received]:
         places = membership.readable(ask.member)
         found: list[Received] = []
+        some: list[Received] = []
+        rest = Wanted(ask.member, ask.limit, 0, ask.priority, bytes_max=ask.bytes_max)
         session.turn = (session.turn + 1) % max(1, len(places))
         for one in (*places[session.turn :], *places[: session.turn]):
-            if len(found) < ask.limit:
-                partition = self._catalogue.partition(*one)
-                delivery = self._delivery(membership.group, session.mode, partition, now)
-                said_ms = ask.duration_ms or partition.config.visibility_timeout_ms
-                limit = ask.limit - len(found)
-                wanted = Wanted(ask.member, limit, said_ms, ask.priority)
-                try:
-                    found += consumption.poll(partition, delivery, wanted, now)
-                except (Damaged, Unavailable):
-                    # What was leased is the member's; the trouble comes again when it begins with this partition.
-                    if not found:
-                        raise
+            more = rest.after(some)
+            if more is None:
+                break
+            rest, some = more, []
+            partition = self._catalogue.partition(*one)
+            delivery = self._delivery(membership.group, session.mode, partition, now)
+            said_ms = ask.duration_ms or partition.config.visibility_timeout_ms
+            try:
+                some = consumption.poll(
+                    partition, delivery, rest._replace(duration_ms=said_ms), now
+                )
+                found += some
+            except (Damaged, Unavailable):
+                # What was leased is the member's; the trouble comes again when it begins with this partition.
+                if not found:
+                    raise
         return found
 
     def _delivery(

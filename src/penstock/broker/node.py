@@ -245,10 +245,15 @@ class Node(Catalogue):
             return known
         target.turn = (target.turn + 1) % len(places)
         found: list[Received] = []
+        some: list[Received] = []
+        rest = wanted
         for partition, delivery in (*places[target.turn :], *places[: target.turn]):
-            if len(found) < wanted.limit:
-                rest = wanted._replace(limit=wanted.limit - len(found))
-                found += consumption.poll(partition, delivery, rest, now)
+            more = rest.after(some)
+            if more is None:
+                break
+            rest = more
+            some = consumption.poll(partition, delivery, rest, now)
+            found += some
         if wanted.request_id:
             self._repeats.keep(who, wanted.request_id, found)
         return found

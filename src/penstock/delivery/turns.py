@@ -110,6 +110,13 @@ class Turns:
     _quotas: list[int] = field(default_factory=lambda: [*_FRESH])
     _served_at_ns: list[int | None] = field(default_factory=_never)
 
+    def kept(self) -> tuple[list[int], list[int | None]]:
+        """Whose turn it is, for `restore`: a share that nobody took must not count."""
+        return self._quotas[:], self._served_at_ns[:]
+
+    def restore(self, kept: tuple[list[int], list[int | None]]) -> None:
+        self._quotas, self._served_at_ns = kept
+
     def share(
         self, waiting: Sequence[int], limit: int, now_ns: int, starvation_ns: int
     ) -> list[int]:

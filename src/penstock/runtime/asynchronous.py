@@ -90,8 +90,8 @@ class AsyncDriver:
         found: list[Received] = []
         for topic in topics:
             # Asked for none, it still says whether the group may read the topic at all.
-            if len(found) < wanted.limit or wanted.limit == 0:
-                rest = wanted._replace(limit=wanted.limit - len(found))
+            rest = wanted if wanted.limit == 0 else wanted.after(found)
+            if rest is not None:
                 found += outcome_of(self.driver.enter(topic, group, rest, 0))
         if found or timeout_ns <= 0 or self._is_draining:
             return found

@@ -15,7 +15,7 @@ from ...broker.partition import Now
 from ...broker.received import Received
 from ...errors import BadRequest, ModeConflict, NotFound, PenstockError, TooLarge
 from ...model import Priority, check_name
-from .leased import fitting_count, leased_response
+from .leased import OPENED_BYTES, fitting_count, leased_response
 from .requests import Request
 from .responses import BATCH, NDJSON, SSE, Answer, Stream, encode_json, json_response
 from .routing import Route, TopicIn
@@ -105,6 +105,7 @@ async def poll(request: Request) -> Answer:
         lease_ms(request, topic, asked.visibility_timeout),
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
+        bytes_max=OPENED_BYTES,
     )
     messages: Sequence[Received]
     with request.ends_with_client():
@@ -172,7 +173,8 @@ async def consume(request: Request) -> Answer:
             f"max must be in 1..{_STREAM_UNANSWERED_MAX}, got {asked.max}", field="max"
         )
     is_base64 = is_base64_wanted(asked.encoding)
-    wanted = Wanted(owner, asked.max, asked.lease_ms, lane_of(asked.priority))
+    lane = lane_of(asked.priority)
+    wanted = Wanted(owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES)
     # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
     first = await request.door.driver.poll([topic], group, wanted, 0)
     is_sse = request.accepts(SSE)

@@ -31,7 +31,7 @@ from .consuming import (
     shown,
     within_bytes,
 )
-from .leased import leased_response
+from .leased import OPENED_BYTES, leased_response
 from .requests import Request
 from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn
@@ -307,6 +307,7 @@ async def poll(request: Request) -> Answer:
         duration_ms=None if lent is None else max(1, span_ms("visibility_timeout", lent)),
         request_id=checked_request_id(asked.request_id),
         priority=lane_of(asked.priority),
+        bytes_max=OPENED_BYTES,
         changes=asked.changes,
     )
     driver = request.door.driver
@@ -353,6 +354,7 @@ async def _poll_shared(
         min(lease_ms(request, topic, lent) for topic in member.topics),
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
+        bytes_max=OPENED_BYTES,
     )
     member.polls += 1
     try:
