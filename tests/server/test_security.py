@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+from contextlib import ExitStack
 
 import pytest
 
@@ -251,14 +252,16 @@ async def test_too_many_requests_at_once_are_429(tmp_path):
 
 def test_the_more_are_turned_away_the_later_they_are_told_to_come_back():
     now = 100.0
-    room = Room(2, lambda: now)
+    room = Room(8, lambda: now)
 
     def refused() -> int:
         with pytest.raises(TooManyRequests) as refusal, room:
             pass
         return refusal.value.fields["retry_after_ms"]
 
-    with room, room:
+    with ExitStack() as inside:
+        for _ in range(8):
+            inside.enter_context(room)
         waits = [refused() for _ in range(30)]
         assert waits[:4] == [1500, 2000, 2500, 3000]
         assert max(waits) == waits[-1] == 10_000

@@ -2,17 +2,27 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from .large_body import LargeBody
+
+if TYPE_CHECKING:
+    from .door import Door, TurnedAway
 
 _REFUSAL = (
     b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
     b"connection: close\r\nretry-after: 1\r\n\r\n%s"
 )
+
+
+_SAFE = frozenset({b"GET", b"HEAD"})
 
 
 def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
@@ -29,6 +39,7 @@ class Connection(HttpToolsProtocol):
     header_timeout_s = 10.0
     write_timeout_s = 30.0
     connections_max = 20_000
+    door: "Door"
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -39,6 +50,10 @@ class Connection(HttpToolsProtocol):
         self._is_in_headers = True
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        # The request that is being read was refused; its answer, until it is sent.
+        self._is_turned_away = False
+        self._turning_away: TurnedAway | None = None
+        self._is_sent_away = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         super().connection_made(transport)
@@ -74,6 +89,8 @@ class Connection(HttpToolsProtocol):
         # Counted before they are parsed: headers that came whole and are too large are found when they are complete.
         self._header_bytes += len(data)
         super().data_received(data)
+        if self._turning_away is not None:
+            self._turn_away(self._turning_away)
         if not self._is_in_headers:
             self._header_bytes = 0
         elif self._header_bytes > self.header_bytes_max:
@@ -84,6 +101,9 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        # Somebody who sends many at once, and would be refused as often, is sent away with all of them.
+        self._is_sent_away = self._turning_away is not None
+        self._is_turned_away = False
         self._is_in_headers = True
         self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
 
@@ -92,7 +112,63 @@ class Connection(HttpToolsProtocol):
             self._require_small_headers()
         self._is_in_headers = False
         self._headers_done()
-        super().on_headers_complete()
+        cycle: RequestResponseCycle | None = self.cycle
+        if self._is_sent_away:
+            self._is_turned_away = True
+        elif not (cycle is None or cycle.response_complete) or self.parser.get_method() in _SAFE:
+            # Whoever waits behind another request is let in, or not, when that one is answered.
+            super().on_headers_complete()
+        elif self.door.room.is_full and self._can_be_turned_away():
+            self._is_turned_away = True
+            self._turning_away = self.door.turn_away(self.headers)
+        else:
+            super().on_headers_complete()
+            self.door.room.coming += 1
+            self.scope["penstock.place"] = True  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
+
+    def _can_be_turned_away(self) -> bool:
+        """Others are refused the usual way: those whose connection ends, and those who send their body when asked."""
+        parser = self.parser
+        is_usual = parser.should_keep_alive() and not parser.should_upgrade()
+        return is_usual and not self.expect_100_continue and parser.get_http_version() == "1.1"
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_turned_away:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_turned_away:
+            super().on_message_complete()
+
+    def _turn_away(self, answer: "TurnedAway") -> None:
+        self._turning_away = None
+        end = b"connection: close\r\n\r\n" if self._is_sent_away else b"\r\n"
+        self.transport.write(
+            b"".join((STATUS_LINE[429], self._usual(), answer.head, end, answer.body))
+        )
+        if self._is_sent_away:
+            self.transport.close()
+        else:
+            self.door.unread.hold(self, answer.wait_s)
+
+    def stop_reading(self) -> int:
+        """Part of `Held`: what comes stays in the socket. Meanwhile nobody can say that the client says nothing."""
+        self.transport.pause_reading()
+        self._unset_keepalive_if_required()
+        socket = self.transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
+    def read_on(self, *, is_gone: bool) -> None:
+        """Part of `Held`."""
+        if self.is_lost or self.transport.is_closing():
+            return
+        if is_gone:
+            self.transport.abort()
+            return
+        self.transport.resume_reading()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def _require_small_headers(self) -> None:
         """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
@@ -169,11 +245,13 @@ class Connection(HttpToolsProtocol):
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        usual = b"".join(b"%b: %b\r\n" % one for one in self.server_state.default_headers)
-        self.transport.write(b"".join((STATUS_LINE[status], usual, head, b"\r\n", body)))
+        self.transport.write(b"".join((STATUS_LINE[status], self._usual(), head, b"\r\n", body)))
         cycle.message_event.set()
         cycle.on_response()
         return True
+
+    def _usual(self) -> bytes:
+        return b"".join(b"%b: %b\r\n" % one for one in self.server_state.default_headers)
 
     def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
         if self.transport.is_closing():

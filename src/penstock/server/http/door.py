@@ -6,9 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...broker.authorise import Command, authorise
 from ...config import LimitsConfig
@@ -21,11 +22,12 @@ from .metrics import SyncTimes
 from .pipelines import Pipelines
 from .pressure import BodyMemory, Patience, RateLimiter, Room
 from .requests import ClientGone, Request
-from .responses import Answer, Receive, Send
+from .responses import Answer, Receive, Response, Send
 from .routing import Route, Router, TopicIn
 from .sharing import SharedMember, SharedMembers
 from .statuses import error_response
 from .traffic import Traffic
+from .unread import Unread
 
 _REQUEST_ID_MAX = 128
 _SAFE = frozenset({"GET", "HEAD"})
@@ -34,8 +36,22 @@ _UNKNOWN_ROUTE = "unknown"
 _CLIENT_GONE = 499
 
 
+class TurnedAway(NamedTuple):
+    """An answer without the headers that all have, and for how many seconds whoever gets it has to stay away."""
+
+    head: bytes
+    body: bytes | memoryview
+    wait_s: float
+
+
 def _none() -> int:
     return 0
+
+
+@cache
+def full(limit: int, wait_s: int) -> Response:
+    """What is said to somebody who finds no room. There are few waits, and each is made once."""
+    return error_response(Room(limit, time.monotonic).refusal(wait_s * 1000))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +72,7 @@ class Door:
     room: Room = field(init=False)
     memory: BodyMemory = field(init=False)
     patience: Patience = field(init=False)
+    unread: Unread = field(init=False)
     rate: RateLimiter = field(init=False)
     syncs: SyncTimes = field(default_factory=SyncTimes)
     # When the certificate expires, in wall time; 0 without one.
@@ -72,6 +89,7 @@ class Door:
     def __post_init__(self) -> None:
         self.limits = self.settings.limits.limits_config()
         self.room = Room(self.settings.http.requests_max, time.monotonic)
+        self.unread = Unread(self.driver.loop, time.monotonic)
         self.memory = BodyMemory(self.settings.http.bodies_bytes_max)
         self.patience = Patience(self.settings.http.body_timeout_ms / 1000, time.monotonic)
         self.driver.driver.on_synced(self.syncs.add)
@@ -79,9 +97,12 @@ class Door:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "nothing else is switched on"
+        if "penstock.place" in scope:
+            # From here to the room nothing is awaited, so the place is not taken by somebody else.
+            self.room.coming -= 1
         started_ns = time.perf_counter_ns()
         request = Request(scope, receive, self)
-        request.id = self._request_id(request)
+        request.id = self._id(request.header(b"x-request-id"))
         route: Route | None = None
         try:
             route, answer = await self._answer(request)
@@ -133,6 +154,18 @@ class Door:
         with self.room:
             return route, await route.call(request)
 
+    def turn_away(self, headers: Sequence[tuple[bytes, bytes]]) -> TurnedAway:
+        """The answer to a request that finds no room.
+
+        Asked by connections before anything is made of a request: who is refused here costs little.
+        """
+        wait_ms = self.room.wait_ms()
+        failure = full(self.room.limit, -(-wait_ms // 1000))
+        sent = next((value for name, value in headers if name == b"x-request-id"), None)
+        head = failure.head(self._id(sent))
+        self.traffic.count("any", _UNKNOWN_ROUTE, failure.status, 0)
+        return TurnedAway(head, failure.body, wait_ms / 1000)
+
     async def _end_cancelled(self, request: Request, send: Send) -> int:
         """Cancelled because the client left, or because its body did not come; otherwise by the server."""
         task = asyncio.current_task()
@@ -150,9 +183,8 @@ class Door:
         await failure.send(send, request.id, request.scope)
         return failure.status
 
-    def _request_id(self, request: Request) -> bytes:
+    def _id(self, found: bytes | None) -> bytes:
         """The client's, if it is short and printable; otherwise one of ours."""
-        found = request.header(b"x-request-id")
         if found and len(found) <= _REQUEST_ID_MAX and all(32 < byte < 127 for byte in found):
             return found
         return f"{self._prefix}-{next(self._numbers):x}".encode()

@@ -9,34 +9,44 @@ from ...errors import TooManyRequests
 
 _CLIENTS_KEPT = 10_000
 _WAIT_S_MAX = 10.0
+# Of those who come back many are refused again, so in a second only a part of the room may come back.
+_RETURNING = 0.25
 
 
 class Room:
     """Bounds the requests that are under way.
 
-    Whoever finds no room is told to come back, and the more are turned away, the later each: so many a second as fit
-    in. If all came back together, refusing them would cost what serving others needs.
+    Whoever finds no room is told to come back, and the more are turned away, the later each: a second a quarter of what
+    fits in. If all came back together, refusing them would cost what serving others needs.
     """
 
     def __init__(self, limit: int, now: Callable[[], float]) -> None:
         self.limit, self._now = limit, now
         self.under_way = 0
+        # Let in by their connection, and not begun yet.
+        self.coming = 0
         self._line_ends = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        return self.under_way + self.coming >= self.limit
 
     def __enter__(self) -> None:
         """Inside, one more is under way; TooManyRequests if there is no room."""
         if self.under_way >= self.limit:
-            raise TooManyRequests(
-                "requests at once", limit=self.limit, retry_after_ms=self._wait_ms()
-            )
+            raise self.refusal(self.wait_ms())
         self.under_way += 1
+
+    def refusal(self, wait_ms: int) -> TooManyRequests:
+        return TooManyRequests("requests at once", limit=self.limit, retry_after_ms=wait_ms)
 
     def __exit__(self, *_error: object) -> None:
         self.under_way -= 1
 
-    def _wait_ms(self) -> int:
+    def wait_ms(self) -> int:
+        """How long the next one who is turned away has to stay away."""
         now = self._now()
-        wait = min(max(self._line_ends, now) + 1 / self.limit - now, _WAIT_S_MAX - 1)
+        wait = min(max(self._line_ends, now) + 1 / (_RETURNING * self.limit) - now, _WAIT_S_MAX - 1)
         self._line_ends = now + wait
         return int((1 + wait) * 1000)
 

@@ -23,7 +23,8 @@ Made from the table of routes by `penstock config reference --http`; a test keep
   that was passed. 429 and 503 come with `Retry-After`.
 - `X-Request-Id` is echoed, or made.
 - Before any route is reached: 400 for what is not HTTP, 408 for headers that do not come in time, 431 for headers that
-  are too large, 503 for one connection too many. Then 404 for an unknown route, 405 with `Allow` for a wrong method.
+  are too large, 503 for one connection too many, 429 for a request that changes something while as
+  many as fit are under way. Then 404 for an unknown route, 405 with `Allow` for a wrong method.
 - A request that changes something has no body, or one of type `application/json`, `application/x-ndjson` or
   `application/vnd.penstock.batch`: a web page cannot send those without being asked. A `Host` or `Origin` that is not
   ours is refused with 403 `FORBIDDEN_ORIGIN`.

@@ -32,6 +32,11 @@ class Response:
     content_type: bytes = JSON
     headers: HeaderPairs = ()
 
+    def head(self, request_id: bytes) -> bytes:
+        """Its headers as they are sent, without those that every answer has."""
+        own = _HEAD % (request_id, self.content_type, len(self.body))
+        return own + b"".join(b"%b: %b\r\n" % one for one in self.headers)
+
     async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
         connection = scope.get("penstock.connection")
         if connection is not None and not self.headers and self.status != _NO_CONTENT:

@@ -110,6 +110,7 @@ class Serving:
             "Connection",
             (Connection,),
             {
+                "door": door,
                 "connections_max": http.connections_max,
                 "header_bytes_max": http.header_bytes_max,
                 "header_timeout_s": http.header_timeout_ms / 1000,
