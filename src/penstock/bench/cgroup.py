@@ -1,31 +1,82 @@
-"""A limit on the memory of one process, where the system lets us set one."""
+"""Limits on one process, where the system lets us set them: memory, and a share of a processor."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+# Short, so that a process that has used up its share is not away for long.
+_PERIOD_US = 20_000
+
+
+@dataclass(slots=True)
+class Limited:
+    """What holds for the process. `reason` says why there are no limits, or is empty."""
+
+    is_unified: bool
+    folders: dict[str, Path] = field(default_factory=dict)
+    reason: str = ""
+
+    def _text(self, controller: str, name: str) -> str:
+        with suppress(OSError, KeyError):
+            return (self.folders[controller] / name).read_text()
+        return ""
+
+    def peak_bytes(self) -> int:
+        """The most memory that it had at once, pages of files included; 0 if nobody counted."""
+        name = "memory.peak" if self.is_unified else "memory.max_usage_in_bytes"
+        return int(self._text("memory", name) or 0)
+
+    @property
+    def killed(self) -> int:
+        """How many were killed for want of memory."""
+        name = "memory.events" if self.is_unified else "memory.oom_control"
+        found = re.search(r"oom_kill (\d+)", self._text("memory", name))
+        return int(found[1]) if found else 0
 
 
 @contextmanager
-def memory_limited(process: int, bytes_max: int) -> Iterator[str]:
-    """Inside, a process that takes more memory is killed. Gives "", or why there is no limit."""
+def limited(process: int, *, bytes_max: int, processor_share: float) -> Iterator[Limited]:
+    """Inside, a process that takes more memory is killed, and one that wants more of a processor has to wait."""
     is_unified = (_ROOT / "cgroup.controllers").exists()
-    parent = _ROOT if is_unified else _ROOT / "memory"
-    group = parent / f"penstock-bench-{process}"
-    reason = ""
+    group = Limited(is_unified)
+    share_us = str(int(_PERIOD_US * processor_share))
     try:
-        group.mkdir()
-        limit = group / ("memory.max" if is_unified else "memory.limit_in_bytes")
-        limit.write_text(str(bytes_max))
-        (group / "cgroup.procs").write_text(str(process))
+        if is_unified:
+            _enter(
+                group,
+                "memory",
+                process,
+                {"memory.max": str(bytes_max), "cpu.max": f"{share_us} {_PERIOD_US}"},
+            )
+        else:
+            _enter(group, "memory", process, {"memory.limit_in_bytes": str(bytes_max)})
+            period = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": share_us}
+            _enter(group, "cpu", process, period)
     except OSError as error:
-        reason = f"no memory limit: {error.strerror}"
+        group.reason = f"no limits: {error.strerror}"
     try:
-        yield reason
+        yield group
     finally:
-        # A group goes when nobody is in it any more.
-        with suppress(OSError):
-            (parent / "cgroup.procs").write_text(str(process))
-        with suppress(OSError):
-            group.rmdir()
+        for folder in group.folders.values():
+            _leave(folder, process)
+
+
+def _enter(group: Limited, controller: str, process: int, limits: dict[str, str]) -> None:
+    parent = _ROOT if group.is_unified else _ROOT / controller
+    folder = parent / f"penstock-bench-{process}"
+    folder.mkdir()
+    group.folders[controller] = folder
+    for name, value in limits.items():
+        (folder / name).write_text(value)
+    (folder / "cgroup.procs").write_text(str(process))
+
+
+def _leave(folder: Path, process: int) -> None:
+    """A group goes when nobody is in it any more."""
+    with suppress(OSError):
+        (folder.parent / "cgroup.procs").write_text(str(process))
+    with suppress(OSError):
+        folder.rmdir()

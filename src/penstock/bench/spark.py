@@ -21,7 +21,7 @@ from ..client import Client
 from ..codec import Columns, encode
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_ratio
-from .server import broker
+from .server_process import broker
 from .spark_archive import CASES as ARCHIVE_CASES
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ..client import Client
 from ..codec import Columns, encode
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_value
-from .server import broker
+from .server_process import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
