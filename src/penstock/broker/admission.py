@@ -44,6 +44,12 @@ class DiskGuard:
             raise NoSpace("a new message: the disk is nearly full")
         self._admitted_bytes += size
 
+    def look(self, now: Now) -> bool:
+        """Whether it would refuse now. Somebody else may have filled the disk since the last message came."""
+        if self._min_free_bytes and now.monotonic_ns >= self._recheck_at_ns:
+            self._recheck(now)
+        return self.is_refusing
+
     def _left(self) -> int:
         return self._free_bytes - self._admitted_bytes
 

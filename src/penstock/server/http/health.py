@@ -71,7 +71,7 @@ async def ready(request: Request) -> Answer:
     door = request.door
     if door.is_draining:
         raise Draining
-    is_full = door.driver.look(lambda _now: request.node.guard.is_refusing)
+    is_full = door.driver.look(request.node.guard.look)
     checks = {
         "storage": "full: publishes are refused" if is_full else "ok",
         "auth": "on" if door.gate.is_on else _open_word(request),

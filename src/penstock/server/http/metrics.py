@@ -83,7 +83,7 @@ def _of_node(door: "Door", now: "Now") -> Iterator[Sample]:
     yield Sample("penstock_topics", {}, len(node.open))
     yield Sample("penstock_partitions", {}, len(partitions))
     yield Sample("penstock_disk_free_bytes", {}, node.disk.free_bytes())
-    yield Sample("penstock_disk_refusing", {}, int(node.guard.is_refusing))
+    yield Sample("penstock_disk_refusing", {}, int(node.guard.look(now)))
     for partition in partitions:
         yield from _of_partition(partition)
     for name in node.group_names():

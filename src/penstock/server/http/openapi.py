@@ -13,6 +13,7 @@ from ...broker.authorise import Command
 from ...errors import (
     BadRequest,
     Forbidden,
+    NoSpace,
     PenstockError,
     TooLarge,
     TooManyRequests,
@@ -29,6 +30,21 @@ from .statuses import status_of_kind
 _ERROR = "#/components/schemas/Error"
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyRequests, Unavailable)
+# What these do is written down, and a disk without a byte left takes nothing.
+_WRITES = frozenset(
+    {
+        Command.CREATE_TOPIC,
+        Command.CONFIGURE_TOPIC,
+        Command.DELETE_TOPIC,
+        Command.PUBLISH,
+        Command.CONSUME,
+        Command.ANSWER,
+        Command.COMMIT,
+        Command.CHANGE_GROUP,
+        Command.CHANGE_DELAYED,
+        Command.REDRIVE,
+    }
+)
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,245}$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
@@ -149,6 +165,8 @@ def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
 def failures_of(route: Route) -> set[int]:
     """Every status that is not a success."""
     found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
+    if route.command in _WRITES:
+        found.add(NoSpace)
     if not route.is_open:
         found.add(Unauthenticated)
     if route.method != "GET":
