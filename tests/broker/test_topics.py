@@ -7,9 +7,9 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.topics import config_from, settings_of
 from penstock.config import Cleanup, TopicConfig, TtlAction
 from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused
-from penstock.sim import Call, Fault, Misbehaviour, SimDisk
+from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
 
-from .world import GROUP, TOPIC, World, pull_the_plug, values
+from .world import GROUP, PLAIN, TOPIC, World, pull_the_plug, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill", "lose_unsynced"])
 
@@ -213,6 +213,7 @@ def test_deleting_removes_the_files_and_a_restart_what_a_crash_left() -> None:
     world.publish(b"a")
     world.node.delete_topic(TOPIC, world.now())
     assert files_below(world.disk, "topics/") == []
+    assert world.disk.list("topics") == []
     world.topic(name="stays")
     leftover = "topics/left.over.99/partition-0/messages"
     world.disk.make_directories(leftover)
@@ -221,6 +222,7 @@ def test_deleting_removes_the_files_and_a_restart_what_a_crash_left() -> None:
     world.disk.create("topics/not-ours/partition-0/messages/file").append(b"x")
     world.kill()
     assert files_below(world.disk, "left.over") == []
+    assert not world.disk.exists("topics/left.over.99")
     assert files_below(world.disk, "not-ours") != []
     assert files_below(world.disk, "stays") != []
 
@@ -293,3 +295,32 @@ def test_a_catalogue_closes_clean() -> None:
     assert all(opening.messages.is_clean for opening in world.node.openings.values())
     assert all(opening.replayed.records == 0 for opening in world.node.openings.values())
     assert isinstance(world.node, Catalogue)
+
+
+@pytest.mark.tier("test")
+def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_start(effort) -> None:
+    """Directories included, whichever removals were lost; and what stays is whole."""
+
+    def scenario(disk: SimDisk) -> None:
+        world = World(disk)
+        disk.mark("created")
+        world.node.delete_topic(TOPIC, world.now())
+        disk.mark("deleted")
+        disk.sync_directory("topics")
+
+    def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
+        world = World(disk)
+        if "deleted" in marks:
+            assert set(world.node.open) == {"stays"}
+        elif "created" in marks:
+            assert "stays" in world.node.open
+        known = {facts.directory for facts in world.node.topics.by_name.values()}
+        assert {f"topics/{one}" for one in disk.list("topics")} == known
+
+    begun = World()
+    begun.topic(name="stays", partitions=1)
+    begun.topic(partitions=1)
+    begun.publish(b"a")
+    begun.sync()
+    start = begun.disk.tree()
+    assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=start) > 40

@@ -191,11 +191,30 @@ def test_a_directory_is_not_a_file(disk):
     assert disk.list("") == ["a", "d"]
 
 
+def test_an_empty_directory_can_be_removed_and_made_again(disk):
+    disk.make_directories("d/e")
+    put(disk, "d/e/a", b"x")
+    put(disk, "f", b"x")
+    for stays in ("d", "d/e", "f"):
+        with pytest.raises(Refused):
+            disk.remove_directory(stays)
+    disk.remove("d/e/a")
+    disk.remove_directory("d/e")
+    disk.remove_directory("d")
+    with pytest.raises(FileMissing):
+        disk.remove_directory("d")
+    assert disk.list("") == ["f"]
+    disk.make_directories("d/e")
+    assert disk.list("d/e") == []
+    put(disk, "d/e/a", b"y")
+    assert content(disk, "d/e/a") == b"y"
+
+
 @pytest.mark.parametrize("path", ["/a", "../a", "d/../../a", "a/", "d//a", "./a", "", "a\0b"])
 def test_paths_stay_below_the_root(disk, path):
     disk.make_directories("d")
     put(disk, "a", b"x")
-    for ask in (disk.open, disk.create, disk.exists, disk.size, disk.remove):
+    for ask in (disk.open, disk.create, disk.exists, disk.size, disk.remove, disk.remove_directory):
         with pytest.raises(Refused):
             ask(path)
     with pytest.raises(Refused):
@@ -401,7 +420,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         directory=DIRECTORIES,
-        method=st.sampled_from(["make_directories", "sync_directory", "list"]),
+        method=st.sampled_from(["make_directories", "remove_directory", "sync_directory", "list"]),
     )
     def about_a_directory(self, directory, method):
         self.same(self.real, self.sim, method, directory)

@@ -157,6 +157,24 @@ def test_a_lost_removal_leaves_the_file_with_its_bytes(model):
     assert left_at_the_end(disk, model) == [{"a": b"x", "b": b"y"}, {"b": b"y"}]
 
 
+@BOTH
+def test_a_directory_that_is_gone_takes_along_what_lost_removals_left_in_it(model):
+    def gone() -> SimDisk:
+        disk = SimDisk(Tree({"d/a": b"x"}, frozenset({"d"})))
+        disk.remove("d/a")
+        disk.remove_directory("d")
+        return disk
+
+    assert {"d/a": b"x"} in left_at_the_end(gone(), model)
+    disk = gone()
+    disk.sync_directory("")
+    assert left_at_the_end(disk, model) == [{}]
+    disk = gone()
+    # Which syncs the root: the old directory is gone before the new one is there.
+    disk.make_directories("d")
+    assert left_at_the_end(disk, model) == [{}]
+
+
 def test_names_are_lost_one_by_one_and_on_ext4_only_from_the_end():
     def recorded() -> SimDisk:
         disk = start(a=b"", b=b"")

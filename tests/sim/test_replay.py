@@ -14,6 +14,7 @@ from penstock.sim.operations import (
     MakeDirectory,
     Mark,
     Remove,
+    RemoveDirectory,
     Rename,
     Sync,
     SyncDirectory,
@@ -35,6 +36,7 @@ STEPS = st.lists(
         st.tuples(st.just("remove"), FILES),
         st.tuples(st.just("sync_directory"), st.sampled_from(["", "d", "d/e"])),
         st.tuples(st.just("make_directories"), st.just("d/e")),
+        st.tuples(st.just("remove_directory"), st.sampled_from(["d", "d/e"])),
     ),
     max_size=14,
 )
@@ -88,6 +90,9 @@ def slow_replay(operations: list, damage: Damage) -> tuple[dict[str, bytes], set
                 names[new] = inode
             case Remove(path):
                 names.pop(path, None)
+            case RemoveDirectory(path):
+                directories = {one for one in directories if not f"{one}/".startswith(f"{path}/")}
+                names = {one: at for one, at in names.items() if not one.startswith(f"{path}/")}
 
     def is_there(path: str) -> bool:
         parent = parent_of(path)

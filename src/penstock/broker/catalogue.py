@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import LimitsConfig, LogConfig, TopicConfig
-from ..errors import NoSpace, NotFound
+from ..errors import FileMissing, NoSpace, NotFound, Refused
 from ..log import open_log
 from ..log.journal import Journal
 from ..log.records import RecordFormat
@@ -202,16 +202,29 @@ class Catalogue:
         for entry in self.disk.list(_TOPICS):
             number = entry.rpartition(".")[2]
             if number.isdecimal() and int(number) not in self.topics.by_id:
-                for partition in self.disk.list(f"{_TOPICS}/{entry}"):
-                    self._remove_files(f"{_TOPICS}/{entry}/{partition}")
+                directory = f"{_TOPICS}/{entry}"
+                for partition in self.disk.list(directory):
+                    self._remove_files(f"{directory}/{partition}")
+                self._remove_empty(directory)
 
     def _remove_partition(self, facts: TopicFacts, number: int) -> None:
-        self._remove_files(f"{facts.directory}/partition-{number}")
+        """And the directory of its topic, if it was the only one."""
+        directory = f"{facts.directory}/partition-{number}"
+        if self.disk.exists(directory):
+            self._remove_files(directory)
+            self._remove_empty(facts.directory)
 
     def _remove_files(self, directory: str) -> None:
         for kind in self.disk.list(directory):
             for file in self.disk.list(f"{directory}/{kind}"):
                 self.disk.remove(f"{directory}/{kind}/{file}")
+            self._remove_empty(f"{directory}/{kind}")
+        self._remove_empty(directory)
+
+    def _remove_empty(self, directory: str) -> None:
+        """What somebody else put there stays, and the directory with it. What a crash leaves goes at the next start."""
+        with suppress(Refused, FileMissing, NoSpace):
+            self.disk.remove_directory(directory)
 
     def topic(self, name: str) -> Topic:
         topic = self.open.get(name)

@@ -1,5 +1,6 @@
 """The real disk: files below one directory, owned by one process."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -15,6 +16,8 @@ from .lock import LOCK_NAME, DirectoryLock
 from .open_files import OpenFiles
 
 _DIRECTORY_MODE = 0o700
+# It is not empty, or a file, or a link to where an operator keeps it, or a disk of its own.
+_STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -146,6 +149,18 @@ class RealDisk:
             except OSError as error:
                 raise self._files.change_failed(error, path) from error
             self._files.forget(path)
+
+    def remove_directory(self, directory: str) -> None:
+        self._files.check_change(_checked(directory))
+        with self._files.lock:
+            try:
+                os.rmdir(directory, dir_fd=self._root)
+            except OSError as error:
+                if error.errno in _STAYS:
+                    reason = os.strerror(error.errno)
+                    raise Refused(f"{directory} stays: {reason}", path=directory) from None
+                raise self._files.change_failed(error, directory) from error
+            self._durable_directories.discard(directory)
 
     def sync_directory(self, directory: str) -> None:
         self._files.check_change(directory)

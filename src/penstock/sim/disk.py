@@ -14,6 +14,7 @@ from .operations import (
     Mark,
     Operation,
     Remove,
+    RemoveDirectory,
     Rename,
     Sync,
     SyncDirectory,
@@ -143,6 +144,17 @@ class SimDisk:
         self._inode(path)
         self.operations.append(Remove(path))
         self._forget(path)
+
+    def remove_directory(self, directory: str) -> None:
+        self.begin(Call.REMOVE_DIRECTORY, _checked(directory))
+        if directory in self._inodes:
+            raise Refused(f"{directory} stays: it is a file", path=directory)
+        if directory not in self._directories:
+            raise FileMissing(directory)
+        if self.list(directory):
+            raise Refused(f"{directory} stays: it is not empty", path=directory)
+        self.operations.append(RemoveDirectory(directory))
+        self._directories.remove(directory)
 
     def sync_directory(self, directory: str) -> None:
         is_lie = self.begin(Call.SYNC_DIRECTORY, directory)

@@ -18,6 +18,7 @@ from enum import Enum
 from .operations import (
     Change,
     Operation,
+    RemoveDirectory,
     Rename,
     Sync,
     SyncDirectory,
@@ -64,11 +65,20 @@ class Strict:
             if isinstance(change, Write | Truncate) and change.inode == inode:
                 del self.loose[number]
 
-    def _settle_names(self, directory: str) -> None:
+    def _settle_names(self, directory: str, *, before: int = _NEVER) -> None:
+        gone: dict[int, str] = {}
         for number, unsynced in list(self._unsynced_directories.items()):
+            if number >= before:
+                break
             unsynced.discard(directory)
             if not unsynced:
-                del self.loose[number], self._unsynced_directories[number]
+                change = self.loose.pop(number)
+                del self._unsynced_directories[number]
+                if isinstance(change, RemoveDirectory):
+                    gone[number] = change.path
+        # What happened in a directory that is gone for good does not matter any more, and nobody can sync it.
+        for number, path in gone.items():
+            self._settle_names(path, before=number)
 
 
 class Ext4:

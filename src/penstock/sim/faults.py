@@ -20,6 +20,7 @@ class Call(Enum):
     SYNC = "sync"
     RENAME = "rename"
     REMOVE = "remove"
+    REMOVE_DIRECTORY = "remove_directory"
     MAKE_DIRECTORIES = "make_directories"
     SYNC_DIRECTORY = "sync_directory"
 

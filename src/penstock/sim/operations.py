@@ -43,6 +43,10 @@ class Remove(msgspec.Struct, frozen=True, gc=False):
     path: str
 
 
+class RemoveDirectory(msgspec.Struct, frozen=True, gc=False):
+    path: str
+
+
 class Sync(msgspec.Struct, frozen=True, gc=False):
     path: str
     inode: int
@@ -59,7 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 ByteChange = Write | Truncate
-NameChange = Create | MakeDirectory | Rename | Remove
+NameChange = Create | MakeDirectory | Rename | Remove | RemoveDirectory
 Change = ByteChange | NameChange
 Operation = Change | Sync | SyncDirectory
 
@@ -106,6 +110,8 @@ def describe(operation: Operation | Mark) -> str:
             return f"sync directory {path or '.'}"
         case Mark(what):
             return f"mark {what!r}"
+        case RemoveDirectory(path):
+            return f"remove directory {path}"
         case Create(path) | MakeDirectory(path) | Remove(path) | Sync(path):
             words = {Create: "create", MakeDirectory: "make directory", Remove: "remove"}
             return f"{words.get(type(operation), 'sync')} {path}"

@@ -2,7 +2,8 @@
 
 Out of order, a directory entry is a register: an operation sets the names it is about, whatever they hold. So a
 file whose creation was lost is absent until a rename gives it another name; a lost rename leaves the old name
-and what the new one held; a lost removal leaves the file; without its directory a file is not there.
+and what the new one held; a lost removal leaves the file; without its directory a file is not there, also if its own
+removal was lost.
 """
 
 from .durability import Damage, Model, durability
@@ -14,6 +15,7 @@ from .operations import (
     NameChange,
     Operation,
     Remove,
+    RemoveDirectory,
     Rename,
     Tree,
     Truncate,
@@ -46,6 +48,17 @@ class Names:
                 self.inodes[new] = inode
             case Remove(path):
                 self.inodes.pop(path, None)
+            case RemoveDirectory(path):
+                self._drop_directory(path)
+
+    def _drop_directory(self, path: str) -> None:
+        """With all that lost removals left in it: one of this name that is made later is another one, and empty."""
+        below = f"{path}/"
+        self.directories -= {
+            one for one in self.directories if one == path or one.startswith(below)
+        }
+        for one in [one for one in self.inodes if one.startswith(below)]:
+            del self.inodes[one]
 
     def drop_unreachable(self) -> None:
         lost = {path for path in self.directories if not self._is_reachable(path)}
@@ -88,7 +101,7 @@ class Replay:
                 self._tails.setdefault(inode, {})[number] = operation
                 content = self._contents.get(inode, b"")
                 self._contents[inode] = changed(content, [(operation, None)])
-            case Create() | MakeDirectory() | Rename() | Remove():
+            case Create() | MakeDirectory() | Rename() | Remove() | RemoveDirectory():
                 self._tails[NAMES][number] = operation
                 self._names.apply(operation)
             case _:
