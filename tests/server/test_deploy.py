@@ -2,12 +2,17 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from penstock.observability.prometheus import Histogram, Sample, render
 from penstock.observability.table import METRICS, Kind
+from penstock.server.http.routing import Router
+from penstock.server.http.table import ROUTES
 from penstock.server.reading_settings import read_settings
 
 from .rigs import in_process
@@ -94,3 +99,31 @@ def test_compose_names_files_that_are_there():
     assert all((DEPLOY / one).is_file() for one in set(mounted) - made_by_hand)
     config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     assert config["rule_files"] == ["alerts.yml"]
+
+
+def test_what_the_image_copies_and_asks_for_is_there():
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
+    assert all((DEPLOY.parent / one).exists() for line in copied for one in line.split())
+    (probed,) = re.findall(r"'GET', '(/\w+)'", dockerfile)
+    assert Router(ROUTES).find("GET", probed)[0].is_open
+    assert (
+        re.search(r"--uid (\d+)", dockerfile)[1]
+        == re.search(r"^USER (\d+)", dockerfile, re.MULTILINE)[1]
+    )
+
+
+@pytest.mark.tier("test")
+def test_commands_and_flags_of_the_unit_exist():
+    commands = re.findall(r"=/usr/bin/penstock (.*)", (DEPLOY / "penstock.service").read_text())
+    assert len(commands) == 2
+    for words in map(str.split, commands):
+        flags = {word for word in words if word.startswith("--")}
+        command = [word for word in words if not word.startswith(("-", "/"))]
+        shown = subprocess.run(
+            [sys.executable, "-m", "penstock", *command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert flags <= set(re.findall(r"--[a-z-]+", shown.stdout))
