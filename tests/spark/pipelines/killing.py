@@ -99,31 +99,3 @@ def arm_driver(point: str) -> None:
             tell(self, *words)
 
         Archive._tell_group = telling
-
-
-if __name__ == "__main__":
-    import sys
-    from threading import Event
-
-    from penstock.spark.pipelines.archive import Archive, ArchiveOptions
-    from penstock.spark.pipelines.lake import Lake
-    from penstock.spark.pipelines.remote import Remote
-
-    url, root, topic, dies_at, runner = sys.argv[1:]
-    if runner == "spark":
-        from penstock.spark.pipelines.spread import SparkSpread
-        from penstock.spark.session import session
-
-        spread: Any = SparkSpread(session("victim", master="local[2]"))
-    else:
-
-        def spread(call: Any, tasks: Any) -> Any:
-            return [call(task) for task in tasks]
-
-    with Lake(Path(root)) as opened:
-        # The lake is open: what it does from here on is the commit.
-        arm_driver(dies_at)
-        options = ArchiveOptions(
-            topics=(topic,), group=f"{topic}-lake", commit_messages_max=150, task_messages_max=50
-        )
-        Archive(opened, Remote(url), spread, options).run_once(Event())

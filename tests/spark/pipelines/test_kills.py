@@ -14,15 +14,26 @@ from penstock.spark.pipelines.verify import verify
 
 from . import killing
 from .rigs import archived, here, places, publish, visible
+from .victims import gateway_of, victims
 
 pytestmark = pytest.mark.tier("test")
-KILLED = -9
+# As many turns go into one lake: each proof reads the whole of it, so that a longer one costs squares.
+TURNS_A_LAKE = 10
 
 
-def killed_driver(url, root, topic, point, runner="here"):
-    words = [sys.executable, killing.__file__, url, str(root), topic, point, runner]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == KILLED, done.stderr[-2000:]
+@pytest.fixture(scope="module")
+def driver():
+    with victims() as found:
+        yield found
+
+
+def place(client, folder, name, turn):
+    """A topic with 400 more messages, and the lake that it goes into."""
+    topic = f"{name}-{turn // TURNS_A_LAKE}"
+    if turn % TURNS_A_LAKE == 0:
+        client.create_topic(topic, partitions=2)
+    publish(client, topic, 400, first=400 * turn)
+    return topic, folder / topic
 
 
 def require_whole(client, root, topic):
@@ -37,16 +48,14 @@ def require_whole(client, root, topic):
 
 @pytest.mark.parametrize("point", killing.DRIVER_POINTS)
 def test_a_driver_that_is_killed_leaves_nothing_out_and_nothing_twice(
-    client, tmp_path, point, effort
+    client, tmp_path, point, effort, driver
 ):
-    topic = f"driver-{killing.DRIVER_POINTS.index(point)}"
-    client.create_topic(topic, partitions=2)
     for turn in range(effort(check=1, test=1, torture=50)):
-        publish(client, topic, 400, first=400 * turn)
+        topic, lake = place(client, tmp_path, f"driver-{killing.DRIVER_POINTS.index(point)}", turn)
         for _ in range(effort(check=1, test=1, torture=2)):
-            killed_driver(client.url, tmp_path, topic, point)
-        archived(tmp_path, client.url, topic, group=f"{topic}-lake", commit_messages_max=150)
-        require_whole(client, tmp_path, topic)
+            driver.kill(client.url, lake, topic, point, runner="here")
+        archived(lake, client.url, topic, group=f"{topic}-lake", commit_messages_max=150)
+        require_whole(client, lake, topic)
 
 
 @pytest.mark.xdist_group("spark")
@@ -60,11 +69,8 @@ def test_a_task_that_is_killed_is_done_again_and_counts_once(
 
     # Workers cannot import what only the tests have.
     cloudpickle.register_pickle_by_value(killing)
-    topic = f"task-{killing.TASK_POINTS.index(point)}"
-    client.create_topic(topic, partitions=2)
-    lake = tmp_path / "lake"
     for turn in range(effort(check=1, test=1, torture=50)):
-        publish(client, topic, 400, first=400 * turn)
+        topic, lake = place(client, tmp_path, f"task-{killing.TASK_POINTS.index(point)}", turn)
         mark = tmp_path / f"mark-{turn}"
         spread = killing.killing(SparkSpread(spark), point, mark)
         archived(
@@ -74,20 +80,35 @@ def test_a_task_that_is_killed_is_done_again_and_counts_once(
         require_whole(client, lake, topic)
 
 
+@pytest.mark.tier("torture")
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("point", killing.DRIVER_POINTS)
+def test_a_driver_whose_tasks_run_in_spark_is_killed_and_nothing_is_left_out_or_twice(
+    spark, client, tmp_path, point, effort, driver
+):
+    for turn in range(effort(check=1, test=1, torture=50)):
+        topic, lake = place(client, tmp_path, f"spark-{killing.DRIVER_POINTS.index(point)}", turn)
+        driver.kill(client.url, lake, topic, point, **gateway_of(spark))
+        driver_goes_on(spark, client, lake, topic)
+
+
 @pytest.mark.tier("torture")  # Once, on a cluster, is in test_cluster.py.
 @pytest.mark.xdist_group("spark")
-def test_a_driver_of_spark_that_is_killed_leaves_nothing_out_and_nothing_twice(
-    spark, client, tmp_path, effort
+@pytest.mark.parametrize("point", killing.DRIVER_POINTS)
+def test_a_driver_that_is_killed_with_its_jvm_leaves_nothing_out_and_nothing_twice(
+    spark, client, tmp_path, point, effort, driver
 ):
+    for turn in range(effort(check=1, test=1, torture=10)):
+        topic, lake = place(client, tmp_path, f"whole-{killing.DRIVER_POINTS.index(point)}", turn)
+        driver.kill(client.url, lake, topic, point, runner="spark")
+        driver_goes_on(spark, client, lake, topic)
+
+
+def driver_goes_on(spark, client, lake, topic):
     from penstock.spark.pipelines.spread import SparkSpread
 
-    client.create_topic("whole", partitions=2)
-    for turn in range(effort(check=1, test=1, torture=10)):
-        publish(client, "whole", 400, first=400 * turn)
-        for point in killing.DRIVER_POINTS:
-            killed_driver(client.url, tmp_path, "whole", point, "spark")
-        archived(tmp_path, client.url, "whole", spread=SparkSpread(spark), group="whole-lake")
-        require_whole(client, tmp_path, "whole")
+    archived(lake, client.url, topic, spread=SparkSpread(spark), group=f"{topic}-lake")
+    require_whole(client, lake, topic)
 
 
 @contextmanager
