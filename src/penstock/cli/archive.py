@@ -47,6 +47,12 @@ def archive() -> None:
 @click.option(
     "--start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True
 )
+@click.option(
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Of the pipeline, in the broker; made from the lake's path if not said.",
+)
 @click.option("--group", default="", metavar="NAME", help="Publish the progress as this group.")
 @click.option(
     "--hold-retention", is_flag=True, help="Have the topics keep what is not archived yet."

@@ -1,6 +1,8 @@
 """Pipelines that need no YAML: what `penstock archive`, `load` and `sql` run."""
 
+import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from ...errors import Refused
@@ -25,6 +27,10 @@ from .model import (
 
 Server = Mapping[str, str | None]
 _RESULT = "result"
+# Enough to know it again, and far from the limit of a name.
+_DIRECTORY_CHARACTERS_MAX = 160
+# Lakes that report to one broker are few: 32 bits of the path tell them apart.
+_PLACE_CHARACTERS = 8
 
 
 def archive_of(
@@ -35,6 +41,7 @@ def archive_of(
     start: str = "earliest",
     table: str | None = None,
     split: str | None = None,
+    name: str = "",
     group: str = "",
     hold_retention: bool = False,
     skip_damage: bool = False,
@@ -42,6 +49,8 @@ def archive_of(
     names = list(dict.fromkeys(check_name(one, "topic") for one in topics))
     if group:
         check_name(group, "group")
+    if name:
+        check_name(name, "pipeline")
     root = require_local(lake)
     sink = LakeSink(
         lake=str(root),
@@ -53,7 +62,7 @@ def archive_of(
         on_damage=OnDamage.SKIP if skip_damage else OnDamage.FAIL,
     )
     sources: dict[str, Source] = {one: TopicSource(topic=one, start=Start(start)) for one in names}
-    return _pipeline(named(f"archive.{root.name}"), sources, [sink], server=server)
+    return _pipeline(name or lake_name(root), sources, [sink], server=server)
 
 
 def load_of(
@@ -116,11 +125,17 @@ def source_of(written: str, kind: str) -> tuple[str, Source]:
     return view, TopicSource(topic=check_name(name, "topic"))
 
 
-def named(name: str) -> str:
-    """A name for the broker, from the name of a directory."""
-    return "".join(
-        one if one.isascii() and (one.isalnum() or one in "._-") else "-" for one in name
-    )[:200]
+def lake_name(root: Path) -> str:
+    """What the broker calls the archive of a lake: the name of its directory, and whose directory that is.
+
+    It is also the group that retention waits for. With one name two lakes would share that group, and of the slower one
+    messages would expire that it has not seen.
+    """
+    plain = "".join(
+        one if one.isascii() and (one.isalnum() or one in "._-") else "-" for one in root.name
+    )
+    place = sha256(os.fsencode(root.resolve())).hexdigest()
+    return f"archive.{plain[:_DIRECTORY_CHARACTERS_MAX]}.{place[:_PLACE_CHARACTERS]}"
 
 
 def _pipeline(
