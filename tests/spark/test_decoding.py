@@ -1,5 +1,7 @@
 """What Spark gets is what the messages say, whatever they hold and however they are cut and joined."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -83,3 +85,25 @@ def test_rows_are_the_messages(batches, data):
     assert all(batch.schema.equals(arrow_schema(ALL)) for batch in made)
     for batch in made:
         batch.validate(full=True)
+
+
+FIRST_ROWS = """
+import sys
+from penstock.codec import encode_messages, verify
+from penstock.model import Message
+from penstock.spark.columns import DEFAULT_COLUMNS
+from penstock.spark.decoding import Decoder, Stored
+
+full = Message(b"a", key=b"k", priority=1, timestamp=1, expires_at=5, schema_id=7)
+for message in (Message(b"a", timestamp=1), full):
+    batch = encode_messages([message])
+    found = Stored(verify(batch), memoryview(batch), 0, 1)
+    (rows,) = Decoder("orders", 3, DEFAULT_COLUMNS).record_batches([found])
+    rows.validate(full=True)
+sys.exit("pandas" in sys.modules)
+"""
+
+
+def test_a_worker_need_not_import_pandas():
+    done = subprocess.run([sys.executable, "-c", FIRST_ROWS], timeout=60, check=False)
+    assert done.returncode == 0

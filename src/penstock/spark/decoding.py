@@ -3,6 +3,9 @@
 Keys and values point into what was fetched. Small stored batches are joined, which copies them once: Spark pays for
 each record batch, and below some thousand rows that is more than the copy. What is the same in every row, as most
 columns are most of the time, is made once.
+
+Arrays are made from buffers throughout: `pa.array` and `pa.scalar` import pandas to see whether they were given some of
+it, and that costs a new worker more than a second before its first row.
 """
 
 import re
@@ -129,20 +132,35 @@ def _opened(one: Stored) -> _Part:
     return _Part(one.head, body, one.first, one.last)
 
 
+def _repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, str):
+        data = value.encode()
+        ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(len(data)))
+        return pa.Array.from_buffers(kind, rows, [None, ends, pa.py_buffer(data * rows)])
+    return _of_numbers(np.full(rows, value, np.int32 if kind == pa.int32() else np.int64), kind)
+
+
 @lru_cache(maxsize=64)
 def _constants(value: object, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), ROWS_MAX)
+    return _repeated(value, kind, ROWS_MAX)
 
 
 def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     """The same value in every row; made once, because it is the same for every record batch."""
     if rows <= ROWS_MAX:
         return _constants(value, kind).slice(0, rows)
-    return pa.repeat(pa.scalar(value, kind), rows)
+    return _repeated(value, kind, rows)
 
 
-def _of_numbers(array: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)])
+def _of_numbers(
+    array: npt.NDArray[Any], kind: pa.DataType, is_there: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Not copied, unless they lie at a place in memory that Arrow forbids."""
+    valid = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    numbers = pa.py_buffer(np.require(array, requirements="A"))
+    return pa.Array.from_buffers(kind, len(array), [valid, numbers])
 
 
 def _timestamps(one: _Part) -> pa.Array:
@@ -157,22 +175,23 @@ def _timestamps(one: _Part) -> pa.Array:
 
 def _expiry(one: _Part) -> pa.Array:
     found = one.numbers(EXPIRES_AT, np.int64)
-    return pa.array(found // _NS_PER_US, mask=found == 0).cast(_INSTANT)
+    return _of_numbers(found // _NS_PER_US, _INSTANT, found != 0)
 
 
 def _schema_ids(one: _Part) -> pa.Array:
     found = one.numbers(SCHEMA_IDS, np.int64)
-    return pa.array(found, mask=found == 0)
+    return _of_numbers(found, pa.int64(), found != 0)
 
 
 def _priorities(one: _Part) -> pa.Array:
-    return pa.array(one.numbers(PRIORITIES, np.int32))
+    return _of_numbers(one.numbers(PRIORITIES, np.int32), pa.int32())
 
 
 def _delay_ids(one: _Part) -> pa.Array:
     if one.head.origin is not Origin.DELAY:
         return pa.nulls(one.rows, pa.int64())
-    return pa.array(delay_ids(one.body, one.head)[one.first : one.last])
+    found = delay_ids(one.body, one.head)[one.first : one.last]
+    return _of_numbers(found.astype(np.int64, copy=False), pa.int64())
 
 
 def _headers(one: _Part) -> pa.Array:
