@@ -167,11 +167,12 @@ class PartitionMachine:
         self.producers.add(head)
         if head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
-        if head.priorities.bit_count() == 1:
-            priority = head.priorities.bit_length() - 1
-            self.lanes.add_run(head.base_offset, head.next_offset, priority)
+        priorities, next_offset = head.priorities, head.next_offset
+        if priorities.bit_count() == 1:
+            priority = priorities.bit_length() - 1
+            self.lanes.add_run(head.base_offset, next_offset, priority)
             self.enqueued[priority].add(head.message_count, head.append_time)
-        self.covered = head.next_offset
+        self.covered = next_offset
 
     def apply(self, record: PartitionRecord) -> None:
         special = _APPLY.get(type(record))

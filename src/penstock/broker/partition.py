@@ -12,7 +12,9 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ..codec import Columns, Compression, Head
-from ..codec.encode import encode_in_pieces
+from ..codec.encode import Encoded, encode_in_pieces
+from ..codec.head import place
+from ..codec.single import encode_value
 from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
@@ -192,9 +194,18 @@ class Partition:
         """Append messages as one batch."""
         self.require_room(len(columns.values))
         encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
+        if not is_all_in_head(columns, encoded.head):
+            return self.append_batch(encoded.joined(), encoded.head, now)
+        return self._append_encoded(encoded, now)
+
+    def append_value(self, value: bytes, now: Now) -> Published:
+        """The same for one value and nothing else, where nothing is to be compressed."""
+        self.require_room(1)
+        return self._append_encoded(encode_value(value, now.wall_ns, self.limits), now)
+
+    def _append_encoded(self, encoded: Encoded, now: Now) -> Published:
+        """Append a batch of which the head says everything."""
         head = encoded.head
-        if not is_all_in_head(columns, head):
-            return self.append_batch(encoded.joined(), head, now)
         appended = self.messages.append_body(head, *encoded.body, now_ns=now.wall_ns)
         self.machine.apply_head(_placed(head, appended))
         self._bytes_since_snapshot += head.length
@@ -392,7 +403,13 @@ def is_all_in_head(columns: Columns, head: Head) -> bool:
 
 
 def _placed(head: Head, appended: Appended) -> Head:
-    return head._replace(base_offset=appended.base_offset, append_time=appended.append_time)
+    return place(
+        head,
+        base_offset=appended.base_offset,
+        epoch=head.epoch,
+        append_time=appended.append_time,
+        unsynced=head.unsynced,
+    )
 
 
 def open_partition(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..codec import Columns
+from ..codec import Columns, Compression
 from ..config import OFF
 from .node import Node
 from .partition import Now, Published
@@ -18,10 +18,12 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     target = node.topic(topic)
     node.guard.admit_bytes(sum(map(len, values)), now)
     target.router.next_call(len(target.partitions))
-    ttl_ms = target.facts.config.ttl_ms
+    partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
+    if len(values) == 1 and ttl_ms == OFF and partition.compression is Compression.NONE:
+        return partition.append_value(values[0], now)
     columns = Columns(
         values=values,
         timestamps=now.wall_ns,
         expires_at=None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS,
     )
-    return target.partitions[target.router.turn].append_columns(columns, now)
+    return partition.append_columns(columns, now)
