@@ -8,6 +8,7 @@ or remove files go through a thread.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import TypeVar
 
 from ..broker.consumption import Wanted
@@ -28,6 +29,10 @@ class AsyncDriver:
 
     def __init__(self, driver: ThreadDriver, loop: asyncio.AbstractEventLoop) -> None:
         self.driver, self.loop = driver, loop
+        # Made by the loop's own thread.
+        self._thread = get_ident()
+        # Whether every change waits for the disk.
+        self.is_always_synced = driver.config.fsync is FsyncPolicy.ALWAYS
         self._waits: set[asyncio.Future[None]] = set()
         # Who waits for a partition to grow, and consumers whose hands are full; guarded by the driver's lock. Many
         # wait for the same thing, so these are looked through by what is waited for.
@@ -35,11 +40,6 @@ class AsyncDriver:
         self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
         self._is_draining = False
         driver.after_change = self._after_change
-
-    @property
-    def is_always_synced(self) -> bool:
-        """Whether every change waits for the disk."""
-        return self.driver.config.fsync is FsyncPolicy.ALWAYS
 
     @property
     def waiting(self) -> int:
@@ -72,7 +72,14 @@ class AsyncDriver:
         """A future, and what resolves it from any thread, any number of times."""
         done: asyncio.Future[None] = self.loop.create_future()
 
-        return done, lambda: self.call_soon(lambda: _resolve(done))
+        def wake() -> None:
+            # Mostly it was the loop that published; to wake itself from outside would cost it one more turn.
+            if get_ident() == self._thread:
+                _resolve(done)
+            else:
+                self.call_soon(lambda: _resolve(done))
+
+        return done, wake
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Have the loop do something, from any thread."""
