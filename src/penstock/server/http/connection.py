@@ -5,13 +5,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
+from .known_head import Known, KnownHead
 from .large_body import LargeBody
+from .prompt import Work, begun
 
 if TYPE_CHECKING:
     from .door import Door, TurnedAway
@@ -45,6 +48,16 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **more)
         self.on_lost: Callable[[], object] | None = None
         self.is_lost = False
+        # What serves the request that is under way, once it has to wait for something.
+        self._task: asyncio.Task[None] | None = None
+        # A request that came with what is being received now, and is begun when all of that was read.
+        self._fresh: tuple[RequestResponseCycle, ASGI3Application] | None = None
+        self._is_receiving = False
+        # The head of the last request that was of the usual kind; and whether the parser is between two requests.
+        self._known: KnownHead | None = None
+        self._is_between = True
+        # When the last answer was complete; None while a request is under way.
+        self._idle_since_s: float | None = None
         # Bytes received since the last complete headers, as long as there are no others.
         self._header_bytes = 0
         self._is_in_headers = True
@@ -66,6 +79,8 @@ class Connection(HttpToolsProtocol):
         self.is_lost = True
         self._headers_done()
         self._writing_goes_on()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
@@ -86,11 +101,21 @@ class Connection(HttpToolsProtocol):
             self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
+        known = self._known_request(data)
+        if known is not None:
+            self._receive_known(known)
+            return
+        was_between, self._is_receiving = self._is_between, True
         # Counted before they are parsed: headers that came whole and are too large are found when they are complete.
         self._header_bytes += len(data)
         super().data_received(data)
+        self._is_receiving = False
         if self._turning_away is not None:
             self._turn_away(self._turning_away)
+        if self._fresh is not None:
+            if was_between and self._is_between:
+                self._known = KnownHead.of(data, self.scope) or self._known
+            self._begin_fresh()
         if not self._is_in_headers:
             self._header_bytes = 0
         elif self._header_bytes > self.header_bytes_max:
@@ -99,12 +124,74 @@ class Connection(HttpToolsProtocol):
             # Mostly headers come in one piece, and no timer is ever needed.
             self._expect_headers()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._is_receiving:
+            self._fresh = (cycle, app)
+        else:
+            self._serve(cycle.run_asgi(app))
+
+    def _begin_fresh(self) -> None:
+        """Begin what was just received; at once if it is whole and nothing came behind it, which would have to wait."""
+        assert self._fresh is not None, "somebody looked"
+        (cycle, app), self._fresh = self._fresh, None
+        work: Work = cycle.run_asgi(app)
+        is_whole = cycle is self.cycle and not cycle.more_body
+        left = begun(work) if is_whole and not self.transport.is_closing() else work
+        if left is not None:
+            self._serve(left)
+
+    def _serve(self, work: Work) -> None:
+        self._task = task = self.loop.create_task(work)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def cancel_request(self) -> None:
+        """End the wait of the request that is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _known_request(self, data: bytes) -> Known | None:
+        """What came, if it is whole, with a head that was seen before, and nothing speaks against serving it now."""
+        is_free = self._known is not None and self._is_between and self.cycle.response_complete
+        # Who has to be refused goes the usual way.
+        if self._known is None or not is_free or self.door.room.is_full:
+            return None
+        known = self._known.read(data)
+        if known is None or len(data) - len(known.body) > self.header_bytes_max:
+            return None
+        return known
+
+    def _receive_known(self, known: Known) -> None:
+        """As the parser's calls would have it, all in one."""
+        assert self._known is not None, "its head is this one"
+        self._unset_keepalive_if_required()
+        scope: Any = {**self._known.scope, "headers": known.headers, "state": self.app_state.copy()}
+        self.scope, self.headers = scope, known.headers
+        if scope["method"].encode() not in _SAFE:
+            self._take_place(scope)
+        self.cycle = cycle = RequestResponseCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=True,
+            on_response=self.on_response_complete,
+        )
+        cycle.body, cycle.more_body = known.body, False  # type: ignore[assignment]  # Nothing is added to it.
+        self._fresh = (cycle, self.app)
+        self._begin_fresh()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         # Somebody who sends many at once, and would be refused as often, is sent away with all of them.
         self._is_sent_away = self._turning_away is not None
         self._is_turned_away = False
-        self._is_in_headers = True
+        self._is_in_headers, self._is_between = True, False
         self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
 
     def on_headers_complete(self) -> None:
@@ -123,8 +210,12 @@ class Connection(HttpToolsProtocol):
             self._turning_away = self.door.turn_away(self.headers)
         else:
             super().on_headers_complete()
-            self.door.room.coming += 1
-            self.scope["penstock.place"] = True  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
+            self._take_place(self.scope)
+
+    def _take_place(self, scope: Any) -> None:
+        """It counts from here on; the door gives the place back."""
+        self.door.room.coming += 1
+        scope["penstock.place"] = True
 
     def _can_be_turned_away(self) -> bool:
         """Others are refused the usual way: those whose connection ends, and those who send their body when asked."""
@@ -137,6 +228,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._is_between = True
         if not self._is_turned_away:
             super().on_message_complete()
 
@@ -166,9 +258,42 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
             return
         self.transport.resume_reading()
+        self._rest()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn has it; but the timer that ends idle connections runs on, and looks when its time is up."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is under way, and for how long that may stay so is counted from now."""
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idle(self.timeout_keep_alive)
+
+    def _watch_idle(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
+            seconds, self.timeout_keep_alive_handler
         )
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since_s = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since_s is None:
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._watch_idle(left_s)
+        else:
+            super().timeout_keep_alive_handler()
 
     def _require_small_headers(self) -> None:
         """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
@@ -223,7 +348,7 @@ class Connection(HttpToolsProtocol):
 
     def large_body_done(self, body: LargeBody) -> None:
         """All of it came. The parser still waits for it, so the next request gets a new one."""
-        self.parser = new_parser(self)
+        self.parser, self._is_between = new_parser(self), True
         cycle = self.cycle
         cycle.more_body = False
         cycle.message_event.set()

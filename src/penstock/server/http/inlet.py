@@ -46,12 +46,16 @@ class _Parcel:
 
 
 class Inlet:
-    """Gathers until the tasks that are ready now have run: nobody is kept waiting for somebody who is not there."""
+    """Stores what comes first in a turn at once, and gathers the rest until those that are ready now have run.
+
+    So one who is alone waits for nobody, and where many come, all but the first share the work.
+    """
 
     def __init__(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         self._driver, self._loop = driver, loop
         self._is_always_synced = driver.is_always_synced
         self._parcels: list[_Parcel] = []
+        self._is_first = True
 
     def publish(
         self,
@@ -68,16 +72,25 @@ class Inlet:
         syncs everything does not make this one wait.
         """
         answered: asyncio.Future[Answers] = self._loop.create_future()
-        if not self._parcels:
-            self._loop.call_soon(self._flush)
         is_waiting = is_synced or (is_awaited and self._is_always_synced)
         parcel = _Parcel(topic, content, is_synced=is_waiting, answered=answered)
         parcel.partition = partition
-        self._parcels.append(parcel)
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            self._loop.call_soon(self._end_turn)
+        # Whoever waits for the disk loses nothing by waiting for the others, who share its sync.
+        if is_first and not is_waiting:
+            self._flush([parcel])
+        else:
+            self._parcels.append(parcel)
         return answered
 
-    def _flush(self) -> None:
-        parcels, self._parcels = self._parcels, []
+    def _end_turn(self) -> None:
+        parcels, self._parcels, self._is_first = self._parcels, [], True
+        if parcels:
+            self._flush(parcels)
+
+    def _flush(self, parcels: Sequence[_Parcel]) -> None:
         writers = sum(one.is_synced for one in parcels)
         try:
             _, ticket = self._driver.driver.begin_change(

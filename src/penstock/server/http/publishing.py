@@ -144,7 +144,7 @@ def acks_of(written: str | int) -> int:
 async def publish(request: Request) -> Answer:
     """Messages as one JSON object, or one a line."""
     topic = request.params["topic"]
-    asked = request.query(AcksQuery).acks
+    asked = request.query(AcksQuery).acks if request.scope["query_string"] else None
     if request.content_type == NDJSON:
         lines = (await request.body()).split(b"\n")
         items = [decode(line, _LINE) for line in lines if line.strip()]

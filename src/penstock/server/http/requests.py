@@ -78,15 +78,14 @@ class Request:
 
     @contextmanager
     def ends_with_client(self) -> Iterator[None]:
-        """Inside, the task is cancelled when the client leaves. A server that cannot tell lets it run its time."""
+        """Inside, the wait is cancelled when the client leaves. A server that cannot tell lets it run its time."""
         connection = self.scope.get("penstock.connection")
-        task = asyncio.current_task()
-        if connection is None or task is None:
+        if connection is None:
             yield
             return
         if connection.is_lost:
             raise ClientGone
-        connection.on_lost = task.cancel
+        connection.on_lost = connection.cancel_request
         try:
             yield
         finally:

@@ -17,7 +17,9 @@ SSE = b"text/event-stream"
 BATCH = b"application/vnd.penstock.batch"
 TEXT = b"text/plain; charset=utf-8"
 
+_OK = 200
 _NO_CONTENT = 204
+_COPIED_BYTES_MAX = 64 * 1024
 _HEAD = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
 
 encode_json = msgspec.json.Encoder().encode
@@ -39,8 +41,10 @@ class Response:
 
     async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
         connection = scope.get("penstock.connection")
-        if connection is not None and not self.headers and self.status != _NO_CONTENT:
+        if connection is not None and self._is_simple():
             head = _HEAD % (request_id, self.content_type, len(self.body))
+            if self.headers:
+                head += b"".join([b"%b: %b\r\n" % one for one in self.headers])
             if connection.answer_at_once(scope, self.status, head, self.body):
                 return
         headers = [(b"x-request-id", request_id), *self.headers]
@@ -51,6 +55,12 @@ class Response:
             ]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
+
+    def _is_simple(self) -> bool:
+        """With headers of errors there may be more to do than to send them; what is large is not worth a copy."""
+        if self.headers:
+            return self.status == _OK and len(self.body) <= _COPIED_BYTES_MAX
+        return self.status != _NO_CONTENT
 
 
 @dataclass(slots=True)

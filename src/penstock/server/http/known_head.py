@@ -1,0 +1,69 @@
+"""A head that a connection has seen before. Clients say the same with every request, but for the length of the body.
+
+The parser is asked once. After that the same bytes mean the same thing, so to compare them is enough: it takes a tenth
+of the time. Only what came in one piece is compared, and whatever differs goes to the parser, as it always did.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Headers = list[tuple[bytes, bytes]]
+_LENGTH = b"content-length"
+# These change how a request is to be received, or what comes after it.
+_SPECIAL = frozenset(
+    {b"connection", b"expect", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade", _LENGTH}
+)
+_END = b"\r\n\r\n"
+_START_BYTES_MAX = 4096
+# Longer than any body that is taken, and short enough for a number.
+_DIGITS_MAX = 9
+
+
+class Known(NamedTuple):
+    """A request whose head was known."""
+
+    headers: Headers
+    body: bytes
+
+
+class KnownHead(NamedTuple):
+    """`start` is all of it up to the length of the body, which stands last; `scope` is what the parser made of it."""
+
+    start: bytes
+    scope: Mapping[str, Any]
+    headers: Headers
+
+    @classmethod
+    def of(cls, data: bytes, scope: Mapping[str, Any]) -> "KnownHead | None":
+        """What is to be remembered of a request that the parser read; None if it is not of the usual kind.
+
+        It has to be alone in `data`, and without anything that concerns the connection.
+        """
+        *headers, (name, digits) = scope["headers"] or [(b"", b"")]
+        end = data.find(_END)
+        start = data[: end - len(digits)]
+        is_whole = name == _LENGTH and len(data) == end + len(_END) + _number(digits)
+        if not is_whole or len(start) > _START_BYTES_MAX or start + digits != data[:end]:
+            return None
+        if scope["http_version"] != "1.1" or any(one in _SPECIAL for one, _ in headers):
+            return None
+        return cls(start, scope, headers)
+
+    def read(self, data: bytes) -> Known | None:
+        """The request that `data` is, if it is one with this head, whole, and nothing else."""
+        if not data.startswith(self.start):
+            return None
+        first = len(self.start)
+        # Nothing but the digits of a number may stand there.
+        end = data.find(_END, first, first + _DIGITS_MAX + len(_END))
+        if end < 0:
+            return None
+        digits, body = data[first:end], data[end + len(_END) :]
+        if _number(digits) != len(body):
+            return None
+        return Known([*self.headers, (_LENGTH, digits)], body)
+
+
+def _number(digits: bytes) -> int:
+    """What they say; -1 if they are none."""
+    return int(digits) if digits.isdigit() and len(digits) <= _DIGITS_MAX else -1
