@@ -62,6 +62,27 @@ def test_a_large_body_is_received_into_its_own_memory(sizes):
     assert (small.status, small.body) == (404, b"no")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"content-length: 2\r\n",
+        b"CONTENT-LENGTH:2\r\nX:  a b \r\nX: c\r\n",
+        b"X-Content-Length: 9\r\nContent-Length: 2\r\n",
+        b"Content-Length: 2\r\nConnection: close\r\n",
+        b"Connection: Keep-Alive\r\nContent-Length: 2\r\n",
+        b"Content-Length: 9\r\nContent-Length: 2\r\n",
+        b"Content-Length: 002\r\n",
+    ],
+)
+def test_an_answer_in_one_piece_says_what_it_says_byte_by_byte(lines):
+    raw = b"HTTP/1.1 200 OK\r\n%b\r\nok" % lines
+    whole, reader = AnswerReader("here").feed(raw), AnswerReader("here")
+    answers = [reader.feed(raw[place : place + 1]) for place in range(len(raw))]
+    assert whole is not None
+    assert whole._replace(headers=dict(whole.headers)) == answers[-1]
+    assert whole.number(b"content-length") == 2
+
+
 @given(st.binary(min_size=8, max_size=300))
 def test_garbage_is_a_bad_answer_or_not_enough(garbage):
     reader = AnswerReader("here")

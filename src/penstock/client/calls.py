@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -33,8 +32,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """`is_repeatable`: carried out twice it does no more than once. `wait_s`: how long the server may wait for it."""
 
     method: str

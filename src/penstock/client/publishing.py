@@ -117,6 +117,13 @@ def publish(
     return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable)
 
 
+def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Published]]:
+    """The same for one value and nothing else, in fewer steps: whoever publishes one by one waits for each of them."""
+    body = {"messages": (_Sent(written(value)),), "acks": acks}
+    target = path_of("topics", topic, "messages")
+    return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable=False)
+
+
 _read_results = reader(_Results)
 _read_stored = reader(_Stored)
 

@@ -4,6 +4,7 @@ Bodies come with a length or in chunks; everything has a limit, and what does no
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -25,13 +26,41 @@ _USUAL = re.compile(
 )
 _OK = 200
 _LINE_END = b"\r\n"
+_LENGTH_LINE = b"\r\ncontent-length:"
+# With one of these an answer is more than a head and a body of known length.
+_SPECIAL_LINES = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
+
+
+class LazyHeaders(Mapping[bytes, bytes]):
+    """The headers of an answer, from lines that are known to be good: most answers are never asked for any."""
+
+    __slots__ = ("_found", "_lines")
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = lines
+        self._found: dict[bytes, bytes] | None = None
+
+    def _all(self) -> dict[bytes, bytes]:
+        if self._found is None:
+            pairs = [line.partition(b":") for line in self._lines.split(_LINE_END)[:-1]]
+            self._found = {name.lower(): value.strip() for name, _, value in pairs}
+        return self._found
+
+    def __getitem__(self, name: bytes) -> bytes:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
 
 
 class Answer(NamedTuple):
     """A whole answer. Names of headers are in small letters; of repeated ones the last counts."""
 
     status: int
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     body: bytes | memoryview
     is_last: bool
 
@@ -157,14 +186,16 @@ class AnswerReader:
         found = _USUAL.match(piece) if len(piece) <= _LARGE_BYTES else None
         if found is None or found.end() > HEADER_BYTES_MAX:
             return None
-        lines = [line.partition(b":") for line in found[2].split(_LINE_END)[:-1]]
-        headers = {name.lower(): value.strip() for name, _, value in lines}
-        status, body = int(found[1]), piece[found.end() :]
-        is_plain = b"transfer-encoding" not in headers and status not in _BODYLESS
-        if status < _OK or not is_plain or headers.get(b"content-length") != b"%d" % len(body):
+        status, end = int(found[1]), found.end()
+        head = piece[:end].lower()
+        if status < _OK or status in _BODYLESS or any(line in head for line in _SPECIAL_LINES):
             return None
-        is_last = headers.get(b"connection", b"").lower() == b"close"
-        return Answer(status, headers, body, is_last)
+        _, _, rest = head.partition(_LENGTH_LINE)
+        length = rest[: rest.find(_LINE_END)].strip()
+        # Said twice, it would have to be looked at what counts.
+        if length != b"%d" % (len(piece) - end) or _LENGTH_LINE in rest:
+            return None
+        return Answer(status, LazyHeaders(found[2]), piece[end:], False)
 
     def _bad(self, reason: str) -> BadAnswer:
         return BadAnswer(self._address, reason, is_sent=True)

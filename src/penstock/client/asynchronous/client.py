@@ -135,8 +135,11 @@ class AsyncClient:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        results = await self.run(publishing.publish(topic, [Outgoing(value, **options)], acks))
-        return results[0]
+        if options:
+            call = publishing.publish(topic, [Outgoing(value, **options)], acks)
+        else:
+            call = publishing.publish_value(topic, value, acks)
+        return (await self.run(call))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"

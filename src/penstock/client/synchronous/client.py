@@ -136,8 +136,11 @@ class Client:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        results = self.run(publishing.publish(topic, [Outgoing(value, **options)], acks))
-        return results[0]
+        if options:
+            call = publishing.publish(topic, [Outgoing(value, **options)], acks)
+        else:
+            call = publishing.publish_value(topic, value, acks)
+        return (self.run(call))[0]
 
     def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
