@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
-from ..codec.head import place
 from ..codec.single import encode_value
 from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
 from ..delivery import Delivery
@@ -23,7 +22,7 @@ from ..errors import BacklogFull, NoSpace, NotFound
 from ..log import Log, Recovery, open_log
 from ..log.compaction import Compacted, compact
 from ..log.journal import Journal, OrderedPlan, Replayed
-from ..log.log import Appended, SyncPlan
+from ..log.log import SyncPlan
 from ..log.records import RecordFormat, batches_in
 from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
@@ -173,7 +172,7 @@ class Partition:
             end = repeat.base_offset + repeat.message_count
             return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(batch, head, now_ns=now.wall_ns)
-        self.machine.apply_batch(batch, _placed(head, appended))
+        self.machine.apply_batch(batch, appended.head)
         self._bytes_since_snapshot += head.length
         for watch in self.watchers:
             watch()
@@ -207,7 +206,7 @@ class Partition:
         """Append a batch of which the head says everything."""
         head = encoded.head
         appended = self.messages.append_body(head, *encoded.body, now_ns=now.wall_ns)
-        self.machine.apply_head(_placed(head, appended))
+        self.machine.apply_head(appended.head)
         self._bytes_since_snapshot += head.length
         for watch in self.watchers:
             watch()
@@ -400,16 +399,6 @@ class Partition:
 def is_all_in_head(columns: Columns, head: Head) -> bool:
     """Whether the head alone says all that the machine has to know of a batch."""
     return columns.idempotency_keys is None and head.priorities.bit_count() == 1
-
-
-def _placed(head: Head, appended: Appended) -> Head:
-    return place(
-        head,
-        base_offset=appended.base_offset,
-        epoch=head.epoch,
-        append_time=appended.append_time,
-        unsynced=head.unsynced,
-    )
 
 
 def open_partition(

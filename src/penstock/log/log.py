@@ -37,11 +37,12 @@ class Run(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a batch came to rest."""
+    """Where a batch came to rest, and its head there, but for the checksum."""
 
     base_offset: Offset
     next_offset: Offset
     append_time: int
+    head: Head
 
 
 class _Hint(NamedTuple):
@@ -151,7 +152,7 @@ class Log:
         active.append(placed, pack_head(placed, seed=self.seed), *body)
         self.end_offset, self.append_time = Offset(placed.next_offset), placed.append_time
         self._bytes_appended += head.length
-        return Appended(base_offset, self.end_offset, self.append_time)
+        return Appended(base_offset, self.end_offset, self.append_time, placed)
 
     def _must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
         if active.size == 0:
