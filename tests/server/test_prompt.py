@@ -111,6 +111,16 @@ def test_a_head_that_differs_is_looked_at_by_everybody(shared_broker, more):
         assert line.ask(request(topic, GOOD, more)) == expected
 
 
+def test_who_asks_for_the_head_gets_no_body(shared_broker):
+    with Line(shared_broker) as line:
+        line.stream.sendall(b"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert line.answers.readline().startswith(b"HTTP/1.1 404 ")
+        while line.answers.readline() != b"\r\n":
+            pass
+        # What follows is the next answer, and not what belongs to nobody.
+        assert line.ask(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 200
+
+
 def test_every_way_is_counted_and_gets_its_own_request_id(shared_broker):
     topic = new_topic(shared_broker)
 
@@ -231,6 +241,18 @@ async def test_work_that_waits_goes_on_as_a_task():
     waits[2].set_result("last")
     await task
     assert heard == ["before the task", "bad", "last", "end"]
+
+
+async def test_work_hears_of_a_failure_that_came_before_its_task():
+    failing = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        await failing
+
+    left = begun(work())
+    failing.set_exception(ValueError("bad"))
+    with pytest.raises(ValueError, match="bad"):
+        await asyncio.create_task(left)
 
 
 @pytest.mark.parametrize("turns", [0, 2])

@@ -317,8 +317,9 @@ class ThreadDriver:
 
     def serve(self, topic: str | None = None) -> None:
         """Hand out what is ready to those who wait. With the lock held."""
-        for place in self._room.groups(topic):
-            self._serve_group(*place)
+        if self._room:
+            for place in self._room.groups(topic):
+                self._serve_group(*place)
         self.members.serve()
         self.after_change()
 

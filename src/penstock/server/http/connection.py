@@ -368,6 +368,8 @@ class Connection(HttpToolsProtocol):
         is_current = cycle.scope is scope and not cycle.response_started
         if not is_current or cycle.disconnected or self.flow.write_paused or not cycle.keep_alive:
             return False
+        if cycle.scope["method"] == "HEAD":
+            return False  # It gets no body, which the usual way knows.
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         self.transport.write(b"".join((STATUS_LINE[status], self._usual(), head, b"\r\n", body)))

@@ -99,13 +99,18 @@ class Inlet:
         except PenstockError as error:
             _settle(parcels, error)
             return
+        if not writers:
+            _settle(parcels, None)
+            return
         _settle([one for one in parcels if not one.is_synced], None)
         waiting = [one for one in parcels if one.is_synced]
-        if waiting:
-            assert ticket is not None, "somebody waits for the disk"
-            ticket.notify(lambda: self._driver.call_soon(lambda: _settle(waiting, ticket.error)))
+        assert ticket is not None, "somebody waits for the disk"
+        ticket.notify(lambda: self._driver.call_soon(lambda: _settle(waiting, ticket.error)))
 
     def _store(self, parcels: Sequence[_Parcel], now: Now) -> None:
+        if len(parcels) == 1 and parcels[0].values and parcels[0].partition is None:
+            self._store_values(parcels[0].topic, parcels, now)
+            return
         plain: dict[str, list[_Parcel]] = {}
         others: dict[tuple[str, int | None], list[_Parcel]] = {}
         for one in parcels:

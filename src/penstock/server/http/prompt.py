@@ -3,6 +3,7 @@
 Most requests never do. A task costs them two more turns of the loop, which is more than what a small publish does.
 """
 
+from asyncio import isfuture
 from collections.abc import Coroutine, Generator
 from typing import Any, NoReturn
 
@@ -30,7 +31,9 @@ class _Left(Coroutine[Any, None, None]):
 
     def send(self, value: None) -> Any:
         waits_for, self._waits_for = self._waits_for, _NOTHING
-        return self._work.send(value) if waits_for is _NOTHING else waits_for
+        # What came about before the task had its first turn needs no other one.
+        is_here = waits_for is _NOTHING or (isfuture(waits_for) and waits_for.done())
+        return self._work.send(value) if is_here else waits_for
 
     def throw(self, *error: Any) -> Any:
         """At the place where it waits, also if the task was cancelled before it was told."""
