@@ -47,7 +47,7 @@ class LazyHeaders(Mapping[bytes, bytes]):
         return self._found
 
     def __getitem__(self, name: bytes) -> bytes:
-        return self._all()[name]
+        return (self._found or self._all())[name]
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._all())
