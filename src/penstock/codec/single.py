@@ -1,6 +1,6 @@
 """The batch of one value and nothing else, which is what a broker stores when messages come one by one.
 
-The same bytes as `encode` makes, by hand: of forty steps that a batch can need, this one needs five.
+The same bytes as `encode` makes, by hand: of all that a batch can need, this one needs little.
 """
 
 import struct

@@ -183,7 +183,7 @@ class Lock:
 
 
 class Semaphore:
-    """So many may be inside at once. To take a place out of a queue costs a tenth of what a condition does."""
+    """So many may be inside at once. To take a place out of a queue costs a seventh of what a condition does."""
 
     def __init__(self, places: int) -> None:
         self._free: SimpleQueue[None] = SimpleQueue()
