@@ -72,7 +72,7 @@ class Answer(NamedTuple):
         return int(written)
 
 
-Headers = dict[bytes, bytes]
+Headers = Mapping[bytes, bytes]
 
 Body = bytes | tuple[Buffer, ...]
 """What follows the head of a request: whole, or in pieces that nobody has to copy together."""

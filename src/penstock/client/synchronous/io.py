@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock as Guard
 from threading import local as Local  # noqa: N812 - a class, whatever its case
 from time import sleep as sleep
@@ -155,11 +155,6 @@ class Connection:
         self._stream.close()
 
 
-def take_now(room: Semaphore) -> bool:
-    """Whether there was room; never waits for it."""
-    return room.acquire(blocking=False)
-
-
 def call_back(call: Callable[..., Any], *given: object) -> None:
     """Call something of the program's."""
     call(*given)
@@ -193,8 +188,21 @@ class Semaphore:
     def acquire(self) -> None:
         self._free.get()
 
+    def acquire_now(self) -> bool:
+        """Whether there was a place; never waits for one."""
+        try:
+            self._free.get_nowait()
+        except Empty:
+            return False
+        return True
+
     def release(self) -> None:
         self._free.put(None)
+
+
+def take_now(room: Semaphore) -> bool:
+    """Whether there was room; never waits for it."""
+    return room.acquire_now()
 
 
 class Signal:
