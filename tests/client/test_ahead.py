@@ -38,7 +38,7 @@ def values_of(fetches):
 def free_rooms(client):
     """How many calls could begin now."""
     room, count = client.pool._room, 0
-    while room.acquire(blocking=False):
+    while room.acquire_now():
         count += 1
     for _ in range(count):
         room.release()

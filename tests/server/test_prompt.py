@@ -328,6 +328,7 @@ async def test_a_connection_that_is_idle_for_long_enough_is_closed(tmp_path):
         config = uvicorn.Config(broker.door, http=Connection, lifespan="off", log_config=None)
         config.load()
         connection, wire = Connection(config, ServerState(), {}), Wire()
+        connection.door = broker.door
         time_s, timers = 100.0, []
 
         def call_later(seconds, call, *_given):
