@@ -51,6 +51,8 @@ class DelayBook:
     # What the last crash took from the delay log, and of that, by value, what had fired and stayed.
     lost: dict[int, Entry] = field(default_factory=dict)
     outlived: dict[bytes, Entry] = field(default_factory=dict)
+    # Times to which delays had been moved when a crash took the records of it, until everything is compared.
+    undone: dict[int, int] = field(default_factory=dict)
 
     def fate(self, identity: int) -> Fate:
         entry = self.entries[identity]
@@ -114,8 +116,10 @@ class DelayBook:
         if fate is not Fate.PENDING:
             story = f"{self.name}: delay {identity} is {fate.value}, and fires ({offset})"
             raise Violation(Checker.DELAY, story)
-        if entry.due_ns > scene.moment.wall_ns:
-            early_ns = entry.due_ns - scene.moment.wall_ns
+        # In the event that the crash came in, it may have fired at a time that is known to nobody any more.
+        due_ns = min(entry.due_ns, self.undone.get(identity, entry.due_ns))
+        if due_ns > scene.moment.wall_ns:
+            early_ns = due_ns - scene.moment.wall_ns
             raise Violation(Checker.DELAY, f"{self.name}: {identity} fires {early_ns} ns early")
         entry.fired_at = offset
 
@@ -130,7 +134,13 @@ class DelayBook:
             entry.is_cancelled = True
             return lambda: setattr(entry, "is_cancelled", False)
         before, entry.due_ns = entry.due_ns, record.due_ns
-        return lambda: setattr(entry, "due_ns", before)
+
+        def take_back() -> None:
+            entry.due_ns = before
+            # The first to be taken back is the last that was in force.
+            self.undone.setdefault(record.id, record.due_ns)
+
+        return take_back
 
     def cut_back(self, partition: Partition, *, is_forgiven: bool) -> None:
         """Forget what a crash took from the messages and from the delay log."""
@@ -154,6 +164,7 @@ class DelayBook:
 
     def compare(self, partition: Partition) -> None:
         """What waits here waits there, until the same time."""
+        self.undone.clear()
         delays = partition.machine.delays
         found = {one: delays.dues.of(one) for one in delays.pending}
         expected = self.pending()
