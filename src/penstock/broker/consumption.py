@@ -1,6 +1,6 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import compress, groupby, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
-_PRIORITY = attrgetter("priority")
+_PRIORITY, _VALUE, _KEY = map(attrgetter, ("priority", "value", "key"))
 MIXED = -1
 
 
@@ -60,11 +60,15 @@ class Wanted(NamedTuple):
         limit, left = self.limit - len(found), self.bytes_max
         if limit <= 0:
             return None
-        if left is not None and found:
-            left -= sum(len(one.value or b"") + len(one.key or b"") for one in found)
-        return (
-            None if left is not None and left <= 0 else self._replace(limit=limit, bytes_max=left)
-        )
+        if left is not None:
+            left -= _size_of(_VALUE, found) + _size_of(_KEY, found)
+            if left <= 0:
+                return None
+        return self._replace(limit=limit, bytes_max=left)
+
+
+def _size_of(column: Callable[[Received], Sized | None], messages: Sequence[Received]) -> int:
+    return sum(map(len, filter(None, map(column, messages))))
 
 
 class Part(NamedTuple):
