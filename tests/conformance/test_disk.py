@@ -195,7 +195,7 @@ def test_an_empty_directory_can_be_removed_and_made_again(disk):
     disk.make_directories("d/e")
     put(disk, "d/e/a", b"x")
     put(disk, "f", b"x")
-    for stays in ("d", "d/e", "f"):
+    for stays in ("d", "d/e", "f", "f/g"):
         with pytest.raises(Refused):
             disk.remove_directory(stays)
     disk.remove("d/e/a")

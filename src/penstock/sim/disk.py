@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 
 from ..errors import DiskFailed, FileMissing, NoSpace, PenstockError, Refused, SyncFailed
 from ..model import Buffer
@@ -147,8 +148,9 @@ class SimDisk:
 
     def remove_directory(self, directory: str) -> None:
         self.begin(Call.REMOVE_DIRECTORY, _checked(directory))
-        if directory in self._inodes:
-            raise Refused(f"{directory} stays: it is a file", path=directory)
+        steps = [*accumulate(directory.split("/"), "{}/{}".format)]
+        if any(step in self._inodes for step in steps):
+            raise Refused(f"{directory} stays: not a directory", path=directory)
         if directory not in self._directories:
             raise FileMissing(directory)
         if self.list(directory):
