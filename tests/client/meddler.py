@@ -26,41 +26,24 @@ def read_message(stream):
     return b"".join(parts)
 
 
-class Meddler:
-    """Tricks get the answer and the client's stream. One that returns False ends the connection.
+class Wire:
+    """Listens in front of a server. `_serve` gets each client's stream, and a stream to the server."""
 
-    `before` is called with each batch before it is passed on; if it gives bytes, they are the answer.
-    """
-
-    def __init__(self, url, *tricks, before=None):
-        self._port, self.tricks = int(url.rsplit(":", 1)[1]), [*tricks]
-        self._before = before or (lambda _asked: None)
+    def __init__(self, url):
+        self._port = int(url.rsplit(":", 1)[1])
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.seen = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
 
-    def _serve(self, near):
+    def _connect(self, near):
         with suppress(OSError), near, socket.create_connection(("127.0.0.1", self._port)) as far:
-            while asked := read_message(near):
-                is_batch = b"/batches" in asked[:200]
-                said = self._before(asked) if is_batch else None
-                if said is None:
-                    far.sendall(asked)
-                    said = read_message(far)
-                if is_batch:
-                    self.seen.append(asked)
-                if is_batch and self.tricks:
-                    if self.tricks.pop(0)(said, near) is False:
-                        return
-                else:
-                    near.sendall(said)
+            self._serve(near, far)
 
     def close(self):
         # Without it the thread that accepts would go on to wait.
@@ -72,6 +55,33 @@ class Meddler:
 
     def __exit__(self, *_error):
         self.close()
+
+
+class Meddler(Wire):
+    """Tricks get the answer and the client's stream. One that returns False ends the connection.
+
+    `before` is called with each batch before it is passed on; if it gives bytes, they are the answer.
+    """
+
+    def __init__(self, url, *tricks, before=None):
+        self.tricks, self.seen = [*tricks], []
+        self._before = before or (lambda _asked: None)
+        super().__init__(url)
+
+    def _serve(self, near, far):
+        while asked := read_message(near):
+            is_batch = b"/batches" in asked[:200]
+            said = self._before(asked) if is_batch else None
+            if said is None:
+                far.sendall(asked)
+                said = read_message(far)
+            if is_batch:
+                self.seen.append(asked)
+            if is_batch and self.tricks:
+                if self.tricks.pop(0)(said, near) is False:
+                    return
+            else:
+                near.sendall(said)
 
 
 def swallowed(_said, _near):
