@@ -318,8 +318,40 @@ class Wire:
     def close(self) -> None:
         self.is_closed.set()
 
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
     def resume_reading(self) -> None:
-        return
+        self.is_paused = False
+
+
+def connected(broker) -> tuple[Connection, Wire]:
+    config = uvicorn.Config(broker.door, http=Connection, lifespan="off", log_config=None)
+    config.load()
+    connection, wire = Connection(config, ServerState(), {}), Wire()
+    connection.door = broker.door
+    connection.connection_made(wire)
+    return connection, wire
+
+
+async def test_a_head_that_is_known_counts_and_is_turned_away_as_any_other(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        room, (connection, wire) = broker.door.room, connected(broker)
+        for _ in range(3):
+            connection.data_received(request("orders", GOOD))
+            async with asyncio.timeout(20):
+                while not connection.cycle.response_complete:  # noqa: ASYNC110 - nobody tells when it is
+                    await asyncio.sleep(0)
+            assert wire.written.startswith(b"HTTP/1.1 200")
+            assert (room.coming, room.under_way) == (0, 0)
+            wire.written = b""
+        room.under_way = room.limit
+        connection.data_received(request("orders", GOOD))
+        assert wire.written.startswith(b"HTTP/1.1 429")
+        assert len(broker.door.unread) == 1, "nothing is read until its wait is over"
+        assert (wire.is_paused, room.coming) == (True, 0)
+        connection.connection_lost(None)
 
 
 async def test_a_connection_that_is_idle_for_long_enough_is_closed(tmp_path):
