@@ -88,18 +88,35 @@ def test_rows_are_the_messages(batches, data):
 
 
 FIRST_ROWS = """
-import sys
+import sys, tempfile
+from pathlib import Path
 from penstock.codec import encode_messages, verify
+from penstock.codec.arrow import decode_arrow
 from penstock.model import Message
 from penstock.spark.columns import DEFAULT_COLUMNS
 from penstock.spark.decoding import Decoder, Stored
+from penstock.spark.pipelines.files import new_writer
+from penstock.spark.pipelines.lake import Split
+from penstock.spark.pipelines.rows import SCHEMA, by_time, lake_rows
+from penstock.spark.pipelines.spread import one_answer, one_number
 
 full = Message(b"a", key=b"k", priority=1, timestamp=1, expires_at=5, schema_id=7)
-for message in (Message(b"a", timestamp=1), full):
+traced = Message(b"a", headers=(("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"),))
+for message in (Message(b"a", timestamp=1), full, traced):
     batch = encode_messages([message])
     found = Stored(verify(batch), memoryview(batch), 0, 1)
     (rows,) = Decoder("orders", 3, DEFAULT_COLUMNS).record_batches([found])
     rows.validate(full=True)
+
+days = encode_messages([Message(b"a", timestamp=one, headers=(("h", b"x"),)) for one in (1, 1 << 60)])
+rows = lake_rows(decode_arrow(days, verify(days)), 3)
+rows.validate(full=True)
+with tempfile.TemporaryDirectory() as folder:
+    with new_writer(Path(folder) / "rows.parquet", SCHEMA, "zstd") as writer:
+        for _, part in by_time(rows, Split.DAY):
+            writer.write_batch(part)
+assert one_answer(b"done").to_pylist() == [b"done"]
+assert one_number(7).to_pylist() == [7]
 sys.exit("pandas" in sys.modules)
 """
 

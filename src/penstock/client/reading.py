@@ -112,10 +112,10 @@ class Fetched:
 
     def _before(self, head: Head, batch: memoryview) -> int:
         """How many messages of a batch are not asked for."""
-        from ..codec.arrow import decode_arrow
+        from ..codec.arrow import decode_arrow, int64s_of
 
         offsets = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX).column(0)
-        return sum(1 for one in offsets.to_numpy() if one < self.offset)
+        return int(int64s_of(offsets).searchsorted(self.offset))
 
     def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
         """All of it as one Arrow table."""

@@ -108,12 +108,12 @@ def _nulls_of(kind: pa.DataType) -> Callable[[int], pa.Array]:
 
 @_remembered
 def _normal_priority(count: int) -> pa.Array:
-    return _numbers(np.full(count, Priority.NORMAL, np.uint8), U8)
+    return of_numbers(np.full(count, Priority.NORMAL, np.uint8), U8)
 
 
 @_remembered
 def _no_headers(count: int) -> pa.Array:
-    starts = pa.array(np.zeros(count + 1, np.int32))
+    starts = of_numbers(np.zeros(count + 1, np.int32), pa.int32())
     return pa.ListArray.from_arrays(starts, _pairs(Blobs(0), Blobs(0), 0), HEADERS)
 
 
@@ -123,12 +123,12 @@ _NULL_BYTES = _nulls_of(BYTES)
 def _offset(body: Body, head: Head) -> pa.Array:
     base = head.base_offset
     if OFFSET_DELTAS in body.numbers:
-        return _numbers(moved(body.numbers[OFFSET_DELTAS], body.count, base), I64)
-    return _numbers(np.arange(base, base + body.count, dtype=np.int64), I64)
+        return of_numbers(moved(body.numbers[OFFSET_DELTAS], body.count, base), I64)
+    return of_numbers(np.arange(base, base + body.count, dtype=np.int64), I64)
 
 
 def _timestamp(body: Body, head: Head) -> pa.Array:
-    return _numbers(moved(body.number(TIMESTAMPS), body.count, head.base_timestamp), INSTANT)
+    return of_numbers(moved(body.number(TIMESTAMPS), body.count, head.base_timestamp), INSTANT)
 
 
 def _headers(body: Body, _: Head) -> pa.Array:
@@ -136,7 +136,7 @@ def _headers(body: Body, _: Head) -> pa.Array:
     if items == 0:
         return _no_headers(body.count)
     pairs = _pairs(body.blob(HEADER_NAMES), body.blob(HEADER_VALUES), items)
-    starts = pa.array(_starts(body.number(HEADER_COUNTS), body.count))
+    starts = of_numbers(_starts(body.number(HEADER_COUNTS), body.count), pa.int32())
     return pa.ListArray.from_arrays(starts, pairs, HEADERS)
 
 
@@ -148,7 +148,7 @@ def _pairs(names: Blobs, values: Blobs, items: int) -> pa.StructArray:
 def _priority(body: Body, _: Head) -> pa.Array:
     if PRIORITIES not in body.numbers:
         return _normal_priority(body.count)
-    return _numbers(as_array(body.numbers[PRIORITIES], body.count, np.uint8), U8)
+    return of_numbers(as_array(body.numbers[PRIORITIES], body.count, np.uint8), U8)
 
 
 def _blob_maker(column: int) -> "Maker":
@@ -187,8 +187,15 @@ _MAKERS: dict[str, Maker] = {
 }
 
 
-def _numbers(array: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+def of_numbers(array: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    """Not copied. `pa.array` would import pandas to see whether it was given some of it, and that takes a second."""
     return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)])
+
+
+def int64s_of(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The numbers of a column of 64 bits without nulls, not copied; times are numbers, too. As above: no pandas."""
+    found: npt.NDArray[np.int64] = np.frombuffer(column.buffers()[1] or b"", np.int64)
+    return found[column.offset : column.offset + len(column)]
 
 
 def _aligned(array: npt.NDArray[np.generic]) -> pa.Buffer:

@@ -207,14 +207,23 @@ def _trace_ids(one: _Part) -> pa.Array:
     found = one.column("headers")
     rows: list[str | None] = [None] * one.rows
     names, values = found.flatten().flatten()
-    places = np.flatnonzero(names.to_numpy(zero_copy_only=False) == _TRACE_HEADER)
-    starts = found.offsets.to_numpy()
-    owners = np.searchsorted(starts - starts[0], places, side="right") - 1
-    for row, place in zip(owners.tolist(), places.tolist(), strict=True):
+    places = [place for place, name in enumerate(names.to_pylist()) if name == _TRACE_HEADER]
+    starts = np.frombuffer(found.offsets.buffers()[1], np.int32)[found.offsets.offset :]
+    owners = np.searchsorted(starts[: one.rows + 1] - starts[0], places, side="right") - 1
+    for row, place in zip(owners.tolist(), places, strict=True):
         id_found = _TRACEPARENT.match(values[place].as_py())
         if rows[row] is None and id_found is not None:
             rows[row] = id_found[1].decode()
-    return pa.array(rows, pa.string())
+    return _texts(rows)
+
+
+def _texts(rows: Sequence[str | None]) -> pa.Array:
+    encoded = [(one or "").encode() for one in rows]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    is_there = np.array([one is not None for one in rows], np.bool_)
+    valid = np.packbits(is_there, bitorder="little")
+    buffers = [pa.py_buffer(one) for one in (valid, ends, b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(rows), buffers)
 
 
 def _stored(name: str) -> Callable[[_Part], pa.Array]:

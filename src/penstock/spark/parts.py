@@ -6,7 +6,7 @@ import numpy as np
 
 from ..client.wire import BODY_BYTES_MAX
 from ..codec import Head
-from ..codec.arrow import decode_arrow
+from ..codec.arrow import decode_arrow, int64s_of
 from .decoding import Stored
 
 
@@ -26,5 +26,5 @@ def part_of(head: Head, data: memoryview, start: int, end: int) -> Stored:
         first, last = start - head.base_offset, end - head.base_offset
         return Stored(head, data, max(first, 0), min(last, head.message_count))
     column = decode_arrow(data, head, columns=("offset",), size_max=BODY_BYTES_MAX).column(0)
-    first, last = np.searchsorted(column.to_numpy(), [start, end]).tolist()
+    first, last = np.searchsorted(int64s_of(column), [start, end]).tolist()
     return Stored(head, data, first, last)

@@ -25,6 +25,7 @@ from .model import LakeSink, Pipeline
 from .partitions import keep_unread, look
 from .remote import Remote
 from .report import Tell
+from .spread import one_answer
 from .views import register
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class FileWrite:
             size=size,
             checksum=number,
         )
-        answer = pa.array([msgspec.json.encode(stored)], pa.binary())
+        answer = one_answer(msgspec.json.encode(stored))
         yield pa.RecordBatch.from_arrays([answer], names=["stored"])
 
 

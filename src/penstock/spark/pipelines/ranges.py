@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ...codec.arrow import int64s_of
 from ...errors import DamagedBatch, PenstockError, Refused
 from .files import Staging, TaskFiles
 from .manifest import GAPS_LISTED_MAX, Gap, Place, Span, Stored
@@ -155,9 +156,9 @@ def _step(client: "Client", reading: _Reading, files: TaskFiles) -> None:
     if fetched:
         # One copy, so that small batches of slow producers do not each pay for every column.
         found = pa.concat_batches(fetched.record_batches())
-        below = int(np.searchsorted(found.column("offset").to_numpy(), task.end))
+        below = int(np.searchsorted(int64s_of(found.column("offset")), task.end))
         part = found.slice(0, below)
-        reading.saw(part.column("offset").to_numpy())
+        reading.saw(int64s_of(part.column("offset")))
         files.add(lake_rows(part, task.partition))
     # Compaction may have left nothing at all between here and there.
     reading.missed(reading.next, fetched.next_offset, COMPACTED if task.is_compacted else MISSING)

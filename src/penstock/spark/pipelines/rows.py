@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...codec.arrow import int64s_of, of_numbers
 from ...codec.checksum import checksum
 from .lake import Split
 
@@ -47,13 +48,12 @@ _US_PER = {Split.DAY: 86_400_000_000, Split.HOUR: 3_600_000_000}
 def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
     """The same messages with the columns of a lake. Keys and values are not copied."""
     count = found.num_rows
-    moments_ns = found.column("timestamp").cast(pa.int64()).to_numpy()
-    moments_us, nanos = np.divmod(moments_ns, _NS_PER_US)
+    moments_us, nanos = np.divmod(int64s_of(found.column("timestamp")), _NS_PER_US)
     columns = [
-        pa.array(np.full(count, partition, np.int32)),
+        of_numbers(np.full(count, partition, np.int32), pa.int32()),
         found.column("offset"),
-        pa.array(moments_us).cast(SCHEMA.field("timestamp").type),
-        pa.array(nanos.astype(np.int16)),
+        of_numbers(moments_us, SCHEMA.field("timestamp").type),
+        of_numbers(nanos.astype(np.int16), pa.int16()),
         found.column("key"),
         found.column("value"),
         _headers(found.column("headers")),
@@ -76,14 +76,16 @@ def by_time(batch: pa.RecordBatch, split: Split) -> list[tuple[int, pa.RecordBat
     """The rows of a batch by day or hour since 1970, each part in the order of offsets."""
     if split is Split.NONE or batch.num_rows == 0:
         return [(0, batch)] if batch.num_rows else []
-    moments = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    numbers = moments // _US_PER[split]
+    numbers = int64s_of(batch.column("timestamp")) // _US_PER[split]
     low, high = int(numbers.min()), int(numbers.max())
     if low == high:
         return [(low, batch)]
-    return [
-        (int(number), batch.filter(pa.array(numbers == number))) for number in np.unique(numbers)
-    ]
+    return [(int(one), batch.filter(_mask(numbers == one))) for one in np.unique(numbers)]
+
+
+def _mask(is_wanted: np.ndarray) -> pa.BooleanArray:
+    bits = pa.py_buffer(np.packbits(is_wanted, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(is_wanted), [None, bits])
 
 
 def folders_of(number: int, split: Split) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Tasks carried out by Spark: here, on a cluster or behind a Connect server, by the same call."""
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+_I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
 
 
 class Spread(Protocol):
@@ -23,6 +25,20 @@ class Spread(Protocol):
     """
 
     def __call__(self, call: Callable[[T], bytes], tasks: Sequence[T]) -> list[bytes]: ...
+
+
+def one_answer(answer: bytes) -> "pa.Array":
+    """A column of one row. Made from buffers: `pa.array` imports pandas, a second in each new worker."""
+    import pyarrow as pa
+
+    ends = pa.py_buffer(_I32.pack(0) + _I32.pack(len(answer)))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(answer)])
+
+
+def one_number(number: int) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(_I64.pack(number))])
 
 
 class _Failed(msgspec.Struct):
@@ -43,14 +59,9 @@ class _Worker(Generic[T]):
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 answer, is_good = self._answer(self.tasks[number])
-                columns = [[number], [is_good], [answer]]
+                flag = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(bytes([is_good]))])
                 yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array(one, kind)
-                        for one, kind in zip(
-                            columns, (pa.int64(), pa.bool_(), pa.binary()), strict=True
-                        )
-                    ],
+                    [one_number(number), flag, one_answer(answer)],
                     names=["number", "is_good", "answer"],
                 )
 
