@@ -1,5 +1,6 @@
 """The source in Spark itself: what is read is what was published, whatever goes wrong."""
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -8,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.client import Client, Outgoing
+from penstock.spark.pipelines.spread import one_number
 from penstock.testing.server import running_server
 
 from .proxy import proxied
@@ -274,3 +276,12 @@ def wait_until(is_so, query):
         assert query.isActive, query.exception()
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_workers_that_spark_keeps_can_be_told_by_their_environment(spark):
+    def looked(batches):
+        for batch in batches:
+            yield batch.set_column(0, "kept", one_number("SPARK_REUSE_WORKER" in os.environ))
+
+    rows = spark.range(1, numPartitions=1).mapInArrow(looked, "kept bigint").collect()
+    assert [row["kept"] for row in rows] == [1]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .connecting import connect
+from .kept_worker import leave_loaded_alone
 from .offsets import OffsetRange, split
 from .options import Mode, SourceOptions
 from .starting import Survey, batch_ranges
@@ -30,6 +31,7 @@ class BatchReader(DataSourceReader):
         self.asked = options
 
     def partitions(self) -> list[InputPartition]:
+        leave_loaded_alone()
         # Spark turns an empty list into one task without a range.
         return [Task(one) for one in split(self._ranges(), self.asked.tasks_min)]
 
@@ -57,6 +59,7 @@ def read_task(
     from .files import FileReader
     from .reading import RangeReader
 
+    leave_loaded_alone()
     decoder = Decoder(wanted.topic, wanted.partition, options.columns)
     with connect(options) as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)
