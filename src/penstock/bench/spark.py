@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
@@ -116,9 +116,28 @@ def best_rates(read: Read, one: "DataFrame", two: "DataFrame", rows: int) -> Mea
     for turn in range(WARM_TURNS + TURNS):
         for number in (0, 1) if turn % 2 else (1, 0):
             rates[number].append(rate_of(read, (one, two)[number], rows))
-    best, other = (max(found[WARM_TURNS:]) for found in rates)
-    settings = {"messages": rows, "value_bytes": 100, "columns": "all but headers", "tasks": 2}
-    return Measured(best, other, settings=settings)
+    ours, others = (found[WARM_TURNS:] for found in rates)
+    settings = {
+        "messages": rows,
+        "value_bytes": 100,
+        "columns": "all but headers",
+        "tasks": 2,
+        **spread(ours, others),
+    }
+    return Measured(max(ours), max(others), settings=settings)
+
+
+def spread(ours: Sequence[float], others: Sequence[float]) -> dict[str, object]:
+    """All turns, and the ratio of those that ran one after the other, the middle one.
+
+    A shared machine may change its speed by a half from one second to the next, up as well as down. Then the best of a
+    few turns says who met the quick second. The verdict is on the best all the same; this shows what to think of it.
+    """
+    pairs = [one / other for one, other in zip(ours, others, strict=True)]
+    return {
+        "rates": {"ours": [round(one) for one in ours], "baseline": [round(one) for one in others]},
+        "pairs_median": round(median(pairs), 3),
+    }
 
 
 def measure_read(effort: Effort, *, read: Read) -> Measured:
