@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import resource
@@ -40,6 +41,8 @@ _SWEEP_S = 1.0
 _BACKLOG = 2048
 _INSECURE_REMINDER_S = 60.0
 _DESCRIPTORS_WANTED = 65_536
+# Some 10 MB at most, if all of them were garbage.
+_NEW_OBJECTS_MAX = 50_000
 Reload = Callable[[], Settings]
 
 
@@ -86,6 +89,7 @@ class Serving:
             self.address = address_of(listener, is_tls=settings.tls.is_on)
             sweeper = loop.create_task(self._sweep(door))
             loop.call_soon(on_ready, self.address)
+            collect_seldom()
             await server.serve(sockets=[listener])
             sweeper.cancel()
             await door.driver.in_thread(lambda: driver.close(_nothing))
@@ -230,6 +234,15 @@ def raise_descriptor_limit() -> None:
     if soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def collect_seldom() -> None:
+    """What is here now stays. Requests leave few cycles behind, and with many connections to look for them is dear.
+
+    At the usual 700 new objects a crowd makes the collector look at all requests that are under way, again and again.
+    """
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS_MAX)
 
 
 def _nothing(_now: "Now") -> None:
