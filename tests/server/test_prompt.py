@@ -354,6 +354,59 @@ async def test_a_head_that_is_known_counts_and_is_turned_away_as_any_other(tmp_p
         connection.connection_lost(None)
 
 
+def statuses(lines: list[tuple[Connection, Wire]]) -> list[bytes]:
+    """What each was answered; empty: nothing yet."""
+    return [wire.written[9:12] for _, wire in lines]
+
+
+async def test_many_that_come_in_one_turn_are_answered_before_its_end_without_tasks(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await asyncio.sleep(0)
+        lines = [connected(broker) for _ in range(130)]
+        for connection, _ in lines:
+            connection.data_received(request("orders", GOOD))
+        assert statuses(lines) == [b"200"] * 129 + [b""]
+        await asyncio.sleep(0)
+        assert statuses(lines) == [b"200"] * 130
+        offsets = [int(re.search(rb'"offset":(\d+)', wire.written)[1]) for _, wire in lines]
+        assert offsets == list(range(130))
+        assert {connection._task for connection, _ in lines} == {None}
+        room = broker.door.room
+        assert (room.coming, room.under_way, broker.door.inlet.served_early) == (0, 0, 0)
+
+
+async def test_of_those_that_come_in_one_turn_no_more_are_let_in_than_there_is_room_for(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await asyncio.sleep(0)
+        broker.door.room.limit = 100
+        lines = [connected(broker) for _ in range(130)]
+        for connection, _ in lines:
+            connection.data_received(request("orders", GOOD))
+        # The first was stored at once and is not counted, 64 are answered, and 36 wait for the end of the turn.
+        assert statuses(lines) == [b"200"] * 65 + [b""] * 36 + [b"429"] * 29
+        # The loop asked the system again, so it is as good as a new turn.
+        connection, wire = lines[1]
+        wire.written = b""
+        connection.data_received(request("orders", GOOD))
+        await asyncio.sleep(0)
+        assert statuses(lines) == [b"200"] * 101 + [b"429"] * 29
+        assert broker.door.room.under_way == 0
+
+
+async def test_a_publish_that_fails_in_its_share_is_told_so(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await asyncio.sleep(0)
+        lines = [connected(broker) for _ in range(3)]
+        for (connection, _), topic in zip(lines, ["orders", "none", "orders"], strict=True):
+            connection.data_received(request(topic, GOOD))
+        await asyncio.sleep(0)
+        assert statuses(lines) == [b"200", b"404", b"200"]
+        assert broker.door.room.under_way == 0
+
+
 async def test_a_connection_that_is_idle_for_long_enough_is_closed(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -56,6 +56,8 @@ class Connection(HttpToolsProtocol):
         # The head of the last request that was of the usual kind; and whether the parser is between two requests.
         self._known: KnownHead | None = None
         self._is_between = True
+        # The turn of the loop in which the last request was begun.
+        self._turn = -1
         # When the last answer was complete; None while a request is under way.
         self._idle_since_s: float | None = None
         # Bytes received since the last complete headers, as long as there are no others.
@@ -136,8 +138,12 @@ class Connection(HttpToolsProtocol):
         (cycle, app), self._fresh = self._fresh, None
         work: Work = cycle.run_asgi(app)
         is_whole = cycle is self.cycle and not cycle.more_body
-        left = begun(work) if is_whole and not self.transport.is_closing() else work
-        if left is not None:
+        if not is_whole or self.transport.is_closing():
+            self._serve(work)
+            return
+        self._turn = self.door.inlet.turn
+        left = begun(work)
+        if left is not None and not self.door.inlet.resumes(left, self._serve):
             self._serve(left)
 
     def _serve(self, work: Work) -> None:
@@ -154,7 +160,7 @@ class Connection(HttpToolsProtocol):
         """What came, if it is whole, with a head that was seen before, and nothing speaks against serving it now."""
         is_free = self._known is not None and self._is_between and self.cycle.response_complete
         # Who has to be refused goes the usual way.
-        if self._known is None or not is_free or self.door.room.is_full:
+        if self._known is None or not is_free or self._is_full():
             return None
         known = self._known.read(data)
         if known is None or len(data) - len(known.body) > self.header_bytes_max:
@@ -205,12 +211,20 @@ class Connection(HttpToolsProtocol):
         elif not (cycle is None or cycle.response_complete) or self.parser.get_method() in _SAFE:
             # Whoever waits behind another request is let in, or not, when that one is answered.
             super().on_headers_complete()
-        elif self.door.room.is_full and self._can_be_turned_away():
+        elif self._is_full() and self._can_be_turned_away():
             self._is_turned_away = True
             self._turning_away = self.door.turn_away(self.headers)
         else:
             super().on_headers_complete()
             self._take_place(self.scope)
+
+    def _is_full(self) -> bool:
+        if not self.door.is_full:
+            return False
+        if self._turn == self.door.inlet.turn:
+            # It was served in this turn and is here again: the loop has looked for news without ending the turn.
+            self.door.inlet.begin_turn()
+        return self.door.is_full
 
     def _take_place(self, scope: Any) -> None:
         """It counts from here on; the door gives the place back."""

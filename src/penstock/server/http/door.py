@@ -154,6 +154,11 @@ class Door:
         with self.room:
             return route, await route.call(request)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for one more. Who was served in this turn of the loop came together with it."""
+        return self.room.is_full_with(self.inlet.served_early)
+
     def turn_away(self, headers: Sequence[tuple[bytes, bytes]]) -> TurnedAway:
         """The answer to a request that finds no room.
 

@@ -10,6 +10,7 @@ from ...broker.publishing import Answer
 from ...errors import NotFound, PenstockError
 from ...model import Message
 from ...runtime.asynchronous import AsyncDriver
+from .prompt import Left, Work, begun
 
 
 class Run(NamedTuple):
@@ -22,12 +23,24 @@ class Run(NamedTuple):
 
 Answers = Run | list[Answer]
 Store = Callable[[Now], None]
+Serve = Callable[[Work], None]
+# More save nothing by sharing, and what they hold until the end of the turn no longer fits in the caches.
+_TOGETHER_MAX = 64
 
 
 class _Parcel:
     """What one request wants to have stored, and who waits for the answers. Plain values have no messages."""
 
-    __slots__ = ("answered", "answers", "is_synced", "messages", "partition", "topic", "values")
+    __slots__ = (
+        "answered",
+        "answers",
+        "is_synced",
+        "messages",
+        "partition",
+        "resume",
+        "topic",
+        "values",
+    )
 
     def __init__(
         self,
@@ -43,6 +56,8 @@ class _Parcel:
         self.messages: Sequence[Message] = () if is_plain else content  # type: ignore[assignment]  # Of one kind.
         self.partition: int | None = None
         self.answers: Answers = []
+        # Work that waits for the answers, and what to do with it if it has to wait again.
+        self.resume: tuple[Left, Serve] | None = None
 
 
 class Inlet:
@@ -56,6 +71,9 @@ class Inlet:
         self._is_always_synced = driver.is_always_synced
         self._parcels: list[_Parcel] = []
         self._is_first = True
+        # Those of this turn that were answered before its end.
+        self.served_early = 0
+        self.turn = 0
 
     def publish(
         self,
@@ -85,8 +103,29 @@ class Inlet:
             self._parcels.append(parcel)
         return answered
 
+    def resumes(self, left: Left, serve: Serve) -> bool:
+        """Work that waits for what it handed in just now goes on as soon as that is stored, and needs no task.
+
+        False: it waits for something else, or for the disk. `serve` gets it if it has to wait once more.
+        """
+        last = self._parcels[-1] if self._parcels else None
+        if last is None or last.is_synced or left.waits_for is not last.answered:
+            return False
+        last.resume = (left, serve)
+        if len(self._parcels) >= _TOGETHER_MAX:
+            parcels, self._parcels = self._parcels, []
+            self.served_early += sum(one.resume is not None for one in parcels)
+            self._flush(parcels)
+        return True
+
+    def begin_turn(self) -> None:
+        """Whoever comes from here on comes later than those who were served."""
+        self.turn += 1
+        self.served_early = 0
+
     def _end_turn(self) -> None:
         parcels, self._parcels, self._is_first = self._parcels, [], True
+        self.begin_turn()
         if parcels:
             self._flush(parcels)
 
@@ -166,3 +205,11 @@ def _settle(parcels: Sequence[_Parcel], error: BaseException | None) -> None:
             parcel.answered.set_result(parcel.answers)
         else:
             parcel.answered.set_exception(error)
+        if parcel.resume is not None:
+            _resume(*parcel.resume)
+
+
+def _resume(left: Left, serve: Serve) -> None:
+    again = begun(left.work)
+    if again is not None:
+        serve(again)

@@ -11,7 +11,7 @@ Work = Coroutine[Any, None, None]
 _NOTHING = object()
 
 
-def begun(work: Work) -> Work | None:
+def begun(work: Work) -> "Left | None":
     """Run work up to its first wait; what is left of it is for a task, None if it is done.
 
     Up to there `asyncio.current_task` does not know of it.
@@ -20,28 +20,28 @@ def begun(work: Work) -> Work | None:
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return _Left(work, waits_for)
+    return Left(work, waits_for)
 
 
-class _Left(Coroutine[Any, None, None]):
+class Left(Coroutine[Any, None, None]):
     """Work that waits already: the task is first told for what, as if it had begun the work itself."""
 
     def __init__(self, work: Work, waits_for: Any) -> None:
-        self._work, self._waits_for = work, waits_for
+        self.work, self.waits_for = work, waits_for
 
     def send(self, value: None) -> Any:
-        waits_for, self._waits_for = self._waits_for, _NOTHING
+        waits_for, self.waits_for = self.waits_for, _NOTHING
         # What came about before the task had its first turn needs no other one.
         is_here = waits_for is _NOTHING or (isfuture(waits_for) and waits_for.done())
-        return self._work.send(value) if is_here else waits_for
+        return self.work.send(value) if is_here else waits_for
 
     def throw(self, *error: Any) -> Any:
         """At the place where it waits, also if the task was cancelled before it was told."""
-        self._waits_for = _NOTHING
-        return self._work.throw(*error)
+        self.waits_for = _NOTHING
+        return self.work.throw(*error)
 
     def close(self) -> None:
-        self._work.close()
+        self.work.close()
 
     def __await__(self) -> Generator[Any, None, NoReturn]:
         raise TypeError("what is left of work goes to a task")
