@@ -407,6 +407,33 @@ async def test_a_publish_that_fails_in_its_share_is_told_so(tmp_path):
         assert broker.door.room.under_way == 0
 
 
+async def test_a_head_that_others_have_sent_is_turned_away_without_a_parser(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await asyncio.sleep(0)
+        usual = request("orders", GOOD, TYPE + b"X-Request-Id: mine\r\n")
+        first, _ = connected(broker)
+        first.data_received(usual)
+        broker.door.room.under_way = broker.door.room.limit
+        known, unknown, reader = (connected(broker) for _ in range(3))
+        known[0].parser = None
+        known[0].data_received(usual)
+        assert known[0]._header_timer is None
+        unknown[0].data_received(request("orders", GOOD, b"X-Request-Id: mine\r\n" + TYPE))
+        answers = [re.sub(rb"date: .*?\r\n", b"", one.written) for _, one in (known, unknown)]
+        assert answers[0].startswith(b"HTTP/1.1 429")
+        assert b"x-request-id: mine\r\n" in answers[0]
+        assert re.sub(rb"\d{4,}", b"", answers[0]) == re.sub(rb"\d{4,}", b"", answers[1])
+        assert known[1].is_paused
+        # What comes in pieces, or only reads, goes the usual way.
+        reader[0].data_received(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reader[1].written.startswith(b"HTTP/1.1 200")
+        pieces, wire = connected(broker)
+        pieces.data_received(usual[:-1])
+        assert wire.written.startswith(b"HTTP/1.1 429")
+        broker.door.room.under_way = 0
+
+
 async def test_a_connection_that_is_idle_for_long_enough_is_closed(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -26,6 +26,7 @@ _REFUSAL = (
 
 
 _SAFE = frozenset({b"GET", b"HEAD"})
+_SAFE_NAMES = frozenset({"GET", "HEAD"})
 
 
 def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
@@ -103,8 +104,10 @@ class Connection(HttpToolsProtocol):
             self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
-        known = self._known_request(data)
-        if known is not None:
+        if self._is_between and self._is_full():
+            if self._refuses_known(data):
+                return
+        elif (known := self._known_request(data)) is not None:
             self._receive_known(known)
             return
         was_between, self._is_receiving = self._is_between, True
@@ -116,7 +119,7 @@ class Connection(HttpToolsProtocol):
             self._turn_away(self._turning_away)
         if self._fresh is not None:
             if was_between and self._is_between:
-                self._known = KnownHead.of(data, self.scope) or self._known
+                self._remember(KnownHead.of(data, self.scope))
             self._begin_fresh()
         if not self._is_in_headers:
             self._header_bytes = 0
@@ -125,6 +128,10 @@ class Connection(HttpToolsProtocol):
         elif self._header_timer is None:
             # Mostly headers come in one piece, and no timer is ever needed.
             self._expect_headers()
+
+    def _remember(self, head: KnownHead | None) -> None:
+        if head is not None:
+            self._known = self.door.known = head
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if self._is_receiving:
@@ -159,13 +166,26 @@ class Connection(HttpToolsProtocol):
     def _known_request(self, data: bytes) -> Known | None:
         """What came, if it is whole, with a head that was seen before, and nothing speaks against serving it now."""
         is_free = self._known is not None and self._is_between and self.cycle.response_complete
-        # Who has to be refused goes the usual way.
-        if self._known is None or not is_free or self._is_full():
+        if self._known is None or not is_free:
             return None
         known = self._known.read(data)
         if known is None or len(data) - len(known.body) > self.header_bytes_max:
             return None
         return known
+
+    def _refuses_known(self, data: bytes) -> bool:
+        """Refuse a whole request with a head that was seen before, here or elsewhere: that takes no parser."""
+        cycle: RequestResponseCycle | None = self.cycle
+        is_free = cycle is None or cycle.response_complete
+        if not is_free or self._header_bytes or self.transport.is_closing():
+            return False
+        for head in (self._known, self.door.known):
+            if head is not None and head.is_of(data) and head.scope["method"] not in _SAFE_NAMES:
+                self._is_sent_away = False
+                self._headers_done()
+                self._turn_away(self.door.turn_away(head.headers))
+                return True
+        return False
 
     def _receive_known(self, known: Known) -> None:
         """As the parser's calls would have it, all in one."""
@@ -173,7 +193,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         scope: Any = {**self._known.scope, "headers": known.headers, "state": self.app_state.copy()}
         self.scope, self.headers = scope, known.headers
-        if scope["method"].encode() not in _SAFE:
+        if scope["method"] not in _SAFE_NAMES:
             self._take_place(scope)
         self.cycle = cycle = RequestResponseCycle(
             scope=scope,

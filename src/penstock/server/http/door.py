@@ -18,6 +18,7 @@ from ...runtime.asynchronous import AsyncDriver
 from ..settings import Settings
 from .gate import Gate
 from .inlet import Inlet
+from .known_head import KnownHead
 from .metrics import SyncTimes
 from .pipelines import Pipelines
 from .pressure import BodyMemory, Patience, RateLimiter, Room
@@ -74,6 +75,8 @@ class Door:
     patience: Patience = field(init=False)
     unread: Unread = field(init=False)
     rate: RateLimiter = field(init=False)
+    # The last head that any connection has remembered.
+    known: KnownHead | None = None
     syncs: SyncTimes = field(default_factory=SyncTimes)
     # When the certificate expires, in wall time; 0 without one.
     tls_expires_ns: int = 0

@@ -49,19 +49,27 @@ class KnownHead(NamedTuple):
             return None
         return cls(start, scope, headers)
 
+    def is_of(self, data: bytes) -> bool:
+        """Whether `data` is a request with this head, whole, and nothing else."""
+        return self._end_in(data) >= 0
+
     def read(self, data: bytes) -> Known | None:
         """The request that `data` is, if it is one with this head, whole, and nothing else."""
-        if not data.startswith(self.start):
+        end = self._end_in(data)
+        if end < 0:
             return None
+        digits, body = data[len(self.start) : end], data[end + len(_END) :]
+        return Known([*self.headers, (_LENGTH, digits)], body)
+
+    def _end_in(self, data: bytes) -> int:
+        """Where the length of the body ends in a request with this head; -1 if `data` is anything else."""
+        if not data.startswith(self.start):
+            return -1
         first = len(self.start)
         # Nothing but the digits of a number may stand there.
         end = data.find(_END, first, first + _DIGITS_MAX + len(_END))
-        if end < 0:
-            return None
-        digits, body = data[first:end], data[end + len(_END) :]
-        if _number(digits) != len(body):
-            return None
-        return Known([*self.headers, (_LENGTH, digits)], body)
+        is_whole = end >= 0 and _number(data[first:end]) == len(data) - end - len(_END)
+        return end if is_whole else -1
 
 
 def _number(digits: bytes) -> int:
