@@ -15,6 +15,7 @@ PROMISED = {
     "start",
     "rss",
     "overload",
+    "overload_large_crowd",
 }
 
 

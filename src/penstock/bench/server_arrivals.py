@@ -2,9 +2,10 @@
 
     python -m penstock.bench.server_arrivals PORT CONNECTIONS PER_S SECONDS < request
 
-Every arrival takes the connection that has been free for longest; without a free one it is put behind another on a busy
-connection, and the server has more to read. Nobody obeys `Retry-After`: those who come are always others. Prints one
-JSON object of counts; `p50_ms` and `p99_ms` are how long a success took from its place in the schedule.
+Every arrival takes the connection that has been free for longest. Without a free one, as somebody waits for the server
+on each, it is counted as `unsent`. Nobody obeys `Retry-After`: those who come are always others. Prints one JSON
+object of counts; `p50_ms` and `p99_ms` are how long a success took from its place in the schedule. To those that were
+sent and neither answered nor lost the server had not said anything at the end.
 """
 
 import asyncio
