@@ -160,6 +160,9 @@ class HttpSection:
     body_bytes_max: int = key(32 * MIB, "A request's body; JSON needs more room than a batch.")
     header_bytes_max: int = key(64 * KIB, "A request's line and headers.")
     bodies_bytes_max: int = key(256 * MIB, "Bodies being received at the same time.")
+    answers_bytes_max: int = key(
+        256 * MIB, "Answers that clients do not read, all together; over it reads get 429."
+    )
     connections_max: int = key(20_000, "Connections at the same time; more get 503.")
     header_timeout_ms: int = key(10_000, "A request's headers have to be here by then.")
     body_timeout_ms: int = key(
@@ -187,6 +190,7 @@ class HttpSection:
             "body_bytes_max",
             "header_bytes_max",
             "bodies_bytes_max",
+            "answers_bytes_max",
             "connections_max",
             "header_timeout_ms",
             "body_timeout_ms",

@@ -91,6 +91,7 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read. What waits for it fills our memory, so it may not take long."""
         super().pause_writing()
+        self.door.unsent.begin(self)
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(self.write_timeout_s, self.transport.abort)
 
@@ -98,7 +99,12 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         self._writing_goes_on()
 
+    def unsent_bytes(self) -> int:
+        """Part of `Slow`."""
+        return self.transport.get_write_buffer_size()
+
     def _writing_goes_on(self) -> None:
+        self.door.unsent.end(self)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None

@@ -29,9 +29,12 @@ from .sharing import SharedMember, SharedMembers
 from .statuses import error_response
 from .traffic import Traffic
 from .unread import Unread
+from .unsent import Unsent
 
 _REQUEST_ID_MAX = 128
 _SAFE = frozenset({"GET", "HEAD"})
+# What they answer may be many megabytes.
+_LARGE = frozenset({Command.FETCH, Command.CONSUME, Command.SEE_DEAD_LETTERS, Command.SEE_DELAYED})
 _UNKNOWN_ROUTE = "unknown"
 # What nginx calls it; never sent, only counted.
 _CLIENT_GONE = 499
@@ -74,6 +77,7 @@ class Door:
     memory: BodyMemory = field(init=False)
     patience: Patience = field(init=False)
     unread: Unread = field(init=False)
+    unsent: Unsent = field(init=False)
     rate: RateLimiter = field(init=False)
     # The last head that any connection has remembered.
     known: KnownHead | None = None
@@ -93,6 +97,7 @@ class Door:
         self.limits = self.settings.limits.limits_config()
         self.room = Room(self.settings.http.requests_max, time.monotonic)
         self.unread = Unread(self.driver.loop, time.monotonic)
+        self.unsent = Unsent(self.settings.http.answers_bytes_max)
         self.memory = BodyMemory(self.settings.http.bodies_bytes_max)
         self.patience = Patience(self.settings.http.body_timeout_ms / 1000, time.monotonic)
         self.driver.driver.on_synced(self.syncs.add)
@@ -152,6 +157,8 @@ class Door:
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
             self.gate.check(request, topic)
         if method in _SAFE:
+            if route.command in _LARGE:
+                self.unsent.require_room()
             return route, await route.call(request)
         request.require_readable_body()
         with self.room:

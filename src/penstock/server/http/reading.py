@@ -84,6 +84,8 @@ async def _fetched(request: Request, asked: FetchQuery, topic: str, partition: i
         return fetched
     with request.ends_with_client():
         await driver.until_beyond(topic, partition, fetched.offset, timeout_ns)
+    # All who waited are answered together.
+    request.door.unsent.require_room()
     start = Start.at_offset(fetched.offset)
     return look()
 
