@@ -94,7 +94,8 @@ def test_a_full_server_refuses_early_and_stops_reading(tmp_path):
         assert b"connection: close" in head
         assert json.loads(body)["limit"] == PLACES
         assert eager.recv(100) == b""
-        assert broker.call("GET", "/topics/orders").status == 200
+        for path in ("/topics/orders", "/health", "/readyz", "/metrics"):
+            assert broker.call("GET", path).status == 200
         for one in inside:
             one.sendall(WHOLE[-1:])
             assert answer_of(one)[0].startswith(b"http/1.1 200")

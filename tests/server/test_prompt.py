@@ -432,6 +432,10 @@ async def test_a_head_that_others_have_sent_is_turned_away_without_a_parser(tmp_
         pieces.data_received(usual[:-1])
         assert wire.written.startswith(b"HTTP/1.1 429")
         broker.door.room.under_way = 0
+        pieces.connection_lost(None)
+        assert broker.door.known is first._known
+        first.connection_lost(None)
+        assert broker.door.known is None, "a key goes with whoever sent it"
 
 
 async def test_a_connection_that_is_idle_for_long_enough_is_closed(tmp_path):

@@ -80,6 +80,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        if self.door.known is self._known:
+            # There may be a key in it, which goes with whoever sent it.
+            self.door.known = None
         self._headers_done()
         self._writing_goes_on()
         if self.timeout_keep_alive_task is not None:

@@ -79,7 +79,7 @@ class Door:
     unread: Unread = field(init=False)
     unsent: Unsent = field(init=False)
     rate: RateLimiter = field(init=False)
-    # The last head that any connection has remembered.
+    # The last head that a connection has remembered, as long as that is there.
     known: KnownHead | None = None
     syncs: SyncTimes = field(default_factory=SyncTimes)
     # When the certificate expires, in wall time; 0 without one.
