@@ -11,6 +11,7 @@ from penstock.broker.authorise import ALLOWED, Command, Principal, Role, authori
 from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
 from penstock.errors import Forbidden, TooManyRequests
 from penstock.server import audit
+from penstock.server.http import gate, requests
 from penstock.server.http.pressure import Room
 from penstock.server.http.routing import TopicIn
 from penstock.server.http.table import ROUTES
@@ -308,3 +309,15 @@ async def test_a_secret_is_in_no_answer_no_log_and_no_metric(tmp_path, caplog):
         assert not any(secret in one for one in [*seen, *kept])
     assert secret not in caplog.text
     assert secret not in masked(f"Authorization: Bearer {planted} and {planted}")
+
+
+def test_headers_of_any_length_are_read_and_long_ones_not_remembered():
+    for call, known in (
+        (gate._host_of, gate._known_host),
+        (requests._kind_of, requests._known_kind),
+    ):
+        known.cache_clear()
+        long = b"A" * 60_000
+        assert call(b"a:1") == known(b"a:1")
+        assert call(long) == known.__wrapped__(long)
+        assert known.cache_info().currsize == 1

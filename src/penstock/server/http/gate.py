@@ -19,6 +19,8 @@ _FAILURES_MAX = 20
 _FAILURES_S = 60.0
 _REFUSAL_S = 60.0
 _ADDRESSES_KEPT = 10_000
+# A name has 253 characters, a port five.
+_HOST_BYTES_MAX = 300
 
 
 class Gate:
@@ -112,13 +114,20 @@ class _Host(NamedTuple):
     name: str
 
 
-@lru_cache(maxsize=1024)
 def _host_of(written: bytes) -> _Host:
+    """What is longer than any name is read each time: a thousand headers of 64 KiB would be too much to keep."""
+    return _known_host(written) if len(written) <= _HOST_BYTES_MAX else _read_host(written)
+
+
+def _read_host(written: bytes) -> _Host:
     text = written.decode("latin-1").lower()
     try:
         return _Host(text, urlsplit(f"//{text}").hostname or "")
     except ValueError:
         return _Host(text, "")
+
+
+_known_host = lru_cache(maxsize=1024)(_read_host)
 
 
 def _key_of(request: Request) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .door import Door
 
 T = TypeVar("T")
+_KIND_BYTES_MAX = 200
 _QUERY_FIELDS_MAX = 100
 _UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
 _UNKNOWN_FIELDS_MAX = 20
@@ -228,9 +229,17 @@ class Request:
         return length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
 
 
-@lru_cache(maxsize=256)
 def _kind_of(content_type: bytes) -> bytes:
+    """Without its parameters. Only what may be one of ours is remembered: others may be very long."""
+    known = _known_kind if len(content_type) <= _KIND_BYTES_MAX else _read_kind
+    return known(content_type)
+
+
+def _read_kind(content_type: bytes) -> bytes:
     return content_type.partition(b";")[0].strip().lower()
+
+
+_known_kind = lru_cache(maxsize=256)(_read_kind)
 
 
 def decode(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
