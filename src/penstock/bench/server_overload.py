@@ -115,7 +115,10 @@ def closed(server: Running, connections: int, seconds: float, request: bytes) ->
 
 
 def recovered_after_s(server: Running, twin: Running, request: bytes) -> float:
-    """How long it takes until a normal load gets nine tenths of what it gets from the twin."""
+    """How long it takes until a normal load gets what it gets from the twin, but for a fifth.
+
+    In half a second two servers that have nothing else to do differ by a tenth and more.
+    """
     started = time.perf_counter()
     with ThreadPoolExecutor(2) as threads:
         while True:
@@ -123,7 +126,7 @@ def recovered_after_s(server: Running, twin: Running, request: bytes) -> float:
                 lambda one: closed(one, CONNECTIONS, 0.5, request), (server, twin)
             )
             elapsed = time.perf_counter() - started
-            if done >= 0.9 * usual or elapsed > RECOVERY_S_MAX:
+            if done >= 0.8 * usual or elapsed > RECOVERY_S_MAX:
                 return elapsed
 
 
