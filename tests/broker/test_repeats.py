@@ -5,6 +5,7 @@ import pytest
 from penstock.broker import Wanted
 from penstock.broker.giving_back import give_back_all
 from penstock.broker.memberships import Ask, Join
+from penstock.broker.repeats import Repeats
 
 from .world import GROUP, TOPIC, World, values
 
@@ -78,3 +79,35 @@ def test_a_deleted_topic_takes_its_answers_along(world):
     world.topic()
     world.group()
     assert shared(world, "one") == []
+
+
+def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(world):
+    large = shared(world, "", limit=3)
+    small = [shared(world, "", limit=1) for _ in range(3)]
+    kept = Repeats(world.node.partition, bytes_max=1000)
+    for number, answer in enumerate(small):
+        kept.keep(number, "id", answer)
+    assert kept.bytes_kept == 3 * 301
+    kept.keep(3, "id", small[0])
+    assert [kept.answer_to(who, "id") for who in range(4)] == [None, small[1], small[2], small[0]]
+    kept.keep(1, "other id", small[0])
+    assert kept.bytes_kept == 3 * 301
+    kept.keep(2, "id", large[:2])
+    assert (kept.bytes_kept, kept.answer_to(2, "id")) == (903, large[:2])
+    too_large = [*large, *small[0]]
+    kept.keep(2, "id", too_large)
+    assert (kept.bytes_kept, kept.answer_to(2, "id")) == (301, None)
+    for who in range(4):
+        kept.forget(who)
+    assert kept.bytes_kept == 0
+
+
+def test_a_repeat_of_an_answer_that_was_not_kept_loses_nothing(world):
+    world.node._repeats.bytes_max = 10
+    first = shared(world, "one")
+    assert values(shared(world, "one")) == [b"3", b"4", b"5"]
+    world.wait(31_000)
+    world.wait(60_000)
+    again = {one.offset: one.attempts for one in world.drain()}
+    assert again == {number: 2 if number < 6 else 1 for number in range(9)}
+    assert [one.offset for one in first] == [0, 1, 2]
