@@ -17,12 +17,12 @@ class Between(Wire):
         while asked := read_message(near):
             far.sendall(asked)
             said = read_message(far)
-            if b"messages?offset=" not in asked:
+            if b"&offset=" not in asked:
                 near.sendall(said)
                 continue
             with self._came:
                 number = len(self.offsets)
-                self.offsets.append(int(asked.split(b"offset=")[1].split(b"&")[0]))
+                self.offsets.append(int(asked.split(b"&offset=")[1].split(b" ")[0]))
                 self._came.notify_all()
             if self._pass_on(number, said, near) is False:
                 return

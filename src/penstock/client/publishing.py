@@ -125,12 +125,12 @@ def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Publ
 
 
 _read_results = reader(_Results)
-_read_stored = reader(_Stored)
+_read_stored = msgspec.json.Decoder(_Stored).decode
 
 
 def _published(answer: Answer) -> list[Published]:
     try:
-        return _read_stored(answer).results
+        return _read_stored(answer.body).results
     except msgspec.ValidationError:
         return _partly_published(answer)
 

@@ -1,10 +1,13 @@
 """Reading by position: the call, and the batches that come back, decoded when they are touched."""
 
+import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codec import Head, decode_messages, verify
+from ..codec.single import decode_value
 from ..model import Message
 from .calls import (
     ACCEPT_BATCH,
@@ -18,7 +21,7 @@ from .calls import (
     with_query,
 )
 from .options import FetchOptions
-from .wire import BODY_BYTES_MAX, Answer, Headers
+from .wire import BODY_BYTES_MAX, Answer, Headers, LazyHeaders
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +33,12 @@ LIMIT_MAX_BATCHES = 1_000_000
 # one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
 AHEAD_BYTES = (4 << 20) + (128 << 10)
 _DIGITS_MAX = 20
+_NAMES = ("offset", "next-offset", "earliest", "latest", "seed")
+# All five as our server writes them: whoever waits for one message at a time waits for the headers to be read, too.
+_PLACES = re.compile(
+    b"^" + b"".join(rb"penstock-%b: (\d{1,18})\r\n" % name.encode() for name in _NAMES),
+    re.MULTILINE,
+)
 
 
 class Asked(NamedTuple):
@@ -71,13 +80,9 @@ class Fetched:
     __slots__ = ("_batches", "earliest", "latest", "more_at", "next_offset", "offset", "seed")
 
     def __init__(self, answer: Answer) -> None:
-        self.offset = answer.number(b"penstock-offset")
-        self.next_offset = answer.number(b"penstock-next-offset")
-        self.earliest = answer.number(b"penstock-earliest")
-        self.latest = answer.number(b"penstock-latest")
-        self.seed = answer.number(b"penstock-seed")
+        self.offset, self.next_offset, self.earliest, self.latest, self.seed = _places(answer)
         # Where to go on, if there was more when this was read.
-        self.more_at = more_at(answer.headers)
+        self.more_at = self.next_offset if self.next_offset < self.latest else None
         self._batches = list(_split(answer.body, self.seed))
 
     def __bool__(self) -> bool:
@@ -90,7 +95,12 @@ class Fetched:
 
     def __iter__(self) -> Iterator[Message]:
         for head, batch in self._batches:
-            messages = decode_messages(batch, head, size_max=BODY_BYTES_MAX)
+            single = decode_value(batch, head)
+            messages = (
+                decode_messages(batch, head, size_max=BODY_BYTES_MAX)
+                if single is None
+                else (single,)
+            )
             if head.base_offset < self.offset:
                 yield from dropwhile(self._is_before, messages)
             else:
@@ -128,6 +138,15 @@ class Fetched:
         return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
 
 
+def _places(answer: Answer) -> Sequence[int]:
+    """What its headers say. ValueError if one is missing, or is no number."""
+    headers = answer.headers
+    if isinstance(headers, LazyHeaders) and (found := _PLACES.findall(headers.lines)):
+        # Of repeated ones the last counts.
+        return [*map(int, found[-1])]
+    return [answer.number(b"penstock-%b" % name.encode()) for name in _NAMES]
+
+
 def more_at(headers: Headers) -> int | None:
     """Where an answer ends, if there is more behind it; its headers come before it."""
     written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
@@ -146,13 +165,23 @@ def _split(data: bytes | memoryview, seed: int) -> Iterator[tuple[Head, memoryvi
 
 
 def fetch(asked: Asked) -> Call[Fetched]:
+    wait_s = seconds_of(asked.timeout)
+    if asked.from_time is None and type(asked.offset) is int:
+        # A reader asks for the same again and again, but for the offset.
+        target = f"{_target(asked._replace(offset=None))}&offset={asked.offset}"
+    else:
+        target = _target(asked)
+    return Call("GET", target, Fetched, b"", ACCEPT_BATCH, wait_s=wait_s)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _target(asked: Asked) -> str:
     fields: dict[str, Any] = {
-        "offset": asked.offset,
-        "from_time": None if asked.from_time is None else moment(asked.from_time),
         "limit": asked.limit,
         "max_bytes": asked.max_bytes,
         "timeout": span(asked.timeout) if asked.timeout else None,
+        "from_time": None if asked.from_time is None else moment(asked.from_time),
+        "offset": asked.offset,
     }
     path = path_of("topics", asked.topic, "partitions", asked.partition, "messages")
-    target = with_query(path, fields)
-    return Call("GET", target, Fetched, b"", ACCEPT_BATCH, wait_s=seconds_of(asked.timeout))
+    return with_query(path, fields)

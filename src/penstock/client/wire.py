@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import BadAnswer
@@ -21,28 +22,29 @@ _CHUNK_LINE_BYTES_MAX = 1024
 _LARGE_BYTES = 256 * 1024
 _BODYLESS = frozenset({204, 304})
 _END_OF_HEADERS = b"\r\n\r\n"
+# A header that says nothing of how the body comes.
+_OTHER_LINE = rb"(?!(?:content-length|transfer-encoding|connection)[\s:])[^\s:]+:[^\r\n]*\r\n"
 _USUAL = re.compile(
-    rb"HTTP/1\.1 (\d\d\d)(?: [^\r\n]*)?\r\n((?:[^\s:]+:[^\r\n]*\r\n)*)\r\n", re.ASCII
+    rb"HTTP/1\.1 (\d\d\d)(?: [^\r\n]*)?\r\n"
+    rb"((?:%b)*content-length:[ \t]*(\d{1,9})[ \t]*\r\n(?:%b)*)\r\n" % (_OTHER_LINE, _OTHER_LINE),
+    re.ASCII | re.IGNORECASE,
 )
 _OK = 200
 _LINE_END = b"\r\n"
-_LENGTH_LINE = b"\r\ncontent-length:"
-# With one of these an answer is more than a head and a body of known length.
-_SPECIAL_LINES = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
 
 
 class LazyHeaders(Mapping[bytes, bytes]):
     """The headers of an answer, from lines that are known to be good: most answers are never asked for any."""
 
-    __slots__ = ("_found", "_lines")
+    __slots__ = ("_found", "lines")
 
     def __init__(self, lines: bytes) -> None:
-        self._lines = lines
+        self.lines = lines
         self._found: dict[bytes, bytes] | None = None
 
     def _all(self) -> dict[bytes, bytes]:
         if self._found is None:
-            pairs = [line.partition(b":") for line in self._lines.split(_LINE_END)[:-1]]
+            pairs = [line.partition(b":") for line in self.lines.split(_LINE_END)[:-1]]
             self._found = {name.lower(): value.strip() for name, _, value in pairs}
         return self._found
 
@@ -91,10 +93,19 @@ def request_bytes(
     method: str, target: str, standing: bytes, body: Body, more: bytes = b""
 ) -> bytes:
     """The head of a request. `target` is quoted already; `more` are whole header lines."""
-    head = b"%b %b HTTP/1.1\r\n%b%b" % (method.encode(), target.encode(), standing, more)
     if body or method != "GET":
-        return b"%bContent-Length: %d\r\n\r\n" % (head, size_of(body))
-    return head + _LINE_END
+        size = len(body) if type(body) is bytes else size_of(body)
+        # Those mostly go to the same few places.
+        line = _known_line(method, target)
+        return b"%b%b%bContent-Length: %d\r\n\r\n" % (line, standing, more, size)
+    return b"%b%b%b\r\n" % (_line(method, target), standing, more)
+
+
+def _line(method: str, target: str) -> bytes:
+    return f"{method} {target} HTTP/1.1\r\n".encode()
+
+
+_known_line = lru_cache(maxsize=256)(_line)
 
 
 class _Part(Enum):
@@ -187,13 +198,7 @@ class AnswerReader:
         if found is None or found.end() > HEADER_BYTES_MAX:
             return None
         status, end = int(found[1]), found.end()
-        head = piece[:end].lower()
-        if status < _OK or status in _BODYLESS or any(line in head for line in _SPECIAL_LINES):
-            return None
-        _, _, rest = head.partition(_LENGTH_LINE)
-        length = rest[: rest.find(_LINE_END)].strip()
-        # Said twice, it would have to be looked at what counts.
-        if length != b"%d" % (len(piece) - end) or _LENGTH_LINE in rest:
+        if status < _OK or status in _BODYLESS or int(found[3]) != len(piece) - end:
             return None
         return Answer(status, LazyHeaders(found[2]), piece[end:], False)
 

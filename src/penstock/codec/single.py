@@ -7,7 +7,7 @@ import struct
 
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
-from ..model import Priority
+from ..model import Buffer, Message, Priority
 from .body import FORMS_BYTES, VALUES, padding_of
 from .checksum import checksum
 from .compression import Compression
@@ -31,6 +31,7 @@ _ATTRIBUTES = [
     pack_attributes(Compression.NONE, NO_MARKS, priorities=1 << Priority.NORMAL, padding=padding)
     for padding in range(8)
 ]
+_USUAL = frozenset(_ATTRIBUTES)
 _PADDINGS = [bytes(padding) for padding in range(8)]
 _UNMARKED = (
     NO_MARKS.producer_id,
@@ -61,3 +62,21 @@ def encode_value(value: bytes, timestamp: int, limits: LimitsConfig) -> Encoded:
     checksums = (checksum(value, checksum(columns)), 0)
     head = Head._make((*before, UNSYNCED_MAX, 0, body_size, *times, *_UNMARKED, *checksums))
     return Encoded(head, [columns, value, _PADDINGS[padding]] if padding else [columns, value])
+
+
+def decode_value(batch: Buffer, head: Head) -> Message | None:
+    """The message of such a batch, whose head somebody has verified; None: it is of another kind, or does not add up.
+
+    That is for `decode_messages` to say, which reads all of them.
+    """
+    if head.message_count != 1 or head.attributes not in _USUAL or head.last_delta:
+        return None
+    if head.body_size < _COLUMNS.size:
+        return None
+    forms, size = _COLUMNS.unpack_from(batch, HEAD_BYTES)
+    is_whole = head.stored_size == head.body_size == _COLUMNS.size + size
+    if not is_whole or forms != _FORMS or head.base_timestamp != head.max_timestamp:
+        return None
+    start = HEAD_BYTES + _COLUMNS.size
+    value = bytes(memoryview(batch)[start : start + size])
+    return Message(value, timestamp=head.base_timestamp, offset=head.base_offset)

@@ -139,7 +139,7 @@ class AsyncClient:
             call = publishing.publish(topic, [Outgoing(value, **options)], acks)
         else:
             call = publishing.publish_value(topic, value, acks)
-        return (await self.run(call))[0]
+        return (await self.pool.run(call))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
@@ -156,7 +156,7 @@ class AsyncClient:
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return await self.run(reading.fetch(reading.Asked(topic, partition, **options)))
+        return await self.pool.run(reading.fetch(reading.Asked(topic, partition, **options)))
 
     async def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]

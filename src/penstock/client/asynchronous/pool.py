@@ -39,7 +39,8 @@ class AsyncPool:
         while True:
             tries += 1
             try:
-                return await self.run_once(call, on_head)
+                connection = await self.begin(call)
+                return await self.end(call, connection, on_head)
             except PenstockError as error:
                 wait_s = self.settings.retry.wait_s(
                     error, tries, chance(), is_repeatable=call.is_repeatable
@@ -55,8 +56,10 @@ class AsyncPool:
 
     async def begin(self, call: Call[T]) -> Connection:
         """Send a call; `end` has to follow on the connection that this returns."""
-        self._require_open()
-        self.breaker.admit(time.monotonic())
+        if self._is_closed:
+            raise Unreachable(self.name, "the client was closed")
+        if self.breaker.failures:
+            self.breaker.admit(time.monotonic())
         await self._room.acquire()
         try:
             return await self._posted(call)
@@ -127,7 +130,8 @@ class AsyncPool:
         finally:
             self._room.release()
         self._keep(connection)
-        self.breaker.succeeded()
+        if self.breaker.failures:
+            self.breaker.succeeded()
         return outcome(call, answer, self.name)
 
     def _keep(self, connection: Connection) -> None:
@@ -139,10 +143,6 @@ class AsyncPool:
     def _note(self, error: BaseException) -> None:
         if isinstance(error, Unreachable):
             self.breaker.failed(time.monotonic())
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise Unreachable(self.name, "the client was closed")
 
     async def close(self) -> None:
         """Close what is idle. Calls that are under way end as they end."""

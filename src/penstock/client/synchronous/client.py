@@ -140,7 +140,7 @@ class Client:
             call = publishing.publish(topic, [Outgoing(value, **options)], acks)
         else:
             call = publishing.publish_value(topic, value, acks)
-        return (self.run(call))[0]
+        return (self.pool.run(call))[0]
 
     def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
@@ -157,7 +157,7 @@ class Client:
 
     def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return self.run(reading.fetch(reading.Asked(topic, partition, **options)))
+        return self.pool.run(reading.fetch(reading.Asked(topic, partition, **options)))
 
     def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock as Guard
 from threading import local as Local  # noqa: N812 - a class, whatever its case
@@ -79,7 +80,9 @@ class Connection:
     def post(self, head: bytes, body: Body) -> None:
         """Send a request."""
         try:
-            if size_of(body) < _JOINED_BYTES_MAX:
+            if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
+                self._stream.sendall(head + body)
+            elif size_of(body) < _JOINED_BYTES_MAX:
                 self._stream.sendall(joined(head, body))
             else:
                 self._send_pieces([head, body] if isinstance(body, bytes) else [head, *body])
@@ -184,9 +187,9 @@ class Semaphore:
         self._free: SimpleQueue[None] = SimpleQueue()
         for _ in range(places):
             self._free.put(None)
-
-    def acquire(self) -> None:
-        self._free.get()
+        # No methods of our own around them: every call comes by here twice.
+        self.acquire = self._free.get
+        self.release = partial(self._free.put, None)
 
     def acquire_now(self) -> bool:
         """Whether there was a place; never waits for one."""
@@ -195,9 +198,6 @@ class Semaphore:
         except Empty:
             return False
         return True
-
-    def release(self) -> None:
-        self._free.put(None)
 
 
 def take_now(room: Semaphore) -> bool:

@@ -40,7 +40,8 @@ class Pool:
         while True:
             tries += 1
             try:
-                return self.run_once(call, on_head)
+                connection = self.begin(call)
+                return self.end(call, connection, on_head)
             except PenstockError as error:
                 wait_s = self.settings.retry.wait_s(
                     error, tries, chance(), is_repeatable=call.is_repeatable
@@ -56,8 +57,10 @@ class Pool:
 
     def begin(self, call: Call[T]) -> Connection:
         """Send a call; `end` has to follow on the connection that this returns."""
-        self._require_open()
-        self.breaker.admit(time.monotonic())
+        if self._is_closed:
+            raise Unreachable(self.name, "the client was closed")
+        if self.breaker.failures:
+            self.breaker.admit(time.monotonic())
         self._room.acquire()
         try:
             return self._posted(call)
@@ -126,7 +129,8 @@ class Pool:
         finally:
             self._room.release()
         self._keep(connection)
-        self.breaker.succeeded()
+        if self.breaker.failures:
+            self.breaker.succeeded()
         return outcome(call, answer, self.name)
 
     def _keep(self, connection: Connection) -> None:
@@ -138,10 +142,6 @@ class Pool:
     def _note(self, error: BaseException) -> None:
         if isinstance(error, Unreachable):
             self.breaker.failed(time.monotonic())
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise Unreachable(self.name, "the client was closed")
 
     def close(self) -> None:
         """Close what is idle. Calls that are under way end as they end."""
