@@ -64,7 +64,8 @@ def fetch(
     offset = start.in_log(log)
     run = log.read(offset, bytes_max=bytes_max)
     data, next_offset = run.data, int(run.next_offset)
-    if limit is not None:
+    # Mostly there are fewer, and no head has to be read once more to find out.
+    if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
     return Fetched(data, offset, next_offset, log.start_offset, log.end_offset, log.seed)
 
