@@ -29,6 +29,12 @@ _USUAL = re.compile(
     rb"((?:%b)*content-length:[ \t]*(\d{1,9})[ \t]*\r\n(?:%b)*)\r\n" % (_OTHER_LINE, _OTHER_LINE),
     re.ASCII | re.IGNORECASE,
 )
+# The same as our server writes it when all is well, which takes a quarter of the time to recognise.
+_OURS = re.compile(
+    rb"HTTP/1\.1 200 OK\r\ndate: [ -~]{29}\r\nx-request-id: [!-~]+\r\ncontent-type: [!-~]+\r\n"
+    rb"content-length: (\d{1,9})\r\n(?:penstock-[a-z-]+: \d{1,18}\r\n)*\r\n"
+)
+_STATUS_LINE_BYTES = len(b"HTTP/1.1 200 OK\r\n")
 _OK = 200
 _LINE_END = b"\r\n"
 
@@ -194,7 +200,12 @@ class AnswerReader:
 
     def _whole(self, piece: bytes) -> Answer | None:
         """Most answers come in one piece and have nothing special. None: look at this one with more care."""
-        found = _USUAL.match(piece) if len(piece) <= _LARGE_BYTES else None
+        if len(piece) > _LARGE_BYTES:
+            return None
+        found = _OURS.match(piece)
+        if found is not None and int(found[1]) == len(piece) - (end := found.end()):
+            return Answer(_OK, LazyHeaders(piece[_STATUS_LINE_BYTES : end - 2]), piece[end:], False)
+        found = _USUAL.match(piece)
         if found is None or found.end() > HEADER_BYTES_MAX:
             return None
         status, end = int(found[1]), found.end()
