@@ -175,7 +175,9 @@ class ThreadDriver:
             raise
 
     def _check(self) -> None:
-        self._point.check()
+        # As the point does it; but everything comes by here.
+        if self._committer.failure is not None or self._point.is_closed:
+            self._point.check()
         if self._is_torn:
             raise Unavailable("a change was interrupted a moment ago; try again")
 
