@@ -17,6 +17,7 @@ from penstock.server.http.known_head import KnownHead
 from penstock.server.http.prompt import begun
 
 from .rigs import in_process
+from .wires import Wire, connected
 
 _topics = count()
 GOOD = b'{"messages":[{"value":"lamp"}],"acks":"leader"}'
@@ -165,7 +166,7 @@ def test_a_known_head_reads_its_own_requests_and_no_others():
     one = known()
     found = one.read(request("t", b"abc"))
     assert found is not None
-    assert (found.body, found.headers[-1]) == (b"abc", (b"content-length", b"3"))
+    assert (found.body, one.headers_of(found)[-1]) == (b"abc", (b"content-length", b"3"))
     start = one.start
     for rest in (
         b"3\r\n\r\nab",
@@ -298,40 +299,6 @@ async def test_nobody_is_answered_before_the_disk_who_wants_to_wait_for_it(tmp_p
         assert not waiting.done()
         assert await hasty == Run(0, 1, 1)
         assert await waiting == Run(0, 0, 1)
-
-
-class Wire:
-    """A transport that keeps what was written."""
-
-    def __init__(self) -> None:
-        self.written, self.is_closed = b"", asyncio.Event()
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.is_closed.is_set()
-
-    def close(self) -> None:
-        self.is_closed.set()
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-
-def connected(broker) -> tuple[Connection, Wire]:
-    config = uvicorn.Config(broker.door, http=Connection, lifespan="off", log_config=None)
-    config.load()
-    connection, wire = Connection(config, ServerState(), {}), Wire()
-    connection.door = broker.door
-    connection.connection_made(wire)
-    return connection, wire
 
 
 async def test_a_head_that_is_known_counts_and_is_turned_away_as_any_other(tmp_path):

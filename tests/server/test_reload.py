@@ -42,6 +42,25 @@ def serial_of(broker, authority) -> str:
         connection.close()
 
 
+def statuses_of(broker, authority, *requests: bytes) -> list[bytes]:
+    """What is answered to requests on one connection, the second and third of a kind by a shorter way."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with (
+        socket.create_connection(("127.0.0.1", broker.port), 30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as stream,
+        stream.makefile("rb") as answers,
+    ):
+        found = []
+        for one in requests:
+            stream.sendall(one)
+            head = [*iter(answers.readline, b"\r\n")]
+            (length,) = [line for line in head if line.startswith(b"content-length: ")]
+            assert answers.read(int(length.split()[1]))
+            found.append(head[0].split()[1])
+        return found
+
+
 def said(broker, text: str) -> str:
     """The next line of the log with this text."""
     for line in broker.process.stderr:
@@ -51,6 +70,20 @@ def said(broker, text: str) -> str:
     raise AssertionError(f"never said {text!r}: {broker.lines}")
 
 
+def post(path: bytes, body: bytes) -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % path
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+MAKE = post(b"/topics", b'{"name":"orders","num_partitions":1}')
+PUBLISH = post(b"/topics/orders/messages", b'{"messages":[{"value":"lamp"}]}')
+READ = (
+    b"GET /topics/orders/partitions/0/messages?limit=9&offset=0 HTTP/1.1\r\nHost: localhost\r\n"
+    b"Accept: application/vnd.penstock.batch\r\n\r\n"
+)
+EXPECTED = [b"201", *[b"200"] * 6]
+
+
 def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authority):
     tls = write_certificate(tmp_path, authority, "first")
     file = tmp_path / "penstock.yaml"
@@ -58,6 +91,7 @@ def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authori
     file.write_text(text)
     with served(tmp_path / "data", "--config", str(file)) as broker:
         first = serial_of(broker, authority)
+        assert statuses_of(broker, authority, MAKE, *[PUBLISH] * 3, *[READ] * 3) == EXPECTED
         write_certificate(tmp_path, authority, "second")
         broker.signal(signal.SIGHUP)
         said(broker, "reloaded; all of it")

@@ -23,6 +23,9 @@ T = TypeVar("T")
 _S_NS = 1_000_000_000
 _GONE = 1 << 62
 
+Place = tuple[str, int, int]
+"""A topic, a partition and an offset."""
+
 
 class AsyncDriver:
     """One event loop's view of a `ThreadDriver`. Everything but `driver` itself belongs to that loop."""
@@ -36,15 +39,17 @@ class AsyncDriver:
         self._waits: set[asyncio.Future[None]] = set()
         # Who waits for a partition to grow, and consumers whose hands are full; guarded by the driver's lock. Many
         # wait for the same thing, so these are looked through by what is waited for.
-        self._readers: dict[tuple[str, int, int], set[Callable[[], None]]] = {}
+        self._readers: dict[Place, set[Callable[[], None]]] = {}
         self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
-        self._is_draining = False
+        # Those of the readers who are no coroutines, and are called instead.
+        self._sitting: set[Callable[[], None]] = set()
+        self.is_draining = False
         driver.after_change = self._after_change
 
     @property
     def waiting(self) -> int:
         """How many wait for messages."""
-        return len(self._waits)
+        return len(self._waits) + len(self._sitting)
 
     def look(self, command: Callable[[Now], T]) -> T:
         """Run a command that changes nothing."""
@@ -87,6 +92,13 @@ class AsyncDriver:
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call)
 
+    def call_from_anywhere(self, call: Callable[[], None]) -> None:
+        """The same, for whoever may be the loop itself: that costs it one turn less."""
+        if get_ident() == self._thread:
+            self.loop.call_soon(call)
+        else:
+            self.call_soon(call)
+
     async def poll(
         self, topics: Sequence[str], group: str, wanted: Wanted, timeout_ns: int
     ) -> list[Received]:
@@ -100,7 +112,7 @@ class AsyncDriver:
             rest = wanted if wanted.limit == 0 else wanted.after(found)
             if rest is not None:
                 found += outcome_of(self.driver.enter(topic, group, rest, 0))
-        if found or timeout_ns <= 0 or self._is_draining:
+        if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
         waiters = [
@@ -123,7 +135,7 @@ class AsyncDriver:
         """The same for a member of an assigned group; its wait ends at once when it has to hear of something."""
         room = self.driver.members
         waiter = room.enter(group, ask, 0)
-        if waiter.messages or waiter.error or timeout_ns <= 0 or self._is_draining:
+        if waiter.messages or waiter.error or timeout_ns <= 0 or self.is_draining:
             return outcome_of(waiter)
         done, wake = self._signal()
         waiter = room.enter(group, ask, FOR_EVER, wake)
@@ -150,6 +162,21 @@ class AsyncDriver:
         """Return when a partition ends beyond an offset, or when the time is up."""
         await self._park(self._readers, (topic, partition, offset), timeout_ns)
 
+    def sit(self, place: Place, wake: Callable[[], None]) -> None:
+        """Wait for the same without a coroutine: from now to `rise`, `wake` is called when it may have come.
+
+        By any thread, with the lock held, and perhaps more than once. A drain calls it, too.
+        """
+        with self.driver.lock:
+            self._readers.setdefault(place, set()).add(wake)
+            self._sitting.add(wake)
+            self._after_change()
+
+    def rise(self, place: Place, wake: Callable[[], None]) -> None:
+        with self.driver.lock:
+            self._sitting.discard(wake)
+            _leave(self._readers, place, wake)
+
     async def until_room(
         self, topic: str, group: str, member: str, max_held: int, timeout_ns: int
     ) -> None:
@@ -164,13 +191,11 @@ class AsyncDriver:
             parked.setdefault(place, set()).add(wake)
             self._after_change()
         try:
-            if not self._is_draining:
+            if not self.is_draining:
                 await self._wait(done, timeout_ns)
         finally:
             with self.driver.lock:
-                parked[place].discard(wake)
-                if not parked[place]:
-                    del parked[place]
+                _leave(parked, place, wake)
 
     def held_by(self, topic: str, group: str, member: str) -> int:
         """How many messages a member holds. With the lock held."""
@@ -197,14 +222,21 @@ class AsyncDriver:
 
     def drain(self) -> None:
         """End all waits, now and from now on."""
-        self._is_draining = True
+        self.is_draining = True
         for done in [*self._waits]:
             _resolve(done)
+        _call_all([*self._sitting])
 
 
 def _resolve(done: "asyncio.Future[None]") -> None:
     if not done.done():
         done.set_result(None)
+
+
+def _leave(parked: dict[T, set[Callable[[], None]]], place: T, wake: Callable[[], None]) -> None:
+    parked[place].discard(wake)
+    if not parked[place]:
+        del parked[place]
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:

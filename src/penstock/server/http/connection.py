@@ -1,4 +1,4 @@
-"""One connection, as uvicorn serves it, with what it leaves out: limits on headers, and word of a client that left."""
+"""One connection, as by uvicorn, but for shorter ways, word of clients that left, and what a full server says."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,21 +12,23 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from .known_head import Known, KnownHead
+from .following import Follower
+from .known_head import Known, KnownHead, KnownRead
 from .large_body import LargeBody
 from .prompt import Work, begun
+from .responses import COPIED_BYTES_MAX
+from .straight import Outcome, Straight
+from .timed_connection import TimedConnection
 
 if TYPE_CHECKING:
-    from .door import Door, TurnedAway
-
-_REFUSAL = (
-    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-    b"connection: close\r\nretry-after: 1\r\n\r\n%s"
-)
-
+    from .door import TurnedAway
 
 _SAFE = frozenset({b"GET", b"HEAD"})
 _SAFE_NAMES = frozenset({"GET", "HEAD"})
+
+
+async def _never_asked() -> None:
+    raise AssertionError("a body that is here is not received")
 
 
 def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
@@ -36,14 +38,8 @@ def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
     return parser
 
 
-class Connection(HttpToolsProtocol):
+class Connection(TimedConnection):
     """Made by `serving`, which sets the limits for all connections of a process."""
-
-    header_bytes_max = 64 * 1024
-    header_timeout_s = 10.0
-    write_timeout_s = 30.0
-    connections_max = 20_000
-    door: "Door"
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -56,68 +52,42 @@ class Connection(HttpToolsProtocol):
         self._is_receiving = False
         # The head of the last request that was of the usual kind; and whether the parser is between two requests.
         self._known: KnownHead | None = None
+        self._straight: Straight | None = None
+        # The same for the last one that reads from an offset on, and the offset that it asked for.
+        self._known_read: KnownRead | None = None
+        self._follower: Follower | None = None
+        self._offset = b""
+        # The headers that all answers have, as they were sent last.
+        self._default_headers: object = None
+        self._usual_lines = b""
         self._is_between = True
         # The turn of the loop in which the last request was begun.
         self._turn = -1
-        # When the last answer was complete; None while a request is under way.
-        self._idle_since_s: float | None = None
-        # Bytes received since the last complete headers, as long as there are no others.
-        self._header_bytes = 0
-        self._is_in_headers = True
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._write_timer: asyncio.TimerHandle | None = None
         # The request that is being read was refused; its answer, until it is sent.
         self._is_turned_away = False
         self._turning_away: TurnedAway | None = None
         self._is_sent_away = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
-        super().connection_made(transport)
-        self._expect_headers()
-        if len(self.connections) > self.connections_max:
-            text = b"there are %d connections already" % self.connections_max
-            self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         if self.door.known is self._known:
             # There may be a key in it, which goes with whoever sent it.
             self.door.known = None
-        self._headers_done()
-        self._writing_goes_on()
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
+        if self._follower is not None:
+            self._follower.leave()
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
 
-    def pause_writing(self) -> None:
-        """The client does not read. What waits for it fills our memory, so it may not take long."""
-        super().pause_writing()
-        self.door.unsent.begin(self)
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.write_timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._writing_goes_on()
-
-    def unsent_bytes(self) -> int:
-        """Part of `Slow`."""
-        return self.transport.get_write_buffer_size()
-
-    def _writing_goes_on(self) -> None:
-        self.door.unsent.end(self)
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
-
     def data_received(self, data: bytes) -> None:
+        if self._follower is not None and self._follow(data, self._follower):
+            return
         if self._is_between and self._is_full():
             if self._refuses_known(data):
                 return
         elif (known := self._known_request(data)) is not None:
-            self._receive_known(known)
+            if not self._answer_straight(known):
+                self._receive_known(known)
             return
         was_between, self._is_receiving = self._is_between, True
         # Counted before they are parsed: headers that came whole and are too large are found when they are complete.
@@ -128,7 +98,7 @@ class Connection(HttpToolsProtocol):
             self._turn_away(self._turning_away)
         if self._fresh is not None:
             if was_between and self._is_between:
-                self._remember(KnownHead.of(data, self.scope))
+                self._remember(data)
             self._begin_fresh()
         if not self._is_in_headers:
             self._header_bytes = 0
@@ -137,10 +107,6 @@ class Connection(HttpToolsProtocol):
         elif self._header_timer is None:
             # Mostly headers come in one piece, and no timer is ever needed.
             self._expect_headers()
-
-    def _remember(self, head: KnownHead | None) -> None:
-        if head is not None:
-            self._known = self.door.known = head
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if self._is_receiving:
@@ -196,12 +162,74 @@ class Connection(HttpToolsProtocol):
                 return True
         return False
 
-    def _receive_known(self, known: Known) -> None:
-        """As the parser's calls would have it, all in one."""
-        assert self._known is not None, "its head is this one"
+    def _remember(self, data: bytes) -> None:
+        """Keep the head of a request that was parsed, if it is of a usual kind."""
+        scope: Any = self.scope
+        if (head := KnownHead.of(data, scope)) is not None:
+            self._known = self.door.known = head
+            self._straight = Straight.of(self.door, scope, _never_asked)
+        elif (read := KnownRead.of(data, scope)) is not None:
+            self._known_read = read
+            self._follower = Follower.of(self.door, scope, _never_asked)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether what comes now can be answered at once."""
+        is_waiting = not self._is_between or not self.cycle.response_complete
+        return not (is_waiting or self.flow.write_paused or self.transport.is_closing())
+
+    def _answer_straight(self, known: Known) -> bool:
+        """Whether a request could be carried out, and was answered or soon will be."""
+        if self._straight is None or not self._is_free:
+            return False
+        self._turn = self.door.inlet.turn
+        outcome = self._straight.serve(known.body, self._send_yes)
+        if isinstance(outcome, bool):
+            return outcome
+        self._receive_known(known, outcome)
+        return True
+
+    def _follow(self, data: bytes, follower: Follower) -> bool:
+        """Whether this is a follower's request, who is answered when there is something to say."""
+        assert self._known_read is not None, "they come together"
+        if follower.is_waiting:
+            # Whoever sends more before the answer goes the usual way, with all of it.
+            follower.leave()
+            self._begin_known(self._known_read.scope_of(self._offset), b"")
+            return False
+        offset = self._known_read.read(data) if self._is_free and follower.is_current else None
+        if offset is None or len(data) > self.header_bytes_max:
+            return False
+        self._offset = offset
         self._unset_keepalive_if_required()
-        scope: Any = {**self._known.scope, "headers": known.headers, "state": self.app_state.copy()}
-        self.scope, self.headers = scope, known.headers
+        follower.begin(int(offset), self._send_yes, self._tell_follower)
+        return True
+
+    def _tell_follower(self, error: Exception) -> None:
+        assert self._known_read is not None, "a follower asked"
+        self._begin_known(self._known_read.scope_of(self._offset), b"", error)
+
+    def _send_yes(self, head: bytes, body: bytes | memoryview) -> None:
+        start = (STATUS_LINE[200], self._usual(), head, b"\r\n")
+        if len(body) <= COPIED_BYTES_MAX:
+            self.transport.write(b"".join((*start, body)))
+        else:
+            self.transport.write(b"".join(start))
+            self.transport.write(body)
+        self.on_response_complete()
+
+    def _receive_known(self, known: Known, outcome: Outcome | None = None) -> None:
+        assert self._known is not None, "its head is this one"
+        headers = self._known.headers_of(known)
+        self._begin_known({**self._known.scope, "headers": headers}, known.body, outcome)
+
+    def _begin_known(self, scope: Any, body: bytes, outcome: Outcome | None = None) -> None:
+        """As the parser's calls would have it, all in one. With an outcome, that is all there is to tell."""
+        self._unset_keepalive_if_required()
+        scope["state"] = self.app_state.copy()
+        self.scope, self.headers = scope, scope["headers"]
+        if outcome is not None:
+            scope["penstock.outcome"] = outcome
         if scope["method"] not in _SAFE_NAMES:
             self._take_place(scope)
         self.cycle = cycle = RequestResponseCycle(
@@ -217,7 +245,7 @@ class Connection(HttpToolsProtocol):
             keep_alive=True,
             on_response=self.on_response_complete,
         )
-        cycle.body, cycle.more_body = known.body, False  # type: ignore[assignment]  # Nothing is added to it.
+        cycle.body, cycle.more_body = body, False  # type: ignore[assignment]  # Nothing is added to it.
         self._fresh = (cycle, self.app)
         self._begin_fresh()
 
@@ -314,59 +342,6 @@ class Connection(HttpToolsProtocol):
             return
         self._rest()
 
-    def _rest(self) -> None:
-        """Nothing is under way, and for how long that may stay so is counted from now."""
-        self._idle_since_s = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._watch_idle(self.timeout_keep_alive)
-
-    def _watch_idle(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(
-            seconds, self.timeout_keep_alive_handler
-        )
-
-    def _unset_keepalive_if_required(self) -> None:
-        self._idle_since_s = None
-
-    def timeout_keep_alive_handler(self) -> None:
-        self.timeout_keep_alive_task = None
-        if self._idle_since_s is None:
-            return
-        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if left_s > 0:
-            self._watch_idle(left_s)
-        else:
-            super().timeout_keep_alive_handler()
-
-    def _require_small_headers(self) -> None:
-        """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self.header_bytes_max:
-            raise ValueError("headers too large")
-
-    def _expect_headers(self) -> None:
-        self._header_timer = self.loop.call_later(self.header_timeout_s, self._headers_late)
-
-    def _headers_done(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-
-    def _headers_late(self) -> None:
-        self._header_timer = None
-        text = b"the headers did not come within %g s" % self.header_timeout_s
-        self._refuse(408, b"Request Timeout", b"REQUEST_TIMEOUT", text)
-
-    def _refuse_headers(self) -> None:
-        text = b"headers are larger than %d bytes" % self.header_bytes_max
-        self._refuse(431, b"Request Header Fields Too Large", b"TOO_LARGE", text)
-
-    def send_400_response(self, msg: str) -> None:
-        if self._is_in_headers and self._header_bytes > self.header_bytes_max:
-            self._refuse_headers()
-        else:
-            self._refuse(400, b"Bad Request", b"MALFORMED_REQUEST", msg.encode("ascii", "replace"))
-
     def take_body(self, scope: object) -> bytes | None:
         """The whole body, if it is here already, as most are; None: it has to be waited for."""
         cycle = self.cycle
@@ -421,11 +396,9 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _usual(self) -> bytes:
-        return b"".join(b"%b: %b\r\n" % one for one in self.server_state.default_headers)
-
-    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        body = b'{"error":"%s","message":"%s","status":%d}' % (code, text, status)
-        self.transport.write(_REFUSAL % (status, phrase, len(body), body))
-        self.transport.close()
+        headers = self.server_state.default_headers
+        # There are new ones each second, for the date.
+        if self._default_headers is not headers:
+            self._default_headers = headers
+            self._usual_lines = b"".join(b"%b: %b\r\n" % one for one in headers)
+        return self._usual_lines

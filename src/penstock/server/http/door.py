@@ -27,6 +27,7 @@ from .responses import Answer, Receive, Response, Send
 from .routing import Route, Router, TopicIn
 from .sharing import SharedMember, SharedMembers
 from .statuses import error_response
+from .straight import Outcome
 from .traffic import Traffic
 from .unread import Unread
 from .unsent import Unsent
@@ -110,7 +111,7 @@ class Door:
             self.room.coming -= 1
         started_ns = time.perf_counter_ns()
         request = Request(scope, receive, self)
-        request.id = self._id(request.header(b"x-request-id"))
+        self.name(request)
         route: Route | None = None
         try:
             route, answer = await self._answer(request)
@@ -126,11 +127,11 @@ class Door:
             status = await self._end_cancelled(request, send)
         except Exception:
             # A bug of ours. uvicorn writes it down and answers; we only see to it that it is counted.
-            self._count(request, route, 500, started_ns)
+            self.count(request, route, 500, started_ns)
             raise
-        self._count(request, route, status, started_ns)
+        self.count(request, route, status, started_ns)
 
-    def _count(self, request: Request, route: Route | None, status: int, started_ns: int) -> None:
+    def count(self, request: Request, route: Route | None, status: int, started_ns: int) -> None:
         method, name = request.scope["method"], _UNKNOWN_ROUTE if route is None else route.path
         duration_ns = time.perf_counter_ns() - started_ns
         self.traffic.count(method, name, status, duration_ns)
@@ -146,6 +147,30 @@ class Door:
             )
 
     async def _answer(self, request: Request) -> tuple[Route, Answer]:
+        outcome = request.scope.get("penstock.outcome")
+        if outcome is not None:
+            return self._told(request, outcome)
+        route = self.admit(request)
+        if request.scope["method"] in _SAFE:
+            if route.command in _LARGE:
+                self.unsent.require_room()
+            return route, await route.call(request)
+        with self.room:
+            return route, await route.call(request)
+
+    def _told(self, request: Request, outcome: Outcome) -> tuple[Route, Response]:
+        """What came of a request that was carried out already, on the straight way."""
+        if isinstance(outcome, Exception):
+            raise outcome
+        return self.router.find(request.scope["method"], request.scope["path"])[0], outcome
+
+    @property
+    def is_open_house(self) -> bool:
+        """Whether what a request says decides about it: there are no keys to look up and no rate to count."""
+        return not self.gate.is_on and self.rate.per_s <= 0
+
+    def admit(self, request: Request) -> Route:
+        """The route of a request, which may go on: its host, its key, how often it came, and what it wants to do."""
         method, path = request.scope["method"], request.scope["path"]
         self.gate.check_host(request)
         route, request.params = self.router.find(method, path)
@@ -156,13 +181,9 @@ class Door:
                 self.rate.admit(request.principal.name if self.gate.is_on else request.client)
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
             self.gate.check(request, topic)
-        if method in _SAFE:
-            if route.command in _LARGE:
-                self.unsent.require_room()
-            return route, await route.call(request)
-        request.require_readable_body()
-        with self.room:
-            return route, await route.call(request)
+        if method not in _SAFE:
+            request.require_readable_body()
+        return route
 
     @property
     def is_full(self) -> bool:
@@ -197,6 +218,11 @@ class Door:
         failure = error_response(TooSlow(f"the body did not come within {seconds:g} s"))
         await failure.send(send, request.id, request.scope)
         return failure.status
+
+    def name(self, request: Request) -> bytes:
+        """Give a request its id."""
+        request.id = self._id(request.header(b"x-request-id"))
+        return request.id
 
     def _id(self, found: bytes | None) -> bytes:
         """The client's, if it is short and printable; otherwise one of ours."""

@@ -48,7 +48,7 @@ class _Parcel:
         content: Sequence[bytes] | Sequence[Message],
         *,
         is_synced: bool,
-        answered: "asyncio.Future[Answers]",
+        answered: "asyncio.Future[Answers] | None",
     ) -> None:
         self.topic, self.is_synced, self.answered = topic, is_synced, answered
         is_plain = type(content[0]) is bytes
@@ -93,9 +93,9 @@ class Inlet:
         is_waiting = is_synced or (is_awaited and self._is_always_synced)
         parcel = _Parcel(topic, content, is_synced=is_waiting, answered=answered)
         parcel.partition = partition
-        is_first, self._is_first = self._is_first, False
+        is_first = self._is_first
         if is_first:
-            self._loop.call_soon(self._end_turn)
+            self._await_end()
         # Whoever waits for the disk loses nothing by waiting for the others, who share its sync.
         if is_first and not is_waiting:
             self._flush([parcel])
@@ -122,6 +122,23 @@ class Inlet:
         """Whoever comes from here on comes later than those who were served."""
         self.turn += 1
         self.served_early = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has come yet in this turn."""
+        return self._is_first
+
+    def publish_now(self, topic: str, values: Sequence[bytes]) -> Answers:
+        """The same for plain values that come first in a turn and wait for nothing."""
+        assert self._is_first, "somebody looked"
+        parcel = _Parcel(topic, values, is_synced=False, answered=None)
+        self._await_end()
+        self._driver.driver.begin_change(lambda now: self._store_values(topic, [parcel], now))
+        return parcel.answers
+
+    def _await_end(self) -> None:
+        self._is_first = False
+        self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         parcels, self._parcels, self._is_first = self._parcels, [], True
@@ -199,7 +216,7 @@ class Inlet:
 def _settle(parcels: Sequence[_Parcel], error: BaseException | None) -> None:
     for parcel in parcels:
         # A client that left has cancelled its wait.
-        if parcel.answered.done():
+        if parcel.answered is None or parcel.answered.done():
             continue
         if error is None:
             parcel.answered.set_result(parcel.answers)

@@ -17,12 +17,19 @@ _END = b"\r\n\r\n"
 _START_BYTES_MAX = 4096
 # Longer than any body that is taken, and short enough for a number.
 _DIGITS_MAX = 9
+_OFFSET = b"&offset="
+_OFFSET_DIGITS_MAX = 18
+
+
+def _number(digits: bytes, digits_max: int = _DIGITS_MAX) -> int:
+    """What they say; -1 if they are none."""
+    return int(digits) if digits.isdigit() and len(digits) <= digits_max else -1
 
 
 class Known(NamedTuple):
-    """A request whose head was known."""
+    """A request whose head was known: the digits of its length, and its body."""
 
-    headers: Headers
+    digits: bytes
     body: bytes
 
 
@@ -58,8 +65,7 @@ class KnownHead(NamedTuple):
         end = self._end_in(data)
         if end < 0:
             return None
-        digits, body = data[len(self.start) : end], data[end + len(_END) :]
-        return Known([*self.headers, (_LENGTH, digits)], body)
+        return Known(data[len(self.start) : end], data[end + len(_END) :])
 
     def _end_in(self, data: bytes) -> int:
         """Where the length of the body ends in a request with this head; -1 if `data` is anything else."""
@@ -71,7 +77,38 @@ class KnownHead(NamedTuple):
         is_whole = end >= 0 and _number(data[first:end]) == len(data) - end - len(_END)
         return end if is_whole else -1
 
+    def headers_of(self, known: Known) -> Headers:
+        return [*self.headers, (_LENGTH, known.digits)]
 
-def _number(digits: bytes) -> int:
-    """What they say; -1 if they are none."""
-    return int(digits) if digits.isdigit() and len(digits) <= _DIGITS_MAX else -1
+
+class KnownRead(NamedTuple):
+    """The same for a request without a body whose last word is an offset: `start` goes up to it, `end` follows it."""
+
+    start: bytes
+    end: bytes
+    scope: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, data: bytes, scope: Mapping[str, Any]) -> "KnownRead | None":
+        """None if it is not of the usual kind."""
+        before, _, digits = scope["query_string"].rpartition(_OFFSET)
+        is_read = scope["method"] == "GET" and before and _number(digits, _OFFSET_DIGITS_MAX) >= 0
+        start, _, rest = data.partition(_OFFSET + digits + b" ")
+        if not is_read or len(data) > _START_BYTES_MAX or data.find(_END) != len(data) - len(_END):
+            return None
+        if not start.endswith(before) or not rest.startswith(b"HTTP/1.1\r\n"):
+            return None
+        if any(name in _SPECIAL for name, _ in scope["headers"]):
+            return None
+        return cls(start + _OFFSET, b" " + rest, scope)
+
+    def read(self, data: bytes) -> bytes | None:
+        """The digits of the offset, if `data` is one such request and nothing else."""
+        if not data.startswith(self.start) or not data.endswith(self.end):
+            return None
+        digits = data[len(self.start) : -len(self.end)]
+        return digits if _number(digits, _OFFSET_DIGITS_MAX) >= 0 else None
+
+    def scope_of(self, digits: bytes) -> dict[str, Any]:
+        before, name, _ = self.scope["query_string"].rpartition(_OFFSET)
+        return {**self.scope, "query_string": before + name + digits}

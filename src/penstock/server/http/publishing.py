@@ -1,8 +1,8 @@
 """Publishing: JSON, NDJSON, one message in a query, and batches that the client encoded."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -179,6 +179,29 @@ async def _publish_plain(request: Request, topic: str, sent: PlainIn, acks: int)
     found = await request.door.inlet.publish(
         topic, None, values, is_synced=acks == _ALL, is_awaited=acks != _NONE
     )
+    return _plain_response(request, sent, found, acks)
+
+
+def publish_at_once(request: Request, body: bytes) -> Callable[[], Response] | None:
+    """`publish` for plain values that are the first of their turn and wait for nothing."""
+    door = request.door
+    if not door.inlet.is_free or len(body) > door.settings.http.body_bytes_max:
+        return None
+    sent = _plain(body)
+    acks = _ALL if sent is None else _ACKS.get(sent.acks, _ALL)
+    is_waiting = acks == _ALL or (acks != _NONE and door.driver.is_always_synced)
+    if sent is None or is_waiting:
+        return None
+    return partial(_publish_now, request, sent, acks)
+
+
+def _publish_now(request: Request, sent: PlainIn, acks: int) -> Response:
+    values = [one.value.encode() for one in sent.messages]
+    found = request.door.inlet.publish_now(request.params["topic"], values)
+    return _plain_response(request, sent, found, acks)
+
+
+def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) -> Response:
     if isinstance(found, list):
         items = [MessageIn(value=one.value) for one in sent.messages]
         return _response(request, items, found, acks, {})
@@ -416,6 +439,7 @@ ROUTES = (
         answer=PublishOut,
         errors=_ERRORS,
         topic_in=TopicIn.PATH,
+        at_once=publish_at_once,
     ),
     Route(
         method="POST",

@@ -39,11 +39,9 @@ class FetchOut(msgspec.Struct):
     latest: int
 
 
-async def fetch(request: Request) -> Answer:
-    """Messages, or with the right Accept the stored batches themselves."""
+def asked_of(request: Request) -> FetchQuery:
+    """What a request asks for, within the limits."""
     asked = request.query(FetchQuery)
-    is_base64 = is_base64_wanted(asked.encoding)
-    topic, partition = request.params["topic"], int(request.params["partition"])
     limit_max = _LIMIT_MAX_BATCHES if request.accepts(BATCH) else _LIMIT_MAX
     if not 1 <= asked.limit <= limit_max:
         raise BadRequest(f"limit must be in 1..{limit_max}, got {asked.limit}", field="limit")
@@ -51,6 +49,14 @@ async def fetch(request: Request) -> Answer:
         raise BadRequest(
             f"max_bytes must be in 1..{_BYTES_MAX}, got {asked.max_bytes}", field="max_bytes"
         )
+    return asked
+
+
+async def fetch(request: Request) -> Answer:
+    """Messages, or with the right Accept the stored batches themselves."""
+    asked = asked_of(request)
+    is_base64 = is_base64_wanted(asked.encoding)
+    topic, partition = request.params["topic"], int(request.params["partition"])
     fetched = await _fetched(request, asked, topic, partition)
     if request.accepts(BATCH):
         return _batches(fetched)

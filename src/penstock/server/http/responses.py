@@ -19,7 +19,7 @@ TEXT = b"text/plain; charset=utf-8"
 
 _OK = 200
 _NO_CONTENT = 204
-_COPIED_BYTES_MAX = 64 * 1024
+COPIED_BYTES_MAX = 64 * 1024
 _HEAD = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
 
 encode_json = msgspec.json.Encoder().encode
@@ -59,7 +59,7 @@ class Response:
     def _is_simple(self) -> bool:
         """With headers of errors there may be more to do than to send them; what is large is not worth a copy."""
         if self.headers:
-            return self.status == _OK and len(self.body) <= _COPIED_BYTES_MAX
+            return self.status == _OK and len(self.body) <= COPIED_BYTES_MAX
         return self.status != _NO_CONTENT
 
 

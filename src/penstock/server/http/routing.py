@@ -9,9 +9,12 @@ from ...broker.authorise import Command
 from ...errors import MethodNotAllowed, NotFound, PenstockError, Refused
 from ...model import check_name
 from .requests import Request
-from .responses import Answer
+from .responses import Answer, Response
 
 Call = Callable[[Request], Awaitable[Answer]]
+AtOnce = Callable[[Request, bytes], Callable[[], Response] | None]
+"""Given a whole body, what is to be done and never waits; None, and nothing done: it is for the call."""
+
 _PREFIX = "v1"
 _PATHS_KEPT = 4096
 
@@ -46,6 +49,8 @@ class Route:
     topic_in: TopicIn = TopicIn.NOWHERE
     # Health is for whoever can reach us, key or not.
     is_open: bool = False
+    # A shorter way to the same answers, for bodies of the usual kind.
+    at_once: AtOnce | None = None
 
     def __post_init__(self) -> None:
         has_topic = "{topic}" in self.path

@@ -1,0 +1,132 @@
+"""Who follows a partition: straight from the bytes of a request to those of its answer, with a wait in between.
+
+A follower asks for the same again and again but for the offset, so its connection keeps the request that it once made
+of that, as for a publish (`straight`). While it waits there is no task: the partition calls when it grows.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...broker.fetching import Fetched
+from ...broker.start import Start
+from ...errors import PenstockError
+from .consuming import poll_timeout_ns
+from .reading import asked_of, fetch
+from .requests import Request
+from .responses import BATCH, Receive
+from .routing import Route
+from .straight import Entrance, Send, outcome_of
+
+if TYPE_CHECKING:
+    from ...runtime.asynchronous import Place
+    from .door import Door
+
+_S_NS = 1_000_000_000
+_OK = 200
+# As `reading` has them.
+_HEAD = (
+    b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+    b"penstock-offset: %d\r\npenstock-next-offset: %d\r\npenstock-earliest: %d\r\n"
+    b"penstock-latest: %d\r\npenstock-seed: %d\r\n"
+)
+Tell = Callable[[Exception], None]
+"""Takes what has to be told the usual way."""
+
+
+class Follower:
+    """For requests with one head, one at a time. Belongs to the connection that has seen it."""
+
+    def __init__(self, door: "Door", request: Request, route: Route) -> None:
+        self._door, self._request, self._route = door, request, route
+        self._entrance = Entrance(door, request)
+        self._asked, self._settings = asked_of(request), door.settings
+        self._wait_s = poll_timeout_ns(request, self._asked.timeout) / _S_NS
+        self._topic, self._partition = request.params["topic"], int(request.params["partition"])
+        self._started_ns = 0
+        # What is waited for, with the timer that ends the wait; and whether it is about to end.
+        self._place: Place | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_woken = False
+
+    @classmethod
+    def of(cls, door: "Door", scope: Mapping[str, Any], receive: Receive) -> "Follower | None":
+        """None: such requests go the usual way."""
+        request = Request(scope, receive, door)
+        try:
+            route, request.params = door.router.find(scope["method"], scope["path"])
+            if route.call is not fetch or not request.accepts(BATCH):
+                return None
+            return cls(door, request, route)
+        except PenstockError:
+            return None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the settings are still those that it was made for."""
+        return self._settings is self._door.settings
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._place is not None
+
+    def begin(self, offset: int, send: Send, tell: Tell) -> None:
+        """Answer, now or when there is something to say."""
+        self._started_ns = time.perf_counter_ns()
+        self._send, self._tell = send, tell
+        driver = self._door.driver
+        fetched = outcome_of(self._admitted, offset)
+        is_over = isinstance(fetched, Exception) or fetched.data
+        if is_over or not self._wait_s or driver.is_draining:
+            self._answer(fetched)
+            return
+        place = (self._topic, self._partition, offset)
+        self._place, self._is_woken = place, False
+        self._timer = driver.loop.call_later(self._wait_s, self._end, place)
+        driver.sit(place, self._wake)
+
+    def _admitted(self, offset: int) -> Fetched:
+        self._entrance.admit()
+        return self._fetched(offset)
+
+    def _fetched(self, offset: int) -> Fetched:
+        self._door.unsent.require_room()
+        asked, driver = self._asked, self._door.driver.driver
+        topic, partition, start = self._topic, self._partition, Start.at_offset(offset)
+        return driver.look(
+            lambda _now: driver.node.fetch(
+                topic, partition, start, bytes_max=asked.max_bytes, limit=asked.limit
+            )
+        )
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._door.driver.call_from_anywhere(partial(self._end, self._place))
+
+    def leave(self) -> None:
+        """Wait no longer, and say nothing."""
+        if self._place is not None and self._timer is not None:
+            self._timer.cancel()
+            self._door.driver.rise(self._place, self._wake)
+            self._place = None
+
+    def _end(self, place: "Place | None") -> None:
+        # It may have ended otherwise, and another wait begun, for the same place even.
+        if place is None or self._place is not place:
+            return
+        fetched = outcome_of(self._fetched, place[2])
+        # First things first: somebody waits for the answer, and nobody for the rest.
+        self._answer(fetched)
+        self.leave()
+
+    def _answer(self, found: Fetched | Exception) -> None:
+        if isinstance(found, Exception):
+            self._tell(found)
+            return
+        name, size = self._door.name(self._request), len(found.data)
+        places = (found.offset, found.next_offset, found.start_offset, found.end_offset, found.seed)
+        self._send(_HEAD % (name, BATCH, size, *places), found.data)
+        self._door.count(self._request, self._route, _OK, self._started_ns)

@@ -1,0 +1,129 @@
+"""A connection of uvicorn with what it leaves out: limits on headers, and on how long clients may take."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from .door import Door
+
+_REFUSAL = (
+    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"connection: close\r\nretry-after: 1\r\n\r\n%s"
+)
+
+
+class TimedConnection(HttpToolsProtocol):
+    """What is too large or too slow is refused here, whatever is asked for."""
+
+    header_bytes_max = 64 * 1024
+    header_timeout_s = 10.0
+    write_timeout_s = 30.0
+    connections_max = 20_000
+    door: "Door"
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        # When the last answer was complete; None while a request is under way.
+        self._idle_since_s: float | None = None
+        # Bytes received since the last complete headers, as long as there are no others.
+        self._header_bytes = 0
+        self._is_in_headers = True
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
+        super().connection_made(transport)
+        self._expect_headers()
+        if len(self.connections) > self.connections_max:
+            text = b"there are %d connections already" % self.connections_max
+            self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_done()
+        self._writing_goes_on()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read. What waits for it fills our memory, so it may not take long."""
+        super().pause_writing()
+        self.door.unsent.begin(self)
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.write_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writing_goes_on()
+
+    def unsent_bytes(self) -> int:
+        """Part of `Slow`."""
+        return self.transport.get_write_buffer_size()
+
+    def _writing_goes_on(self) -> None:
+        self.door.unsent.end(self)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _rest(self) -> None:
+        """Nothing is under way, and for how long that may stay so is counted from now."""
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idle(self.timeout_keep_alive)
+
+    def _watch_idle(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since_s = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since_s is None:
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._watch_idle(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _require_small_headers(self) -> None:
+        """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.header_bytes_max:
+            raise ValueError("headers too large")
+
+    def _expect_headers(self) -> None:
+        self._header_timer = self.loop.call_later(self.header_timeout_s, self._headers_late)
+
+    def _headers_done(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _headers_late(self) -> None:
+        self._header_timer = None
+        text = b"the headers did not come within %g s" % self.header_timeout_s
+        self._refuse(408, b"Request Timeout", b"REQUEST_TIMEOUT", text)
+
+    def _refuse_headers(self) -> None:
+        text = b"headers are larger than %d bytes" % self.header_bytes_max
+        self._refuse(431, b"Request Header Fields Too Large", b"TOO_LARGE", text)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._is_in_headers and self._header_bytes > self.header_bytes_max:
+            self._refuse_headers()
+        else:
+            self._refuse(400, b"Bad Request", b"MALFORMED_REQUEST", msg.encode("ascii", "replace"))
+
+    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        body = b'{"error":"%s","message":"%s","status":%d}' % (code, text, status)
+        self.transport.write(_REFUSAL % (status, phrase, len(body), body))
+        self.transport.close()
