@@ -69,6 +69,15 @@ def test_packs_alone_need_no_second_look():
     assert found[1:] == [b"b", b"c"]
 
 
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=1, max_size=6))
+def test_packs_of_any_sizes_become_one_column(packs):
+    intake = Intake(0, Lock(), 100)
+    for values in packs:
+        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+    column, count = intake.first(100).blobs(), len(intake.waiting)
+    assert column.cut(count) == [value for values in packs for value in values]
+
+
 @pytest.mark.parametrize(
     "value", [b"x" * 101, bytearray(b"x"), "text", None, [b"x"], Message(b"x"), 7]
 )

@@ -126,10 +126,12 @@ class Joined(Sequence[bytes]):
         return [item for part, count in self.parts for item in part.cut(count)][index]
 
     def blobs(self) -> Blobs:
-        lengths = self.parts[0][0].lengths
-        if isinstance(lengths, int) and all(part.lengths == lengths for part, _ in self.parts):
-            return Blobs(lengths, None, b"".join([part.blob for part, _ in self.parts]))
-        return join_blobs(self.parts)
+        # Of an array none is asked whether it equals a number: it would answer for each of its own.
+        sizes = {one.lengths if isinstance(one.lengths, int) else None for one, _ in self.parts}
+        size = sizes.pop()
+        if sizes or size is None:
+            return join_blobs(self.parts)
+        return Blobs(size, None, b"".join([part.blob for part, _ in self.parts]))
 
 
 def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> Blobs:
