@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.blobs import Joined, without_nulls
-from penstock.embedded.intake import NOT_TAKEN, Intake, Pack
+from penstock.codec.blobs import Joined
+from penstock.embedded.intake import NOT_TAKEN, Intake, pack_of
 from penstock.model import Message
 
 VALUES = st.binary(max_size=5)
@@ -38,7 +38,7 @@ def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
             last_id += 1
         else:
             buffers = [bytearray(one) for one in step]
-            pack = Pack(buffers, without_nulls(buffers, "value", 5))
+            pack = pack_of(buffers, 5)
             last_id += len(step)
             assert intake.take_in(pack) == last_id
             expected += step
@@ -53,7 +53,7 @@ def test_a_pack_of_which_a_part_is_out_hides_nobody_behind_it():
     """As many are gone from its front as stand alone between it and the next, so the counts agree."""
     intake = Intake(0, Lock(), 100)
     for values in ([b"a", b"b", b"c"], [b"d"]):
-        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+        intake.take_in(pack_of(values, 5))
         intake.take_out(1)
         intake.take_in(b"alone")
     assert [*intake.first(4)] == [b"b", b"c", b"alone", b"d"]
@@ -62,7 +62,7 @@ def test_a_pack_of_which_a_part_is_out_hides_nobody_behind_it():
 def test_packs_alone_need_no_second_look():
     intake = Intake(0, Lock(), 100)
     for values in ([b"a", b"b"], [b"c"]):
-        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+        intake.take_in(pack_of(values, 5))
     found = intake.first(10)
     assert isinstance(found, Joined)
     assert found.blobs() == (1, None, b"abc")
@@ -73,9 +73,44 @@ def test_packs_alone_need_no_second_look():
 def test_packs_of_any_sizes_become_one_column(packs):
     intake = Intake(0, Lock(), 100)
     for values in packs:
-        intake.take_in(Pack(values, without_nulls(values, "value", 5)))
+        intake.take_in(pack_of(values, 5))
     column, count = intake.first(100).blobs(), len(intake.waiting)
     assert column.cut(count) == [value for values in packs for value in values]
+
+
+RUNS = st.lists(st.tuples(st.sampled_from((0, 3, 4)), st.integers(1, 40), st.integers(0, 50)))
+
+
+@given(RUNS)
+def test_runs_of_one_size_come_out_as_they_went_in(runs):
+    """Many of one size are known to be of one size, until there is another among them, and again when it is gone."""
+    intake, expected = Intake(0, Lock(), 100), []
+    for size, count, out in runs:
+        values = [bytes([number]) * size for number in range(count)]
+        for value in values:
+            intake.take_in(value)
+        expected += values
+        found = intake.first(out)
+        assert [*found] == expected[:out]
+        if isinstance(found, Joined):
+            assert found.blobs().lengths == len(expected[0])
+        intake.take_out(intake.last_out + len(found))
+        del expected[:out]
+    intake.take_out(intake.last_out + len(expected))
+    for number in range(16):
+        intake.take_in(b"%04d" % number)
+    assert isinstance(intake.first(16), Joined)
+
+
+def test_a_value_of_another_size_is_known_before_it_is_seen():
+    """A pack's values are nobody's bare values, whatever their sizes."""
+    intake = Intake(0, Lock(), 100)
+    for _ in range(20):
+        intake.take_in(b"four")
+    intake.take_in(pack_of([b"six", b"two"], 5))
+    assert [*intake.first(30)] == [b"four"] * 20 + [b"six", b"two"]
+    intake.is_mixed = True
+    assert type(intake.first(20)) is list
 
 
 @pytest.mark.parametrize(

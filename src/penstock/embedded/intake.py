@@ -9,22 +9,51 @@ tries again. A Ctrl-C inside ends the generator; then a new one goes on from wha
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from operator import countOf
 from threading import Lock
 from time import sleep
 from typing import Any, NamedTuple
 
-from ..codec.blobs import Blobs, Joined
-from ..model import Message
+import msgspec
+
+from ..codec.blobs import Blobs, Joined, without_nulls
+from ..codec.numbers import Numbers
+from ..model import Buffer, Message
 
 Content = bytes | Message
 """A bare value, or a message with more to it than a value."""
 
 
-class Pack(NamedTuple):
+NOT_TAKEN = 0
+UNEVEN = -1
+# So many are encoded as quickly without their common size.
+_FEW = 16
+
+
+class Pack(msgspec.Struct, frozen=True):
     """Small values that came together, and their bytes, joined: nothing else of them is looked at later."""
 
     values: list[Any]
-    blobs: Blobs
+    blob: Buffer
+    # Of each of them, or UNEVEN; then `lengths` knows.
+    size: int
+    lengths: Numbers | None = None
+
+    def blobs(self) -> Blobs:
+        return Blobs(self.size if self.lengths is None else self.lengths, None, self.blob)
+
+
+def pack_of(values: list[Any], bytes_max: int) -> Pack:
+    """At least one value, of at most so many bytes each. TypeError or PenstockError: one of them is something else."""
+    blob = b"".join(values)
+    size = len(values[0])
+    # Most are of one size, and to count those is quicker than to keep all sizes. Wider numbers than bytes are more
+    # bytes than numbers, so the total has to agree as well.
+    is_even = size * len(values) == len(blob) and countOf(map(len, values), size) == len(values)
+    if is_even and size <= bytes_max:
+        return Pack(values, blob, size)
+    lengths, _, blob_again = without_nulls(values, "value", bytes_max)
+    return Pack(values, blob_again, UNEVEN, lengths)
 
 
 class Entries(NamedTuple):
@@ -34,7 +63,6 @@ class Entries(NamedTuple):
 
 
 Contents = bytes | Pack | Entries
-NOT_TAKEN = 0
 
 
 class Intake:
@@ -44,6 +72,9 @@ class Intake:
         """`lock` is held by whoever calls `take_out`. Bare values have at most so many bytes."""
         self.last_out, self._bytes_max = last_id, bytes_max
         self.waiting: list[Content] = []
+        # If these are bare values of one size and nothing else, that size: then nobody has to ask each of them for its
+        # own. It changes before they do, and back to a size only while there are none.
+        self._size = UNEVEN
         # Those of `waiting` that came as packs, each with the id of its last value.
         self._packs: deque[tuple[int, Pack]] = deque()
         # Not all of `waiting` are small bare values. Set before they come in, and only under the lock.
@@ -55,7 +86,7 @@ class Intake:
     def _begin(self) -> Callable[[Contents], int]:
         """A function that takes in a small value, or several messages, and returns the id of the last; or NOT_TAKEN."""
         last_id = self.last_out + len(self.waiting)
-        self._numbers = generator = _counting(self.waiting, self._packs, last_id, self._bytes_max)
+        self._numbers = generator = self._counting(last_id)
         next(generator)
         return generator.send if _is_one_thread_at_a_time() else _locked(generator)
 
@@ -124,17 +155,23 @@ class Intake:
 
     def first(self, count: int) -> Sequence[Content]:
         """The first so many of `waiting`, or as many as there are. Under the lock."""
+        if self._size != UNEVEN and not self.is_mixed:
+            contents = self.waiting[:count]
+            # Once more, since another may have come before they were taken; who comes later does no harm.
+            size = self._size
+            return contents if size == UNEVEN else _joined(contents, size)
         count = min(count, len(self.waiting))
         last_id = self.last_out + count
-        packs = [one for one in self._packs_now() if one[0] - len(one[1].values) < last_id]
-        parts = [(pack.blobs, len(pack.values)) for _, pack in packs]
+        # A copy, which is one step: whoever takes in adds to them at any time.
+        packs = [one for one in self._packs.copy() if one[0] - len(one[1].values) < last_id]
         if not self.is_mixed and self._is_all_of(packs, count):
-            return Joined(parts)
+            return _joined_packs([pack for _, pack in packs], count)
         contents = self.waiting[:count]
-        for (pack_id, _), (blobs, size) in zip(packs, parts, strict=True):
+        for pack_id, pack in packs:
             # Somebody may have changed a buffer since; and the first and the last may be here in part.
+            size = len(pack.values)
             start = pack_id - size - self.last_out
-            values = blobs.cut(size)[max(0, -start) : count - start]
+            values = pack.blobs().cut(size)[max(0, -start) : count - start]
             contents[max(0, start) : start + size] = values
         return contents
 
@@ -146,31 +183,55 @@ class Intake:
         # Of the first one a part may be out already, and as many others may stand between two packs.
         return packs[0][0] - sizes[0] == self.last_out and sum(sizes) == count
 
-    def _packs_now(self) -> list[tuple[int, Pack]]:
-        """Whoever takes in adds to them at any time."""
-        return [self._packs[index] for index in range(len(self._packs))]
+    def _counting(self, last_id: int) -> Generator[int, Any, None]:
+        """Values are looked at here and nowhere before: to look twice would cost as much as to take them in."""
+        waiting, bytes_max, size = self.waiting, self._bytes_max, self._size
+        contents = yield last_id
+        while True:
+            while type(contents) is bytes and len(contents) == size:
+                waiting.append(contents)
+                last_id += 1
+                contents = yield last_id
+            if type(contents) is not bytes or len(contents) > bytes_max:
+                count = self._take_several(contents, last_id)
+                size, last_id = self._size, last_id + count
+                contents = yield last_id if count else NOT_TAKEN
+            elif waiting:
+                size = self._size = UNEVEN
+                while waiting and type(contents) is bytes and len(contents) <= bytes_max:
+                    waiting.append(contents)
+                    last_id += 1
+                    contents = yield last_id
+            else:
+                size = self._size = len(contents)
+
+    def _take_several(self, contents: object, last_id: int) -> int:
+        """How many were taken: none of what is a bare object, and neither small nor bytes."""
+        if type(contents) is Pack:
+            self._size = UNEVEN
+            self.waiting.extend(contents.values)
+            self._packs.append((last_id + len(contents.values), contents))
+            return len(contents.values)
+        if type(contents) is Entries:
+            self._size = UNEVEN
+            self.waiting.extend(contents.messages)
+            return len(contents.messages)
+        return 0
 
 
-def _counting(
-    waiting: list[Content], packs: deque[tuple[int, Pack]], last_id: int, bytes_max: int
-) -> Generator[int, Any, None]:
-    append, extend = waiting.append, waiting.extend
-    answer = last_id
-    while True:
-        contents = yield answer
-        # Here and nowhere before: to look twice would cost as much as to take it in.
-        if type(contents) is bytes and len(contents) <= bytes_max:
-            append(contents)
-            answer = last_id = last_id + 1
-        elif type(contents) is Pack:
-            extend(contents.values)
-            answer = last_id = last_id + len(contents.values)
-            packs.append((last_id, contents))
-        elif type(contents) is Entries:
-            extend(contents.messages)
-            answer = last_id = last_id + len(contents.messages)
-        else:
-            answer = NOT_TAKEN
+def _joined(values: list[Any], size: int) -> Sequence[bytes]:
+    """Bare values of one size, at least one. A few are not worth a second look."""
+    if len(values) < _FEW:
+        return values
+    return Joined([(Blobs(size, None, b"".join(values)), len(values))])
+
+
+def _joined_packs(packs: list[Pack], count: int) -> Joined:
+    sizes = {pack.size for pack in packs}
+    size = sizes.pop()
+    if sizes or size == UNEVEN:
+        return Joined([(pack.blobs(), len(pack.values)) for pack in packs])
+    return Joined([(Blobs(size, None, b"".join([pack.blob for pack in packs])), count)])
 
 
 def _locked(numbers: Generator[int, Any, None]) -> Callable[[Any], int]:

@@ -12,7 +12,6 @@ from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.topics import config_from
-from ..codec.blobs import without_nulls
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import PenstockError, Refused
@@ -27,7 +26,7 @@ from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
-from .intake import NOT_TAKEN, Entries, Pack
+from .intake import NOT_TAKEN, Entries, Pack, pack_of
 from .messages import MessageOptions, Value, make_message
 from .opening import Opened
 from .outlet import Outlet
@@ -122,8 +121,10 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         """
         if options:
             return self._put_carefully(value, options)
+        # Into a name first: to call it as if it were a method would have Python look for one in the class, every time.
+        take_in = self._intake.take_in
         try:
-            number = self._intake.take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
+            number = take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
             number = self._intake.take_in_patiently(value)  # type: ignore[arg-type]  # The same.
         if self._is_wanted or not number & _FLUSH_MASK:
@@ -141,8 +142,9 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         pack = None if options else self._packed(batch)
         if pack is None:
             return self._put_many_carefully(batch, options)
+        take_in = self._intake.take_in
         try:
-            number = self._intake.take_in(pack)
+            number = take_in(pack)
         except (ValueError, StopIteration):
             number = self._intake.take_in_patiently(pack)
         if self._is_wanted or len(self._intake.waiting) >= FLUSH_MESSAGES:
@@ -154,7 +156,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         if not 0 < len(values) <= FLUSH_MESSAGES:
             return None
         try:
-            return Pack(values, without_nulls(values, "value", self._small_bytes_max))
+            return pack_of(values, self._small_bytes_max)
         except (TypeError, PenstockError):
             return None
 
@@ -312,8 +314,9 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
         if options or self._is_always or len(self._intake.waiting) >= FLUSH_MESSAGES:
             return None
+        take_in = self._intake.take_in
         try:
-            number = self._intake.take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
+            number = take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
             return None
         if number == NOT_TAKEN:
