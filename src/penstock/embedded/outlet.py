@@ -6,7 +6,7 @@ goes back and does not count as an attempt.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyroaring import BitMap64
 
@@ -38,7 +38,9 @@ class Outlet:
     def __init__(self, driver: ThreadDriver, find: Callable[[], Partition], group: str) -> None:
         self._driver, self._find, self._group = driver, find, group
         self.ready: deque[Received] = deque()
-        self._fetched: list[Received] = []
+        # Of what was fetched last, from the first on. Not the messages: those are for whoever got them to let go of.
+        self._offsets: Sequence[int] = ()
+        self._lease = 0
         self._fetched_to = 0
         self._acked = 0
         self.renew_at_ns = NEVER_NS
@@ -56,7 +58,7 @@ class Outlet:
     @property
     def has_handed_out(self) -> bool:
         """Whether anything waits for its ack."""
-        return bool(self._singles) or len(self._fetched) - len(self.ready) > self._acked
+        return bool(self._singles) or len(self._offsets) - len(self.ready) > self._acked
 
     def fetch(self, now: Now) -> bool:
         """Lease the next messages; whether there are any. Only when all before are handed out."""
@@ -66,7 +68,8 @@ class Outlet:
         partition = self._find()
         wanted = Wanted(AUTO, fetch_limit(partition), HELD_MS)
         fetched = self._driver.take(partition.topic, self._group, wanted, now)
-        self._fetched, self._acked = fetched, 0
+        self._offsets, self._acked = offsets_of(fetched), 0
+        self._lease = fetched[0].lease if fetched else 0
         self._fetched_to = partition.messages.end_offset
         self._late.clear()
         self.renew_at_ns = now.monotonic_ns + _RENEW_NS if fetched else NEVER_NS
@@ -106,11 +109,11 @@ class Outlet:
         while self._singles:
             lease, offset = self._singles.popleft()
             self._finish(lease, BitMap64((offset,)), now)
-        handed_out = len(self._fetched) - len(self.ready)
+        handed_out = len(self._offsets) - len(self.ready)
         if handed_out > self._acked:
-            chunk = self._fetched[self._acked : handed_out]
+            chunk = self._offsets[self._acked : handed_out]
             self._acked = handed_out
-            self._finish(chunk[0].lease, offsets_of(chunk) - self._late, now)
+            self._finish(self._lease, BitMap64(chunk) - self._late, now)
 
     def _finish(self, lease: int, offsets: BitMap64, now: Now) -> None:
         partition = self._find()
@@ -137,11 +140,11 @@ class Outlet:
             except IndexError:
                 break  # Somebody took the last one; then it is theirs.
         if rest:
-            offsets, partition = offsets_of(rest), self._find()
+            offsets, partition = BitMap64(offsets_of(rest)), self._find()
             give_back(partition, partition.group(self._group), rest[0].lease, offsets, now)
             self._late |= offsets
         self.ack(now)
-        self._fetched, self._acked = [], 0
+        self._offsets, self._acked = (), 0
         self._late.clear()
 
 
@@ -153,10 +156,11 @@ def fetch_limit(partition: Partition) -> int:
     return max(1, min(most, FETCH_BYTES // average))
 
 
-def offsets_of(messages: list[Received]) -> BitMap64:
+def offsets_of(messages: list[Received]) -> Sequence[int]:
     """Offsets of messages that came together. Many are mostly neighbours: the first and the last say it all."""
-    first, last = messages[0].offset, messages[-1].offset
     # Fewer may have come by lanes, and then stand in the order of their priorities.
-    if len(messages) > FETCH_MESSAGES_WITH_LANES and last - first + 1 == len(messages):
-        return BitMap64(range(first, last + 1))
-    return BitMap64([one.offset for one in messages])
+    if len(messages) > FETCH_MESSAGES_WITH_LANES:
+        first, last = messages[0].offset, messages[-1].offset
+        if last - first + 1 == len(messages):
+            return range(first, last + 1)
+    return [one.offset for one in messages]
