@@ -68,6 +68,8 @@ def _attached(port: int, secret: str) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    # Otherwise workers are whatever `python3` is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     gateway = launch_gateway()
     spark = gateway.jvm.org.apache.spark
     context = spark.api.java.JavaSparkContext.fromSparkContext(spark.SparkContext.getOrCreate())
