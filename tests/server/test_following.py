@@ -143,6 +143,23 @@ async def test_a_topic_that_goes_is_told(following):
     assert (await following.answer()).startswith(b"HTTP/1.1 404 ")
 
 
+async def test_a_topic_that_comes_again_with_fewer_partitions_harms_nobody(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(partitions=4)
+        lines = [connected(broker) for _ in range(2)]
+        asked = asks(0).replace(b"partitions/0/", b"partitions/3/")
+        # One has asked before, and goes straight.
+        await answer_to(*lines[0], asked.replace(b"timeout=20s", b"timeout=0s"))
+        for connection, _ in lines:
+            connection.data_received(asked)
+        await until(lambda: broker.door.driver.waiting == 2)
+        assert (await broker.call("DELETE", "/topics/orders")).status == 204
+        await broker.topic()
+        await broker.publish("lamp")
+        for connection, wire in lines:
+            assert (await answer_to(connection, wire)).startswith(b"HTTP/1.1 404 ")
+
+
 async def test_an_offset_beyond_the_end_is_told(following):
     await following.broker.publish("second")
     await following.answer()

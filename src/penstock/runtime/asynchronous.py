@@ -218,7 +218,10 @@ class AsyncDriver:
     def _end_of(self, topic: str, number: int) -> int:
         """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
         opened = self.driver.node.open.get(topic)
-        return _GONE if opened is None else opened.partitions[number].messages.end_offset
+        # Under the same name there may be another topic by now, of fewer partitions.
+        if opened is None or number >= len(opened.partitions):
+            return _GONE
+        return opened.partitions[number].messages.end_offset
 
     def drain(self) -> None:
         """End all waits, now and from now on."""
