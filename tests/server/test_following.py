@@ -160,6 +160,16 @@ async def test_a_topic_that_comes_again_with_fewer_partitions_harms_nobody(tmp_p
             assert (await answer_to(connection, wire)).startswith(b"HTTP/1.1 404 ")
 
 
+@pytest.mark.parametrize("more", [b"&from_time=2026-01-01T00:00:00Z", b"&encoding=none"])
+async def test_what_is_wrong_beside_an_offset_is_told_every_time(tmp_path, more):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        line = connected(broker)
+        for _ in range(3):
+            answer = await answer_to(*line, asks(0, query=b"limit=1" + more))
+            assert answer.startswith(b"HTTP/1.1 400 ")
+
+
 async def test_an_offset_beyond_the_end_is_told(following):
     await following.broker.publish("second")
     await following.answer()

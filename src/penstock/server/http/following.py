@@ -59,9 +59,12 @@ class Follower:
             route, request.params = door.router.find(scope["method"], scope["path"])
             if route.call is not fetch or not request.accepts(BATCH):
                 return None
-            return cls(door, request, route)
+            found = cls(door, request, route)
         except PenstockError:
             return None
+        # Whatever else a query says may be wrong beside an offset, which is for the usual way to tell.
+        is_usual = found._asked.from_time is None and found._asked.encoding is None
+        return found if is_usual else None
 
     @property
     def is_current(self) -> bool:
