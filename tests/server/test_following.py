@@ -228,6 +228,7 @@ def test_a_known_head_reads_offsets_and_nothing_else():
     "raw",
     [
         asks(1, more=BATCH + b"Connection: close\r\n"),
+        asks(1, more=BATCH + b"Proxy-Connection: close\r\n"),
         asks(1, more=BATCH + b"Content-Length: 0\r\n"),
         asks(1, more=BATCH + b"Upgrade: h2c\r\n"),
         asks(1, more=BATCH + b"X: %b\r\n" % (b"a" * 5000)),

@@ -11,7 +11,17 @@ Headers = list[tuple[bytes, bytes]]
 _LENGTH = b"content-length"
 # These change how a request is to be received, or what comes after it.
 _SPECIAL = frozenset(
-    {b"connection", b"expect", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade", _LENGTH}
+    {
+        b"connection",
+        b"expect",
+        b"keep-alive",
+        # Nobody's standard, but the parser takes it for the first one.
+        b"proxy-connection",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        _LENGTH,
+    }
 )
 _END = b"\r\n\r\n"
 _START_BYTES_MAX = 4096
