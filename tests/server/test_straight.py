@@ -160,6 +160,21 @@ async def test_what_goes_wrong_is_told_in_the_usual_way(
         assert (broker.door.room.under_way, broker.door.room.coming) == (0, 0)
 
 
+async def test_a_bug_is_told_to_all_who_came_in_one_turn(tmp_path, monkeypatch):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        lines = [connected(broker) for _ in range(3)]
+
+        def fail(*_given: object) -> None:
+            raise KeyError(1)
+
+        monkeypatch.setattr("penstock.server.http.inlet.Inlet._store", fail)
+        for connection, _ in lines:
+            connection.data_received(publish())
+        for connection, wire in lines:
+            assert (await answer_to(connection, wire)).split()[1] == b"500"
+
+
 async def test_only_the_first_of_a_turn_goes_straight_and_nobody_who_waits_for_the_disk(
     tmp_path, taken
 ):

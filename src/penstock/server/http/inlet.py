@@ -152,7 +152,8 @@ class Inlet:
             _, ticket = self._driver.driver.begin_change(
                 lambda now: self._store(parcels, now), writers=writers
             )
-        except PenstockError as error:
+        except Exception as error:
+            # Also a bug of ours: each of them says so to its client, who would otherwise wait for ever.
             _settle(parcels, error)
             return
         if not writers:
