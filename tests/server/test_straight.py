@@ -1,5 +1,8 @@
 """The straight way, of a publish and of a follower, asks the same as the usual one and gives the same answers."""
 
+import gc
+import weakref
+
 import pytest
 
 from penstock.broker.authorise import Role
@@ -173,6 +176,25 @@ async def test_a_bug_is_told_to_all_who_came_in_one_turn(tmp_path, monkeypatch):
             connection.data_received(publish())
         for connection, wire in lines:
             assert (await answer_to(connection, wire)).split()[1] == b"500"
+
+
+@pytest.mark.parametrize("raw", [publish(), publish().replace(b"/topics", b"/nothing"), read()])
+async def test_a_connection_that_ended_needs_no_collector(tmp_path, raw):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = connected(broker)
+        for _ in range(2):
+            await answer_to(connection, wire, raw)
+        wire.close()
+        connection.connection_lost(None)
+        gone = weakref.ref(connection)
+        gc.collect()
+        gc.disable()
+        try:
+            del connection
+            assert gone() is None
+        finally:
+            gc.enable()
 
 
 async def test_only_the_first_of_a_turn_goes_straight_and_nobody_who_waits_for_the_disk(

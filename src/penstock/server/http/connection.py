@@ -78,6 +78,18 @@ class Connection(TimedConnection):
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
+        self._known = self._straight = self._known_read = self._follower = None
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            return
+        # Nobody receives it any more.
+        cycle.body = bytearray()
+        if cycle.response_complete:
+            self.cycle = self.scope = None  # type: ignore[assignment]  # As before the first request.
 
     def data_received(self, data: bytes) -> None:
         if self._follower is not None and self._follow(data, self._follower):
