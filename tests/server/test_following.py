@@ -170,6 +170,30 @@ async def test_what_is_wrong_beside_an_offset_is_told_every_time(tmp_path, more)
             assert answer.startswith(b"HTTP/1.1 400 ")
 
 
+async def test_with_tls_what_is_large_goes_in_pieces_and_the_rest_counts(tmp_path, monkeypatch):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("x" * 200_000)
+        plain, secret = connected(broker), connected(broker)
+        secret[0].scheme = "https"
+        owed = []
+
+        def write(data: bytes) -> None:
+            owed.append(secret[0].owed_bytes)
+            secret[1].written += data
+
+        monkeypatch.setattr(secret[1], "write", write)
+        # The usual way, and the follower's.
+        for _ in range(2):
+            asked = asks(0, query=b"limit=1")
+            found = [await answer_to(*one, asked) for one in (secret, plain)]
+            assert sorted(found[0].split(b"\r\n")) == sorted(found[1].split(b"\r\n"))
+            assert max(owed) > 100_000
+            assert len(owed) == 5
+            owed.clear()
+        assert secret[0].owed_bytes == 0
+
+
 async def test_an_offset_beyond_the_end_is_told(following):
     await following.broker.publish("second")
     await following.answer()

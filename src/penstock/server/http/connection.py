@@ -217,9 +217,9 @@ class Connection(TimedConnection):
         follower.begin(int(offset), self._send_yes, self._tell_follower)
         return True
 
-    def _tell_follower(self, error: Exception) -> None:
+    def _tell_follower(self, outcome: Outcome) -> None:
         assert self._known_read is not None, "a follower asked"
-        self._begin_known(self._known_read.scope_of(self._offset), b"", error)
+        self._begin_known(self._known_read.scope_of(self._offset), b"", outcome)
 
     def _send_yes(self, head: bytes, body: bytes | memoryview) -> None:
         start = (STATUS_LINE[200], self._usual(), head, b"\r\n")

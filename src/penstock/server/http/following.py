@@ -14,11 +14,11 @@ from ...broker.fetching import Fetched
 from ...broker.start import Start
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
-from .reading import asked_of, fetch
+from .reading import asked_of, batches, fetch
 from .requests import Request
-from .responses import BATCH, Receive
+from .responses import BATCH, Receive, is_for_pieces
 from .routing import Route
-from .straight import Entrance, Send, outcome_of
+from .straight import Entrance, Outcome, Send, outcome_of
 
 if TYPE_CHECKING:
     from ...runtime.asynchronous import Place
@@ -32,7 +32,7 @@ _HEAD = (
     b"penstock-offset: %d\r\npenstock-next-offset: %d\r\npenstock-earliest: %d\r\n"
     b"penstock-latest: %d\r\npenstock-seed: %d\r\n"
 )
-Tell = Callable[[Exception], None]
+Tell = Callable[[Outcome], None]
 """Takes what has to be told the usual way."""
 
 
@@ -129,7 +129,11 @@ class Follower:
         if isinstance(found, Exception):
             self._tell(found)
             return
-        name, size = self._door.name(self._request), len(found.data)
+        size = len(found.data)
+        if is_for_pieces(self._request.scope, size):
+            self._tell(batches(found))
+            return
+        name = self._door.name(self._request)
         places = (found.offset, found.next_offset, found.start_offset, found.end_offset, found.seed)
         self._send(_HEAD % (name, BATCH, size, *places), found.data)
         self._door.count(self._request, self._route, _OK, self._started_ns)

@@ -59,7 +59,7 @@ async def fetch(request: Request) -> Answer:
     topic, partition = request.params["topic"], int(request.params["partition"])
     fetched = await _fetched(request, asked, topic, partition)
     if request.accepts(BATCH):
-        return _batches(fetched)
+        return batches(fetched)
     messages = fetched.messages(asked.limit)
     # Behind the last message, unless compaction left nothing else to read.
     is_cut = len(messages) == asked.limit
@@ -106,7 +106,7 @@ def _start(asked: FetchQuery) -> Start:
     return EARLIEST
 
 
-def _batches(fetched: Fetched) -> Response:
+def batches(fetched: Fetched) -> Response:
     """Whole batches as they are stored. The first may begin below the offset: readers trim."""
     headers = [
         (b"penstock-offset", b"%d" % fetched.offset),

@@ -25,6 +25,11 @@ _HEAD = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
 encode_json = msgspec.json.Encoder().encode
 
 
+def is_for_pieces(scope: Mapping[str, Any], size: int) -> bool:
+    """A transport with TLS takes all that it is given at once, and says nothing of clients that do not read it."""
+    return size > COPIED_BYTES_MAX and scope.get("scheme") == "https"
+
+
 @dataclass(slots=True)
 class Response:
     """A whole answer."""
@@ -41,7 +46,8 @@ class Response:
 
     async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
         connection = scope.get("penstock.connection")
-        if connection is not None and self._is_simple():
+        is_in_pieces = connection is not None and is_for_pieces(scope, len(self.body))
+        if connection is not None and self._is_simple() and not is_in_pieces:
             head = _HEAD % (request_id, self.content_type, len(self.body))
             if self.headers:
                 head += b"".join([b"%b: %b\r\n" % one for one in self.headers])
@@ -54,7 +60,21 @@ class Response:
                 (b"content-length", b"%d" % len(self.body)),
             ]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.body})
+        if is_in_pieces:
+            await self._send_pieces(send, connection)
+        else:
+            await send({"type": "http.response.body", "body": self.body})
+
+    async def _send_pieces(self, send: Send, connection: Any) -> None:
+        """The rest waits here, where it is counted."""
+        rest = memoryview(self.body)
+        try:
+            while rest:
+                piece, rest = rest[:COPIED_BYTES_MAX], rest[COPIED_BYTES_MAX:]
+                connection.owed_bytes = len(rest)
+                await send({"type": "http.response.body", "body": piece, "more_body": bool(rest)})
+        finally:
+            connection.owed_bytes = 0
 
     def _is_simple(self) -> bool:
         """With headers of errors there may be more to do than to send them; what is large is not worth a copy."""

@@ -25,6 +25,8 @@ class TimedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        # What an answer still has for the transport.
+        self.owed_bytes = 0
         # When the last answer was complete; None while a request is under way.
         self._idle_since_s: float | None = None
         # Bytes received since the last complete headers, as long as there are no others.
@@ -60,7 +62,7 @@ class TimedConnection(HttpToolsProtocol):
 
     def unsent_bytes(self) -> int:
         """Part of `Slow`."""
-        return self.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + self.owed_bytes
 
     def _writing_goes_on(self) -> None:
         self.door.unsent.end(self)
