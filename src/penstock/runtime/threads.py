@@ -10,7 +10,6 @@ its files, which hold everything that was written, whole.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pyroaring import BitMap64
@@ -18,7 +17,7 @@ from pyroaring import BitMap64
 from ..broker.consumption import Wanted
 from ..broker.giving_back import give_back
 from ..broker.node import Node, Swept
-from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
@@ -27,6 +26,7 @@ from ..ports import Disk
 from .commit import Committer, SyncPoint, Ticket
 from .members import MemberRoom
 from .memory import keep_freed_memory
+from .node_plan import NodePlan
 from .ticker import NEVER_NS, Ticker
 from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
@@ -44,17 +44,6 @@ _STEPS_MAX = 8
 
 def _never_needless() -> bool:
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlan:
-    """The plans of all partitions that have something to sync."""
-
-    parts: tuple[tuple[Partition, PartitionPlan], ...]
-
-    def run(self) -> None:
-        for _, plan in self.parts:
-            plan.run()
 
 
 class ThreadDriver:
@@ -188,12 +177,15 @@ class ThreadDriver:
         with self._failing(), self._point.maintenance():
             self._check()
             try:
-                return command(self.now())
+                reply = command(self.now())
             except PenstockError:
                 raise
             except BaseException:
                 self._is_torn = True
                 raise
+            # Somebody may be waiting for what is no more.
+            self.after_change()
+            return reply
 
     def _mend(self) -> None:
         with self._failing(), self._point.maintenance():
