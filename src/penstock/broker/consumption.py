@@ -1,6 +1,6 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from itertools import compress, groupby, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
 from ..model import Priority
 from .partition import Now, Partition
-from .received import Place, Received
+from .received import Place, Received, content_bytes
 from .shelf import Opened
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
@@ -38,7 +38,7 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
-_PRIORITY, _VALUE, _KEY = map(attrgetter, ("priority", "value", "key"))
+_PRIORITY = attrgetter("priority")
 MIXED = -1
 
 
@@ -61,14 +61,10 @@ class Wanted(NamedTuple):
         if limit <= 0:
             return None
         if left is not None:
-            left -= _size_of(_VALUE, found) + _size_of(_KEY, found)
+            left -= content_bytes(found)
             if left <= 0:
                 return None
         return self._replace(limit=limit, bytes_max=left)
-
-
-def _size_of(column: Callable[[Received], Sized | None], messages: Sequence[Received]) -> int:
-    return sum(map(len, filter(None, map(column, messages))))
 
 
 class Part(NamedTuple):

@@ -7,12 +7,13 @@ member until their leases end, and come again with one more attempt, as if there
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import chain
 from typing import NamedTuple
 
 from ..errors import NotFound
 from .answers import by_lease
 from .partition import Partition
-from .received import Received
+from .received import Received, content_bytes
 
 _ANSWERS_KEPT = 1000
 # Room for the largest answer that the server gives, and for thousands of usual ones.
@@ -75,8 +76,6 @@ class Repeats:
 
 def _size_of(answer: list[Received]) -> int:
     """About what it takes in memory."""
-    size = _MESSAGE_BYTES * len(answer)
-    for one in answer:
-        size += len(one.value or b"") + len(one.key or b"")
-        size += sum(len(name) + len(value or b"") for name, value in one.headers)
-    return size
+    headers = chain.from_iterable([one.headers for one in answer if one.headers])
+    named = sum(len(name) + len(value) for name, value in headers)
+    return _MESSAGE_BYTES * len(answer) + content_bytes(answer) + named

@@ -6,7 +6,7 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import cast
 
-from ...broker.received import Received
+from ...broker.received import Received, content_bytes
 from ...codec import encode
 from ...codec.encode import columns_of
 from ...codec.leased import Lent, collapsed, encode_leased
@@ -53,9 +53,9 @@ def _pieces(messages: Sequence[Received]) -> Iterator[Sequence[Received]]:
 
 def fitting_count(messages: Sequence[Received], bytes_max: int = ANSWER_BYTES) -> int:
     """How many of these stay below so many bytes together; at least one."""
+    if content_bytes(messages) <= bytes_max:
+        return len(messages)
     sizes = [len(one.value or b"") + len(one.key or b"") for one in messages]
-    if sum(sizes) <= bytes_max:
-        return len(sizes)
     return max(1, bisect_right(list(accumulate(sizes)), bytes_max))
 
 
