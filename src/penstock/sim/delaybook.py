@@ -161,6 +161,16 @@ class DelayBook:
         for entry in self.entries.values():
             if entry.fired_at >= messages_end:
                 entry.fired_at = -1
+        if is_forgiven:
+            self._let_go_below(partition.delayed.start_offset)
+
+    def _let_go_below(self, start: int) -> None:
+        """The disk had said that what fired was safe, so the delay log was cut; then it was not, and both are gone."""
+        gone = [one for one, entry in self.entries.items() if one < start and entry.fired_at < 0]
+        for identity in gone:
+            entry = self.entries.pop(identity)
+            if entry.key is not None:
+                self.by_key[entry.key].remove(identity)
 
     def compare(self, partition: Partition) -> None:
         """What waits here waits there, until the same time."""
