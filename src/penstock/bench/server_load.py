@@ -26,6 +26,8 @@ class Client(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.request = request
         self.answered = self.good = self.refused = 0
+        # What the answer that is coming in says; it counts when it is here, or the last may count by half.
+        self._is_good = self._is_refused = False
         self._pause_s = 0.0
         self.is_over = False
         self._missing = 0
@@ -54,13 +56,14 @@ class Client(asyncio.Protocol):
         if self._missing <= 0:
             self._missing = 0
             self.answered += 1
+            self.good += self._is_good
+            self.refused += self._is_refused
             self._go_on()
 
     def _judge(self, end: int) -> None:
-        if self._head.startswith(b"HTTP/1.1 2"):
-            self.good += 1
-        elif self._head.startswith((b"HTTP/1.1 429", b"HTTP/1.1 503")):
-            self.refused += 1
+        self._is_good = self._head.startswith(b"HTTP/1.1 2")
+        self._is_refused = self._head.startswith((b"HTTP/1.1 429", b"HTTP/1.1 503"))
+        if self._is_refused:
             found = _RETRY_AFTER.search(self._head, 0, end)
             assert found is not None, "a refusal says when to come back"
             self._pause_s = float(found[1])
