@@ -1,10 +1,12 @@
 """A poll whose answer was lost is asked again under the same id."""
 
+import msgspec
 import pytest
 
 from penstock.broker import Wanted
 from penstock.broker.giving_back import give_back_all
 from penstock.broker.memberships import Ask, Join
+from penstock.broker.received import Place, Received, content_bytes
 from penstock.broker.repeats import Repeats
 
 from .world import GROUP, TOPIC, World, values
@@ -100,6 +102,15 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
     for who in range(4):
         kept.forget(who)
     assert kept.bytes_kept == 0
+
+
+def test_all_that_a_message_says_takes_room():
+    empty = Received(None, None, (), 2, 0, None, None, None, 0, 1, 1, Place(TOPIC, 0, 1))
+    full = msgspec.structs.replace(empty, value=b"four", key=b"key", headers=(("a", b"bcd"),))
+    assert content_bytes([empty, full, full]) == 14
+    kept = Repeats(lambda *_: pytest.fail("nobody asks for an answer"))
+    kept.keep("somebody", "id", [empty, full])
+    assert kept.bytes_kept == 2 * 300 + len("four" + "key" + "a" + "bcd")
 
 
 def test_a_repeat_of_an_answer_that_was_not_kept_loses_nothing(world):

@@ -128,6 +128,17 @@ async def test_a_drain_ends_the_wait_and_lets_nobody_wait_again(following):
     assert values_of(await answer_to(following.connection, following.wire, asks(1))) == []
 
 
+async def test_where_too_many_answers_are_unread_it_gets_429_asked_or_woken(following):
+    following.broker.door.unsent.bytes_max = 0
+    await following.broker.publish("second")
+    assert (await following.answer()).startswith(b"HTTP/1.1 429 ")
+    told = await answer_to(following.connection, following.wire, asks(1))
+    assert told.startswith(b"HTTP/1.1 429 ")
+    following.broker.door.unsent.bytes_max = 1
+    told = await answer_to(following.connection, following.wire, asks(1))
+    assert values_of(told) == [b"second"]
+
+
 async def test_a_client_that_leaves_waits_no_longer(following):
     following.connection.connection_lost(None)
     assert following.broker.door.driver.waiting == 0

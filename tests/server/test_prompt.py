@@ -17,7 +17,7 @@ from penstock.server.http.known_head import KnownHead
 from penstock.server.http.prompt import begun
 
 from .rigs import in_process
-from .wires import Wire, connected
+from .wires import Wire, answer_to, connected
 
 _topics = count()
 GOOD = b'{"messages":[{"value":"lamp"}],"acks":"leader"}'
@@ -318,6 +318,22 @@ async def test_a_head_that_is_known_counts_and_is_turned_away_as_any_other(tmp_p
         assert wire.written.startswith(b"HTTP/1.1 429")
         assert len(broker.door.unread) == 1, "nothing is read until its wait is over"
         assert (wire.is_paused, room.coming) == (True, 0)
+        connection.connection_lost(None)
+
+
+async def test_who_was_served_straight_and_is_here_again_shows_that_others_came_later(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = connected(broker)
+        for _ in range(2):
+            await answer_to(connection, wire, request("orders", GOOD))
+        await asyncio.sleep(0)
+        connection.data_received(request("orders", GOOD))
+        assert wire.take().startswith(b"HTTP/1.1 200"), "straight, in the same turn"
+        # As if so many others had come with it that there is no room any more.
+        broker.door.inlet.served_early = broker.door.room.limit
+        told = await answer_to(connection, wire, request("orders", GOOD))
+        assert told.startswith(b"HTTP/1.1 200")
         connection.connection_lost(None)
 
 
