@@ -8,7 +8,10 @@ import pytest
 import trustme
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
+from penstock.client.asynchronous.io import Lock as AsyncLock
+from penstock.client.gathering import Room
 from penstock.client.producing import NO_EXTRA, Batch, Given
+from penstock.client.synchronous.io import Lock
 from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge
 from penstock.testing.server import running_server
 
@@ -16,46 +19,54 @@ from .meddler import Meddler, busy, garbage, swallowed, trickled
 from .servers import restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
-ROOM = 1000
+ROOM = Room(bytes_max=1000, messages_max=10, value_bytes_max=5000)
 
 
 def values_in(client, topic):
     return [message.value for _, message in client.read(topic)]
 
 
-def made_batch():
-    return Batch(0, (1, 0.0), ROOM, threading.Event())
+def made_batch(*values):
+    """Places instead of deliveries."""
+    batch = Batch(0, (1, 0.0), ROOM, threading.Event(), lambda _batch, index: index)
+    for place, value in enumerate(values):
+        assert batch.add(Given(value, None, NO_EXTRA)) == place
+    return batch
 
 
-def test_what_is_added_to_a_sealed_batch_is_not_in_it():
-    batch = made_batch()
-    batch.add(Given(b"first", None, NO_EXTRA))
-    values = batch.values
-    batch.seal(ROOM)
-    values.append(b"late")
-    assert batch.columns().values == [b"first"]
-    assert batch.holds(values, 0)
-    assert not batch.holds(values, 1)
-
-
-def test_whoever_comes_after_a_batch_was_settled_is_not_in_it():
-    """Its list is another one by then, and the first place of that is not the first message."""
-    batch = made_batch()
-    batch.add(Given(b"first", None, NO_EXTRA))
-    filled = batch.values
-    batch.seal(ROOM)
+def test_a_sealed_batch_takes_no_more():
+    batch = made_batch(b"first", b"other")
+    batch.seal()
+    with pytest.raises(StopIteration):
+        batch.take_in(b"late")
+    assert list(batch.columns().values) == [b"first", b"other"]
+    assert (batch.count, batch.size) == (2, 10)
     batch.let_go()
-    assert not batch.holds(batch.values, 0)
-    assert batch.holds(filled, 0)
+    with pytest.raises(StopIteration):
+        batch.take_in(b"very late")
 
 
 def test_a_batch_is_full_by_bytes_and_by_messages_and_takes_one_that_is_too_large_alone():
-    batch = made_batch()
-    assert batch.fits(5 * ROOM, 10)
-    batch.add(Given(b"x" * 600, None, NO_EXTRA))
-    assert not batch.fits(500, 10)
-    assert not batch.fits(1, 1)
-    assert batch.fits(300, 10)
+    keyed = Given(b"x" * 600, b"key", NO_EXTRA)
+    assert made_batch().add(Given(b"x" * 5000, b"key", NO_EXTRA)) == 0
+    assert made_batch(b"x" * 5000).add(Given(b"", b"k", NO_EXTRA)) is None
+    assert made_batch(b"x" * 397).add(keyed) is None
+    assert made_batch(b"x" * 396).add(keyed) == 1
+    assert made_batch(*[b"x"] * 10).add(Given(b"", b"", NO_EXTRA)) is None
+    assert made_batch(*[b"x"] * 9).add(Given(b"", b"", NO_EXTRA)) == 9
+
+
+def test_a_batch_counts_what_came_in_plain_when_something_else_follows():
+    batch = made_batch(b"one", b"two")
+    assert batch.add(Given(None, b"key", NO_EXTRA)) == 2
+    with pytest.raises(StopIteration):
+        batch.take_in(b"not by this way")
+    assert batch.add(Given(b"four", None, NO_EXTRA)) == 3
+    batch.seal()
+    assert (batch.count, batch.size) == (4, 13)
+    columns = batch.columns()
+    assert list(columns.values) == [b"one", b"two", None, b"four"]
+    assert columns.keys == [None, None, b"key", None]
 
 
 @pytest.fixture
@@ -98,6 +109,32 @@ def test_threads_that_send_the_same_get_an_offset_each(url):
                 assert offsets == sorted(offsets)
 
 
+def test_a_partition_keeps_the_order_of_a_thread_with_keys_and_without(url):
+    """Of several sizes, and a batch that is full in between."""
+    sent = [b"%0*d" % (1 + number % 7, number % 10) for number in range(300)]
+    with Client(url) as client:
+        client.create_topic("mixed", partitions=1)
+        with client.producer("mixed", batch_bytes_max=200) as producer:
+            placed = []
+            for number, value in enumerate(sent):
+                key = b"key" if number % 40 > 30 else None
+                placed.append(producer.send(value, key, priority=3 if number % 100 == 7 else None))
+        assert values_in(client, "mixed") == sent
+        assert [one.result().offset for one in placed] == [*range(300)]
+
+
+def test_a_value_over_the_limit_is_refused_also_where_batches_are_larger(url):
+    with Client(url) as client:
+        client.create_topic("huge", partitions=1)
+        with client.producer("huge", batch_bytes_max=16 << 20) as producer:
+            producer.send(b"a")
+            producer.send(b"ab")
+            with pytest.raises(TooLarge, match="value in bytes"):
+                producer.send(b"x" * (11 << 20))
+            producer.send(b"abc")
+        assert values_in(client, "huge") == [b"a", b"ab", b"abc"]
+
+
 def test_wrong_messages_are_refused_before_they_spoil_a_batch(url):
     with Client(url) as client:
         client.create_topic("checked", partitions=1)
@@ -120,6 +157,23 @@ def test_wrong_messages_are_refused_before_they_spoil_a_batch(url):
         assert values_in(client, "checked") == [b"good", b"text", None]
         with pytest.raises(Refused, match="closed"):
             producer.send(b"too late")
+
+
+def test_a_lock_is_waited_for_so_long_and_no_longer():
+    lock = Lock()
+    assert lock.acquire_within(0.001)
+    assert not lock.acquire_within(0.001)
+    threading.Timer(0.005, lock.release).start()
+    assert lock.acquire_within(30)
+
+    async def story():
+        other = AsyncLock()
+        assert await other.acquire_within(0.001)
+        assert not await other.acquire_within(0.001)
+        asyncio.get_running_loop().call_later(0.005, other.release)
+        assert await other.acquire_within(30)
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("trick", [swallowed, garbage, trickled])

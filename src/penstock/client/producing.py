@@ -1,7 +1,7 @@
 """What a producer decides: how messages become batches, how batches are numbered, what a failure means. No I/O."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import mmh3
 
 from ..codec import Columns, Compression, Marks
+from ..codec.blobs import Blobs, Joined
 from ..codec.encode import encode_in_pieces
 from ..codec.head import pack_head
 from ..config import LimitsConfig
 from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
 from ..model import Headers, Priority
 from .calls import Call, Duration, seconds_of
+from .gathering import UNEVEN, Gathering, Room
 from .publishing import BatchStored, HeadersIn, append_batch
 from .retrying import may_repeat
 
@@ -51,48 +53,61 @@ class Given(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        return self.key is None and self.extra is NO_EXTRA
+        """Whether it is bytes and nothing else."""
+        return type(self.value) is bytes and self.key is None and self.extra is NO_EXTRA
 
 
 class Batch:
     """Messages of one partition on their way: filled, then sealed, encoded and sent, then settled.
 
-    It is filled by one thread without a lock, or by several with the producer's; sealed always with that lock. What the
-    one thread adds just after is not in it, as `count` tells.
+    Plain values come in by `take_in` without a lock (`gathering.py`), until there is something else among them; all
+    else with the producer's lock held.
     """
 
     __slots__ = (
+        "_gathering",
+        "_made",
+        "_room",
+        "_size",
         "count",
         "created_ns",
         "created_s",
         "error",
         "extras",
-        "filled",
         "is_doubtful",
-        "is_sealed",
+        "is_plain",
         "keys",
         "partition",
-        "room",
         "settled",
         "size",
         "stored",
-        "taken",
+        "take_in",
         "tries",
         "values",
     )
 
-    def __init__(self, partition: int, now: tuple[int, float], room: int, settled: Any) -> None:
+    def __init__(
+        self,
+        partition: int,
+        now: tuple[int, float],
+        room: Room,
+        settled: Any,
+        made: Callable[["Batch", int], Any],
+    ) -> None:
+        """Whoever adds a message gets `made(this batch, its place)`."""
         self.partition = partition
         # All messages of a batch get the time of its first: they are at most a few milliseconds apart.
         self.created_ns, self.created_s = now
-        self.values: list[bytes | None] = []
-        self.taken: list[bytes | None] = []
+        self._room, self._made = room, made
+        self._gathering = Gathering(room, made, self)
+        self.take_in, self.values = self._gathering.take_in, self._gathering.values
+        self.is_plain = True
         self.keys: list[bytes | None] | None = None
         self.extras: dict[int, Extra] = {}
-        # How many bytes fit in still; and once it is sealed how many are in it.
-        self.room, self.size = room, 0
-        self.is_sealed = False
-        self.count = self.filled = 0
+        # How many bytes and how many messages are in it: known once it is not plain, or sealed.
+        self.size = self.count = 0
+        # Of every single value, if they are all of one.
+        self._size = UNEVEN
         self.tries = 0
         # Whether a try may have been carried out although we heard nothing.
         self.is_doubtful = False
@@ -100,14 +115,14 @@ class Batch:
         self.error: PenstockError | None = None
         self.settled = settled
 
-    def fits(self, cost: int, messages_max: int) -> bool:
-        """Whether one more message has room. The first always has: a large one goes alone."""
-        is_roomy = self.room > cost and len(self.values) < messages_max
-        return is_roomy or self.is_sealed or not self.values
-
-    def add(self, one: Given) -> int:
-        """Add a message; returns its place."""
+    def add(self, one: Given) -> Any | None:
+        """Add a message; returns what was made for it, or None if it does not fit."""
+        if self.is_plain and one.is_plain:
+            return self._gathering.take_in_patiently(one.value)  # type: ignore[arg-type]  # Plain ones have a value.
+        self._stop_gathering()
         index = len(self.values)
+        if not self._fits(one.cost):
+            return None
         if one.key is not None and self.keys is None:
             self.keys = [None] * index
         self.values.append(one.value)
@@ -115,30 +130,36 @@ class Batch:
             self.keys.append(one.key)
         if one.extra is not NO_EXTRA:
             self.extras[index] = one.extra
-        self.room -= one.cost
-        return index
+        self._size = UNEVEN
+        self.size += one.cost
+        return self._made(self, index)
 
-    def seal(self, room: int) -> None:
-        """Take no more. Said first and counted then: whoever adds without a lock looks again after adding."""
-        self.is_sealed = True
+    def _fits(self, cost: int) -> bool:
+        """Whether one more message has room. The first always has: a large one goes alone."""
+        count = len(self.values)
+        is_roomy = self.size + cost < self._room.bytes_max and count < self._room.messages_max
+        return is_roomy or not count
+
+    def _stop_gathering(self) -> None:
+        """From now on, messages come in by `add` alone."""
+        if not self.is_plain:
+            return
+        self._gathering.end()
+        self.is_plain = False
+        self._size = size = self._gathering.size
+        values: list[Any] = self.values
+        self.size = sum(map(len, values)) if size == UNEVEN else size * len(values)
+
+    def seal(self) -> None:
+        """Take no more."""
+        self._stop_gathering()
         self.count = len(self.values)
-        # A list of its own: the other one may be added to still.
-        self.taken = self.values[: self.count]
-        self.filled = id(self.values)
-        self.size = room - self.room
-
-    def holds(self, values: list[bytes | None], index: int) -> bool:
-        """Whether what was added to `values` at a place is in it, now that it is sealed.
-
-        The list is looked at, too: whoever comes very late has found another one, in which all places are free.
-        """
-        return id(values) == self.filled and index < self.count
 
     def columns(self) -> Columns:
         rows = range(self.count) if self.extras else ()
         extras = [self.extras.get(one, NO_EXTRA) for one in rows]
         return Columns(
-            values=self.taken,
+            values=self._joined() if self._size != UNEVEN else self.values,
             keys=self.keys,
             timestamps=self.created_ns,
             headers=[one.headers for one in extras] if extras else None,
@@ -146,9 +167,15 @@ class Batch:
             expires_at=_times([one.expires_at for one in extras]),
         )
 
+    def _joined(self) -> Joined:
+        """Values of one size, so that nobody has to look for theirs."""
+        values: list[Any] = self.values
+        return Joined([(Blobs(self._size, None, b"".join(values)), self.count)])
+
     def let_go(self) -> None:
         """It is settled: the messages are not needed any more."""
-        self.values, self.taken, self.keys, self.extras = [], [], None, {}
+        self.values, self.keys, self.extras = [], None, {}
+        self._gathering.values = []
 
 
 def _times(times: list[int | None]) -> list[int | None] | None:
@@ -222,6 +249,10 @@ def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[B
     pieces = (pack_head(encoded.head), *encoded.body)
     is_numbered = numbering is not None
     return append_batch(wanted.topic, batch.partition, pieces, wanted.acks, is_numbered=is_numbered)
+
+
+def room_of(bytes_max: int, messages_max: int) -> Room:
+    return Room(bytes_max, messages_max, _LIMITS.value_bytes_max)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -23,7 +23,6 @@ __all__ = [
     "Background",
     "Connection",
     "Guard",
-    "Local",
     "Lock",
     "OnHead",
     "Semaphore",
@@ -159,10 +158,6 @@ class Connection(asyncio.Protocol):
         self._fail(Unreachable(self._address, reason, is_sent=True))
 
 
-class Local:
-    """What every thread has for itself, where there is only one."""
-
-
 async def take_now(room: Semaphore) -> bool:
     """Whether there was room; never waits for it."""
     return not room.locked() and await room.acquire()
@@ -187,6 +182,14 @@ class Lock:
     async def try_acquire(self) -> bool:
         """Whether we have it now; never waits."""
         return not self._lock.locked() and await self._lock.acquire()
+
+    async def acquire_within(self, timeout_s: float) -> bool:
+        """Whether we have it, after so long at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._lock.acquire()
+        except TimeoutError:
+            return False
 
     def release(self) -> None:
         self._lock.release()

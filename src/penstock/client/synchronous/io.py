@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock as Guard
-from threading import local as Local  # noqa: N812 - a class, whatever its case
 from time import sleep as sleep
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ __all__ = [
     "Background",
     "Connection",
     "Guard",
-    "Local",
     "Lock",
     "OnHead",
     "Semaphore",
@@ -175,6 +173,10 @@ class Lock:
     def try_acquire(self) -> bool:
         """Whether we have it now; never waits."""
         return self._lock.acquire(blocking=False)
+
+    def acquire_within(self, timeout_s: float) -> bool:
+        """Whether we have it, after so long at most."""
+        return self._lock.acquire(timeout=timeout_s)
 
     def release(self) -> None:
         self._lock.release()

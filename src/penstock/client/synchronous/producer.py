@@ -25,11 +25,12 @@ from ..producing import (
     extra_of,
     given,
     partition_of,
+    room_of,
 )
 from ..publishing import BatchStored, HeadersIn, Published
 from ..settings import chance
 from ..topics import describe
-from .io import Background, Connection, Guard, Local, Lock, Signal
+from .io import Background, Connection, Guard, Lock, Signal
 from .pool import Pool
 
 _ROOM_CHECK_S = 1.0
@@ -63,9 +64,8 @@ class Outlet:
 
     def __init__(self, number: int, numbering: Numbering | None) -> None:
         self.number, self.numbering = number, numbering
-        # Takes messages of all threads, each with the producer's lock; and how many batches are being filled in all.
-        self.shared: Batch | None = None
-        self.filling = 0
+        # The one that is being filled.
+        self.filling: Batch | None = None
         self.queue: deque[Batch] = deque()
         self.lock = Lock()
         self.sent: tuple[Batch, Call[BatchStored], Connection] | None = None
@@ -78,10 +78,8 @@ class Outlet:
         return not (self.filling or self.queue or self.sent or self.trouble)
 
 
-class Own(Local):
-    """The batch that a thread fills all by itself. Nobody else adds to it, so it does so without a lock."""
-
-    batch: Batch | None = None
+def _nobody(_value: bytes) -> Delivery:
+    raise StopIteration
 
 
 class Producer:
@@ -117,17 +115,16 @@ class Producer:
         self._pool = pool
         self._wanted = Wanted(topic, acks, compression_of(compression))
         self._linger_s = max(linger_ms, 0.1) / 1000
-        self._messages_max, self._bytes_max = batch_messages_max, batch_bytes_max
+        self._batch_room = room_of(batch_bytes_max, batch_messages_max)
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
         self._producer_id = randbits(62) if is_idempotent else None
         self._on_delivery = on_delivery
         self._guard = Guard()
         self._outlets: list[Outlet] = []
-        self._own = Own()
-        # All that are being filled, and for which partition.
-        self._filling: dict[Batch, Outlet] = {}
+        # Whose turn it is, and what takes plain values for it.
         self._turn = randbits(16)
+        self._take_in: Callable[[bytes], Delivery] = _nobody
         self._tally = Tally()
         self._room, self._wake, self._stop = Signal(), Signal(), Signal()
         self._background: Background | None = None
@@ -166,44 +163,38 @@ class Producer:
         # The plain case, in as few steps as it can be done: this is what a million messages a second go through.
         if (
             type(value) is bytes
-            and (batch := self._own.batch) is not None
             and key is None
             and headers is None
             and priority is None
             and ttl is None
             and partition is None
         ):
-            batch.room = room = batch.room - len(value)
-            values = batch.values
-            index = len(values)
-            if room > 0 and index < self._messages_max:
-                values.append(value)
-                if not batch.is_sealed or self._holds(batch, values, index):
-                    return Delivery(batch, index)
+            try:
+                return self._take_in(value)
+            except (StopIteration, ValueError):
+                # It is full, or sealed; or another thread is just inside.
+                pass
         one = given(value, key, extra_of(headers or (), priority, ttl))
         return self._send_with_care(one, partition)
-
-    def _holds(self, batch: Batch, values: list[bytes | None], index: int) -> bool:
-        """Somebody sealed it while we added to it: with what we added, or without."""
-        with self._guard:
-            return batch.holds(values, index)
 
     def _send_with_care(self, one: Given, partition: int | None) -> Delivery:
         if not self._outlets:
             self._start()
-        full = None
+        full: list[Outlet] = []
         with self._guard:
-            is_own = one.is_plain and partition is None
-            outlet = None if is_own else self._outlet_of(one.key, partition)
-            batch = self._own.batch if outlet is None else outlet.shared
-            if batch is not None and not batch.fits(one.cost, self._messages_max):
-                full = self._seal(batch)
-            if batch is None or batch.is_sealed:
-                batch = self._opened(outlet)
-            index = batch.add(one)
-        if full is not None:
-            self._push(full)
-        return Delivery(batch, index)
+            while True:
+                outlet = self._outlet_of(one.key, partition)
+                batch = outlet.filling or self._opened(outlet)
+                delivery: Delivery | None = batch.add(one)
+                if delivery is not None:
+                    break
+                self._seal(outlet, batch)
+                full.append(outlet)
+            if one.key is None and partition is None:
+                self._take_in = batch.take_in
+        for outlet in full:
+            self._push(outlet)
+        return delivery
 
     def _outlet_of(self, key: bytes | None, partition: int | None) -> Outlet:
         count = len(self._outlets)
@@ -213,32 +204,31 @@ class Producer:
             return self._outlets[partition]
         return self._outlets[self._turn % count if key is None else partition_of(key, count)]
 
-    def _opened(self, outlet: Outlet | None) -> Batch:
-        """A batch to fill: for a partition, or for this thread and the partition whose turn it is. Guard held."""
+    def _opened(self, outlet: Outlet) -> Batch:
+        """A batch to fill. Guard held."""
         if self._stop.is_set:
             raise Refused("the producer was closed")
-        self._turn += 1
-        chosen = outlet or self._outlet_of(None, None)
         now = time.time_ns(), time.monotonic()
-        batch = Batch(chosen.number, now, self._bytes_max, Signal())
-        if outlet is None:
-            self._own.batch = batch
-        else:
-            outlet.shared = batch
-        self._filling[batch] = chosen
-        chosen.filling += 1
+        batch = Batch(outlet.number, now, self._batch_room, Signal(), Delivery)
+        outlet.filling = batch
         if self._is_asleep:
             self._wake.set()
         return batch
 
-    def _seal(self, batch: Batch) -> Outlet:
-        """Close a batch that is being filled; where it goes. With the guard held."""
-        outlet = self._filling.pop(batch)
-        batch.seal(self._bytes_max)
-        outlet.filling -= 1
+    def _seal(self, outlet: Outlet, batch: Batch) -> None:
+        """Close the batch that is being filled; then it is the next one's turn. Guard held."""
+        batch.seal()
+        if outlet is self._outlet_of(None, None):
+            self._turn += 1
+        outlet.filling = None
         outlet.queue.append(batch)
         self._tally.sealed(batch)
-        return outlet
+
+    def _seal_all(self, before_s: float) -> None:
+        """Close all that were begun by then. Guard held."""
+        for outlet in self._outlets:
+            if outlet.filling is not None and outlet.filling.created_s <= before_s:
+                self._seal(outlet, outlet.filling)
 
     def _start(self) -> None:
         """Learn how many partitions there are. NotFound."""
@@ -274,9 +264,10 @@ class Producer:
     def _pump(self, outlet: Outlet, within_s: float | None = None) -> None:
         """Send what is queued. The last one stays under way: its answer travels while the next is filled.
 
-        With `within_s` an answer that does not come soon is left to the background, and with it what waits behind.
+        With `within_s` an answer that does not come soon is left to the background, and with it what waits behind. As
+        long the background may send before we go on: two threads at it take far longer than one after the other.
         """
-        if not outlet.queue or outlet.trouble or not outlet.lock.try_acquire():
+        if not outlet.queue or outlet.trouble or not self._is_ours(outlet, within_s):
             return
         try:
             while outlet.queue and not outlet.trouble:
@@ -288,6 +279,11 @@ class Producer:
                     self._begin(outlet, outlet.queue.popleft())
         finally:
             outlet.lock.release()
+
+    def _is_ours(self, outlet: Outlet, within_s: float | None) -> bool:
+        if outlet.lock.try_acquire():
+            return True
+        return within_s is not None and outlet.lock.acquire_within(within_s)
 
     def _is_answered(self, outlet: Outlet, within_s: float) -> bool:
         return outlet.sent is None or outlet.sent[2].is_answered(within_s)
@@ -388,9 +384,7 @@ class Producer:
             self._wake.clear()
             with self._guard:
                 self._is_asleep = False
-                late_s = time.monotonic() - self._linger_s
-                for batch in [one for one in self._filling if one.created_s <= late_s]:
-                    self._seal(batch)
+                self._seal_all(time.monotonic() - self._linger_s)
             for outlet in self._outlets:
                 self._tend(outlet)
 
@@ -431,8 +425,7 @@ class Producer:
     def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
         with self._guard:
-            for batch in [*self._filling]:
-                self._seal(batch)
+            self._seal_all(time.monotonic())
             waiting = list(self._tally.unsettled)
             self._flushing += 1
         try:

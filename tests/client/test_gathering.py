@@ -1,0 +1,148 @@
+"""How plain values of several threads get their places in a batch."""
+
+import threading
+
+import pytest
+
+from penstock.client import gathering
+from penstock.client.gathering import UNEVEN, Gathering, Room
+from penstock.errors import Refused
+
+ROOM = Room(bytes_max=1000, messages_max=50, value_bytes_max=900)
+
+
+def made(_batch, index):
+    return index
+
+
+def filled(room, values):
+    """How many go in one after the other, and where they went."""
+    one = Gathering(room, made, None)
+    taken = [one.take_in_patiently(value) for value in values]
+    count = sum(place is not None for place in taken)
+    assert taken == [*range(count), *[None] * (len(values) - count)]
+    assert one.values == values[:count]
+    return one
+
+
+@pytest.fixture(params=["one at a time", "side by side"])
+def threads(request, monkeypatch):
+    """Interpreters without a global lock use a lock of their own."""
+    is_one = request.param == "one at a time"
+    monkeypatch.setattr(gathering, "_is_one_thread_at_a_time", lambda: is_one)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    ("values", "count", "size"),
+    [
+        ([b"x" * 100] * 20, 9, 100),
+        ([b""] * 60, 50, 0),
+        ([b"x"] * 60, 50, 1),
+        ([b"x" * 2000] * 2, 1, 2000),
+        ([b"x" * 100, *[b"y" * 300] * 5], 3, UNEVEN),
+        ([b"x" * 100, b"y" * 899, b"z"], 2, UNEVEN),
+        ([b"x" * 100, b"y" * 900], 1, UNEVEN),
+        ([b"x", *[b"yy"] * 60], 50, UNEVEN),
+    ],
+)
+def test_values_go_in_until_one_does_not_fit(values, count, size):
+    one = filled(ROOM, values)
+    assert (len(one.values), one.size) == (count, size)
+
+
+def test_one_that_is_too_large_goes_in_nowhere():
+    """Whoever sends it hears of it, where its size is looked at."""
+    roomy = Room(bytes_max=10_000, messages_max=50, value_bytes_max=900)
+    assert filled(roomy, [b"x", b"y", b"z" * 901]).values == [b"x", b"y"]
+    assert filled(roomy, [b"x", b"z" * 900]).values == [b"x", b"z" * 900]
+
+
+@pytest.mark.usefixtures("threads")
+def test_whoever_ends_it_waits_for_a_thread_that_is_inside():
+    """Its value is in the list by then, and its place is known."""
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def slow(_batch, index):
+        if index == 1:
+            is_inside.set()
+            may_go_on.wait(30)
+        return index
+
+    one = Gathering(ROOM, slow, None)
+    one.take_in(b"a")
+    places, found = [], []
+    inside = threading.Thread(target=lambda: places.append(one.take_in(b"b")))
+
+    def end():
+        one.end()
+        found.append((len(one.values), [*places]))
+
+    ending = threading.Thread(target=end)
+    inside.start()
+    is_inside.wait(30)
+    ending.start()
+    ending.join(0.01)
+    assert not found
+    may_go_on.set()
+    inside.join()
+    ending.join()
+    assert found[0][0] == 2
+    assert places == [1]
+    assert one.take_in_patiently(b"c") is None
+    assert one.values == [b"a", b"b"]
+
+
+def test_a_thread_that_finds_another_one_inside_gets_the_next_place():
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def slow(_batch, index):
+        if index == 0:
+            is_inside.set()
+            may_go_on.wait(30)
+        return index
+
+    one = Gathering(ROOM, slow, None)
+    places = {}
+    first = threading.Thread(target=lambda: places.update(a=one.take_in(b"a")))
+    first.start()
+    is_inside.wait(30)
+    with pytest.raises(ValueError, match="executing"):
+        one.take_in(b"b")
+    second = threading.Thread(target=lambda: places.update(b=one.take_in_patiently(b"b")))
+    second.start()
+    may_go_on.set()
+    first.join()
+    second.join()
+    assert places == {"a": 0, "b": 1}
+    assert one.values == [b"a", b"b"]
+
+
+def test_an_interrupt_inside_ends_it_with_what_is_there():
+    def interrupted(_batch, index):
+        if index == 2:
+            raise KeyboardInterrupt
+        return index
+
+    one = Gathering(ROOM, interrupted, None)
+    assert [one.take_in(b"a"), one.take_in(b"b")] == [0, 1]
+    with pytest.raises(KeyboardInterrupt):
+        one.take_in(b"c")
+    assert one.take_in_patiently(b"d") is None
+    one.end()
+    assert one.values[:2] == [b"a", b"b"]
+    assert len(one.values) == 3
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_signal_handler_that_comes_inside_is_refused_instead_of_waiting_for_itself():
+    def handling(_batch, index):
+        with pytest.raises(Refused, match="signal handler"):
+            one.take_in_patiently(b"handler")
+        with pytest.raises(Refused, match="signal handler"):
+            one.end()
+        return index
+
+    one = Gathering(ROOM, handling, None)
+    assert one.take_in(b"a") == 0
+    assert one.values == [b"a"]
