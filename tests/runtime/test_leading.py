@@ -1,6 +1,7 @@
 """A sync in the thread of one who waits for it: for everybody, handed on, and no less safe than the committer's."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread, current_thread
 from time import sleep
@@ -8,8 +9,10 @@ from time import sleep
 import pytest
 
 from penstock.config import StorageConfig
-from penstock.errors import SyncFailed, Unavailable
+from penstock.errors import Refused, SyncFailed, Unavailable
+from penstock.runtime import commit
 from penstock.runtime.commit import SyncPoint
+from penstock.runtime.tickets import Ticket
 
 from .rigs import ALWAYS, PATIENCE_S, SLOW_INTERVAL, Build, building, raiser, share, submit, until
 
@@ -65,11 +68,23 @@ class Desk:
         assert self.point.lock.locked()
         self.durable = self.planned
 
+    def expect(self, count: int) -> None:
+        """As after a sync for so many, and one that took so long that whoever comes first waits for all of them."""
+        self.point._expected = count
+        self.point._synced_in_ns = PATIENCE_S * 1_000_000_000
+
+    def is_free(self) -> bool:
+        """Whether nobody has the turn."""
+        if not self.place.acquire(blocking=False):
+            return False
+        self.place.release()
+        return True
+
     def put(self) -> int:
         with self.counting:
             self.pending += 1
             mine = self.pending
-        self.point.wait(self.point.draw_to_wait())
+        self.point.sync()
         assert self.durable >= mine
         return mine
 
@@ -200,3 +215,120 @@ def test_a_leader_that_fails_ends_everything(build, error):
             one.result(PATIENCE_S)
     assert desk.rig.fatal == [error]
     assert len(desk.runners) == 1
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "_PATIENCE_NS_MAX", 2 * PATIENCE_S * 1_000_000_000)
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_last_to_come_syncs_and_nobody_is_woken_for_it(build):
+    desk, leaders = Desk(build), []
+    desk.expect(3)
+    others = []
+    for count in (1, 2):
+        others.append(submit(desk.put))
+        until(lambda count=count: len(desk.point._waiting) == count)
+    assert not desk.runners
+
+    def last() -> None:
+        leaders.append(current_thread())
+        desk.put()
+
+    submit(last).result(PATIENCE_S)
+    assert sorted(one.result(PATIENCE_S) for one in others) == [1, 2]
+    assert desk.runners == leaders
+    assert desk.is_free()
+
+
+def test_one_whom_the_others_leave_alone_syncs_in_the_end(build):
+    desk = Desk(build)
+    desk.point._expected, desk.point._synced_in_ns = 2, 1_000
+    assert submit(desk.put).result(PATIENCE_S) == 1
+    assert desk.rig.committer._thread not in desk.runners
+    assert desk.is_free()
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_committer_need_not_wait_for_one_who_waits_for_others(build):
+    desk = Desk(build)
+    desk.expect(2)
+    first = submit(desk.put)
+    until(lambda: len(desk.point._waiting) == 1)
+    assert desk.put() == 2
+    assert first.result(PATIENCE_S) == 1
+    assert desk.runners == [desk.rig.committer._thread]
+    assert desk.is_free()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_failure_ends_the_wait_for_others_and_leaves_the_place_free(build):
+    desk, error = Desk(build), SyncFailed("log", "no answer")
+    desk.expect(3)
+    first = submit(desk.put)
+    until(lambda: len(desk.point._gathering) == 1)
+    desk.rig.committer.fail(error)
+    for one in (first, submit(desk.put)):
+        with pytest.raises(SyncFailed):
+            one.result(PATIENCE_S)
+    until(desk.is_free)
+    assert not desk.point._waiting
+    assert not desk.runners
+
+
+@pytest.mark.usefixtures("patient")
+def test_one_that_is_covered_before_it_gets_the_turn_gives_it_back(build):
+    desk = Desk(build)
+
+    def late(*, blocking: bool) -> bool:
+        desk.place.acquire = take = desk.place._lock.acquire
+        desk.expect(2)
+        assert submit(desk.put).result(PATIENCE_S) == 2
+        desk.expect(9)
+        return take(blocking=blocking)
+
+    desk.place.acquire = late
+    assert submit(desk.put).result(PATIENCE_S) == 1
+    assert desk.is_free()
+
+
+@pytest.mark.parametrize("error", [SyncFailed("log", "no answer"), Refused("it is closed")])
+def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
+    build, monkeypatch, error
+):
+    desk, gate, started = Desk(build), Event(), Event()
+    call = Ticket.call
+
+    def call_too_late(ticket: Ticket) -> None:
+        desk.rig.committer.failure = error
+        call(ticket)
+
+    def hold() -> None:
+        started.set()
+        assert gate.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Ticket, "call", call_too_late)
+    desk.before_run = hold
+    first = submit(desk.put)
+    assert started.wait(PATIENCE_S)
+    second = submit(desk.put)
+    until(lambda: len(desk.point._waiting) == 1)
+    gate.set()
+    with suppress(SyncFailed, Refused):
+        first.result(PATIENCE_S)
+    with pytest.raises(type(error)):
+        second.result(PATIENCE_S)
+    assert len(desk.runners) == 1
+    assert desk.is_free()
+
+
+def test_who_comes_after_the_end_leaves_nothing_in_the_queue(build):
+    desk = Desk(build)
+    with desk.point.maintenance():
+        desk.point.close()
+    with pytest.raises(Refused):
+        submit(desk.put).result(PATIENCE_S)
+    with pytest.raises(Refused):
+        desk.put()
+    assert not desk.point._waiting

@@ -16,8 +16,8 @@ from ..broker.memberships import Ask
 from ..broker.partition import Now
 from ..broker.received import Received
 from ..config import FsyncPolicy
-from .commit import Ticket
 from .threads import FOR_EVER, ThreadDriver, outcome_of
+from .tickets import Ticket
 
 T = TypeVar("T")
 _S_NS = 1_000_000_000

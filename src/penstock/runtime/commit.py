@@ -5,12 +5,11 @@ it outside. The committer's thread makes a plan under the lock, which covers eve
 without the lock, so that writers go on meanwhile, reports it under the lock, and settles the tickets of those it
 covered. Who came later is covered by the next plan.
 
-A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time, and then hands on to
-one of those who came meanwhile. Two changes of threads less for each sync; the committer is left with the clock, with
-those who cannot wait, and with the main thread, which a Ctrl-C may pull out of anything.
-
-A ticket is a lock of its own and no shared condition: a wake-up cannot be missed, nobody has to take the log's
-lock again to go home, and a Ctrl-C while waiting leaves nothing half done.
+A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time. It does so as soon as
+all are back whom the last sync has let go, and the last of them to come is awake already: nobody has to be woken to
+lead. The first to come keeps the time meanwhile, and leads in the end if the others stay away. Who came during a sync
+is handed the turn. The committer is left with the clock, with those who cannot wait, and with the main thread, which a
+Ctrl-C may pull out of anything.
 """
 
 from collections import deque
@@ -20,7 +19,6 @@ from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread, get_ident, main_thread
-from time import sleep
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -28,14 +26,15 @@ from ..config import FsyncPolicy, StorageConfig
 from ..errors import Fatal, PenstockError, Refused
 from ..ports import Clock
 from .fatal import exit_process
+from .tickets import Ticket, settle_all, wake_in_turn
 
 _MS_NS = 1_000_000
 # Looking a member up in its class costs more than the comparison, and every append asks.
 _ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
+_S_NS = 1_000_000_000
 # The writers whom a sync has just let go are about to come back. Waiting for them, for at most as long as the sync
 # took, makes one sync out of two; if they stay away, the others lose no more than that, once.
-
-_SPIN_NS_MAX = 200_000
+_PATIENCE_NS_MAX = 200_000
 
 
 class Plan(Protocol):
@@ -59,52 +58,6 @@ class Syncable(Protocol[P]):
         ...
 
 
-class Ticket:
-    """One writer's wait for the next sync. Settled once, by whoever takes it out of its queue."""
-
-    __slots__ = ("_is_pending", "_on_settled", "error", "is_called", "may_lead")
-
-    def __init__(self, *, may_lead: bool = False) -> None:
-        # Called to lead: it was taken out of its queue, and whoever waits for it has to sync.
-        self.may_lead, self.is_called = may_lead, False
-        self.error: BaseException | None = None
-        self._on_settled: Callable[[], None] | None = None
-        self._is_pending = Lock()
-        self._is_pending.acquire()
-
-    def settle(self, error: BaseException | None) -> None:
-        self.error = error
-        self._is_pending.release()
-        if self._on_settled is not None:
-            self._on_settled()
-
-    def call(self) -> None:
-        """Wake its thread as the next one to lead."""
-        self.is_called = True
-        self._is_pending.release()
-
-    @property
-    def is_settled(self) -> bool:
-        return not self._is_pending.locked()
-
-    def notify(self, on_settled: Callable[[], None]) -> None:
-        """Call this when settled, from whatever thread; once, or twice if it happens right now."""
-        self._on_settled = on_settled
-        if self.is_settled:
-            on_settled()
-
-    def wait(self) -> None:
-        """Return once everything is durable that was written before the ticket was drawn, or raise."""
-        self._is_pending.acquire()
-        self.check()
-
-    def check(self) -> None:
-        """Raise what a ticket that is settled was settled with, if that was an error."""
-        if self.error is not None:
-            # All who waited share the error; without this it would collect the tracebacks of all of them.
-            raise self.error.with_traceback(None)
-
-
 class SyncPoint(Generic[P]):
     """Where the writers of one `target` meet. `lock` guards the target and is never held during a sync."""
 
@@ -125,8 +78,12 @@ class SyncPoint(Generic[P]):
         self._due_ns = 0
         self._gather_until_ns = self._synced_in_ns = 0
         self._expected = 0
+        # Whoever syncs holds it, and so does who waits for the others before. His ticket is in `_gathering` then, and
+        # whoever takes it out of there has the turn instead.
         self._planning = Lock()
+        self._gathering: deque[Ticket] = deque()
         self._maintainers: set[object] = set()
+        self._main = main_thread().ident
         committer.add(self)
 
     def check(self) -> None:
@@ -143,7 +100,8 @@ class SyncPoint(Generic[P]):
         self._unsynced_bytes += size
         self._is_dirty = True
         if self._policy is _ALWAYS:
-            return self._draw_quietly() if is_to_wait and not _is_main() else self.draw()
+            may_lead = is_to_wait and get_ident() != self._main
+            return Ticket(may_lead=True) if may_lead else self.draw()
         if not self._is_asked:
             if self._policy is _INTERVAL:
                 self._due_ns = self._next_interval_ns()
@@ -162,44 +120,66 @@ class SyncPoint(Generic[P]):
         self._committer.check()
         return ticket
 
-    def draw_to_wait(self) -> Ticket:
-        """The same for a thread that goes on to `wait`, without the lock: it would meet all the others there."""
-        if not _is_main():
-            return self._draw_quietly()
+    def sync(self) -> None:
+        """Return once everything written so far is durable. Without the lock: one would meet all the others there."""
+        if get_ident() != self._main:
+            return self.wait(Ticket(may_lead=True))
         with self.lock:
-            return self.draw()
-
-    def _draw_quietly(self) -> Ticket:
-        """For a thread that may lead: the committer is not asked."""
-        ticket = Ticket(may_lead=True)
-        self._waiting.append(ticket)
-        self._committer.check()
-        return ticket
+            self.check()
+            ticket = self.draw()
+        return ticket.wait()
 
     def wait(self, ticket: Ticket) -> None:
-        """Return once a ticket is settled, or raise; without the lock. Who may lead does, if nobody syncs now."""
-        if ticket.may_lead and not self._maintainers and self._planning.acquire(blocking=False):
-            # If somebody has synced in between, there is nothing to sync, and this ends at once.
-            self._lead(ticket)
+        """Return once a ticket is settled, or raise; without the lock.
+
+        Who may lead joins the queue here and not before: the turn must never be handed to somebody who does not wait.
+        """
+        if ticket.may_lead:
+            self._waiting.append(ticket)
+            # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
+            if self._committer.failure is not None or self.is_closed:
+                self._step_back(ticket)
+            if not self._maintainers and self._planning.acquire(blocking=False):
+                self._gather(ticket)
+            elif len(self._waiting) >= self._expected and self._take_over():
+                self._take_turn()
         ticket.wait()
-        if ticket.is_called:
-            error = self._lead(ticket)
-            if error is not None:
-                raise error.with_traceback(None)
+        while ticket.is_called:
+            ticket = Ticket(may_lead=True)
+            self._waiting.appendleft(ticket)
+            self._gather(ticket)
+            ticket.wait()
 
-    def _gather(self, called: int) -> None:
-        """Let those whom the last sync has let go come back, as the committer does; they are on their way."""
-        clock = self._committer.clock
-        until_ns = clock.monotonic_ns() + min(self._synced_in_ns, _SPIN_NS_MAX)
-        while len(self._waiting) + called < self._expected and clock.monotonic_ns() < until_ns:
-            sleep(0)
+    def _step_back(self, ticket: Ticket) -> None:
+        """Leave the queue and raise why; unless somebody has taken the ticket out of it and is about to say more."""
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return
+        self.check()
 
-    def _lead(self, ticket: Ticket) -> PenstockError | None:
-        """Sync in the thread of one who waits, which holds `_planning`, and hand on."""
-        called = int(ticket.is_called)
-        if called or not ticket.is_settled:
-            self._gather(called)
-        return self._take_turn(called)
+    def _gather(self, ticket: Ticket) -> None:
+        """With `_planning` held: sync once all are here, or if they do not come in time; unless one of them does."""
+        self._gathering.append(ticket)
+        if len(self._waiting) < self._expected:
+            ticket.wait_for(self._patience_s())
+        try:
+            self._gathering.remove(ticket)
+        except ValueError:
+            return
+        # Also if it is settled by now, by a failure or by a sync that had begun before: the place is to be handed on.
+        self._take_turn()
+
+    def _patience_s(self) -> float:
+        return min(self._synced_in_ns, _PATIENCE_NS_MAX) / _S_NS
+
+    def _take_over(self) -> bool:
+        """Have the turn of the one who waits for others, with `_planning`, if somebody does."""
+        try:
+            self._gathering.pop()
+        except IndexError:
+            return False
+        return True
 
     def draw_for(self, writers: int) -> Ticket:
         """The same for several who came together: the number counts when we gather, one ticket stands for all."""
@@ -224,18 +204,16 @@ class SyncPoint(Generic[P]):
         """Sync, if there is anything to sync. For the committer's thread."""
         if self._maintainers:
             return  # Who maintains asks again when he is done.
-        self._planning.acquire()
+        if not self._take_over():
+            self._planning.acquire()
         self._take_turn()
 
-    def _take_turn(self, called: int = 0) -> PenstockError | None:
-        """Sync, with `_planning` held; then hand it on. The error, if it could not be done this time.
-
-        `called`: how many it is for that are in no queue.
-        """
+    def _take_turn(self) -> None:
+        """Sync, with `_planning` held; then hand it on."""
         covered: deque[Ticket] = deque()
         failure: PenstockError | None = None
         try:
-            covered = self._sync(called)
+            covered = self._sync()
         except Fatal as error:
             # Before anybody else has a turn: what failed is not tried again.
             self._committer.fail(error)
@@ -253,14 +231,16 @@ class SyncPoint(Generic[P]):
             self._committer.fail(error)
             raise
         finally:
+            if self._committer.failure is not None:
+                # One that was called came to the queue after everybody in it had been told.
+                self.fail(self._committer.failure)
             self._hand_on()
-        _settle_all(covered, failure or self._committer.failure)
-        return failure
+        wake_in_turn(covered, failure or self._committer.failure)
 
     def _hand_on(self) -> None:
         """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
         while True:
-            successor = self._take_successor()
+            successor = self._take_successor() if self._waiting else None
             if successor is not None:
                 successor.call()
                 return
@@ -279,15 +259,13 @@ class SyncPoint(Generic[P]):
         """Take one who may lead out of the queue, if its turn has come; otherwise the committer has to look."""
         with self.lock:
             if self._has_successor():
-                # It will be in no queue any more, and what it waits for may be known to nobody else.
-                self._is_dirty = True
                 with suppress(IndexError):  # A failure takes no lock.
                     return self._waiting.popleft()
             if self._waiting:
                 self._ask()
             return None
 
-    def _sync(self, called: int) -> deque[Ticket]:
+    def _sync(self) -> deque[Ticket]:
         """Run a plan, if there is anything to sync. Those whom it covered are yet to be told."""
         self._committer.check()
         with self.lock:
@@ -299,10 +277,10 @@ class SyncPoint(Generic[P]):
         ended_ns = self._committer.clock.monotonic_ns()
         with self.lock:
             self._target.synced(plan)
-        self._expected = called + len(self._covered) + len(self._waiting)
+        self._expected = len(self._covered) + len(self._waiting)
         self._synced_in_ns = ended_ns - started_ns
         self._gather_until_ns = ended_ns + self._synced_in_ns
-        self._committer.on_synced(self._synced_in_ns, called + len(self._covered))
+        self._committer.on_synced(self._synced_in_ns, len(self._covered))
         covered, self._covered = self._covered, deque()
         return covered
 
@@ -317,8 +295,8 @@ class SyncPoint(Generic[P]):
 
     def fail(self, error: BaseException) -> None:
         """Let everybody go with the error. Takes no lock: a holder may hang on the failed disk."""
-        _settle_all(self._covered, error)
-        _settle_all(self._waiting, error)
+        settle_all(self._covered, error)
+        settle_all(self._waiting, error)
 
     @contextmanager
     def maintenance(self) -> Iterator[None]:
@@ -346,27 +324,13 @@ class SyncPoint(Generic[P]):
             while self._covered:
                 self._waiting.appendleft(self._covered.pop())
             raise
-        _settle_all(self._covered, self._committer.failure)
+        settle_all(self._covered, self._committer.failure)
 
     def close(self) -> None:
         """Refuse from now on. Inside `maintenance`, where nobody waits."""
         self.is_closed = True
         self._is_dirty = False
         self._committer.remove(self)
-
-
-def _is_main() -> bool:
-    return get_ident() == main_thread().ident
-
-
-def _settle_all(tickets: deque[Ticket], error: BaseException | None) -> None:
-    # Popping is atomic, so that two threads never settle the same ticket.
-    while True:
-        try:
-            ticket = tickets.popleft()
-        except IndexError:
-            return
-        ticket.settle(error)
 
 
 def _nothing(_duration_ns: int, _waiters: int) -> None:
@@ -487,5 +451,5 @@ class Committer:
         wait_ns = later[0][0] - self.clock.monotonic_ns()
         if wait_ns > 0:
             with suppress(Empty):
-                return self._asked.get(timeout=wait_ns / 1_000_000_000)
+                return self._asked.get(timeout=wait_ns / _S_NS)
         return heappop(later)[2]

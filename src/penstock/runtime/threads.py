@@ -23,11 +23,12 @@ from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
 from ..errors import Fatal, PenstockError, Refused, Unavailable
 from ..ports import Disk
-from .commit import Committer, SyncPoint, Ticket
+from .commit import Committer, SyncPoint
 from .members import MemberRoom
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
 from .ticker import NEVER_NS, Ticker
+from .tickets import Ticket
 from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
 
@@ -435,8 +436,7 @@ class ThreadDriver:
         """Return once everything done so far is durable."""
         if self._is_torn:
             self._mend()
-        self._check()
-        self._point.wait(self._point.draw_to_wait())
+        self._point.sync()
 
     def settle(self) -> None:
         """Return once everything is durable and no dead letter is on its way any more."""
