@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.codec import Columns, Compression, decode_messages, encode, verify
 from penstock.codec.encode import encode_in_pieces
-from penstock.codec.single import decode_value, encode_value
+from penstock.codec.single import decode_value, encode_even, encode_value
 from penstock.config import LimitsConfig
 from penstock.errors import Refused, TooLarge
 
@@ -28,6 +28,16 @@ def test_it_is_the_batch_that_the_encoder_makes(value, timestamp):
     assert decode_value(batch, verify(batch)) == message
 
 
+@given(st.integers(0, 20), st.integers(1, 30), st.data())
+def test_several_of_one_size_are_the_batch_that_the_encoder_makes(size, count, data):
+    blob = data.draw(st.binary(min_size=size * count, max_size=size * count))
+    values = [blob[size * one : size * (one + 1)] for one in range(count)]
+    usual = encode_in_pieces(Columns(values=values, timestamps=5), limits=LIMITS)
+    found = encode_even(blob, size, count, 5, LIMITS)
+    assert found.head == usual.head
+    assert found.joined() == usual.joined()
+
+
 @pytest.mark.parametrize(
     "limits",
     [LimitsConfig(value_bytes_max=9), SMALL],
@@ -37,11 +47,12 @@ def test_it_is_refused_in_the_same_words(limits):
     for encoded in (
         lambda: encode_in_pieces(Columns(values=[b"0123456789"], timestamps=5), limits=limits),
         lambda: encode_value(b"0123456789", 5, limits),
+        lambda: encode_even(b"0123456789", 10, 1, 5, limits),
     ):
         with pytest.raises(TooLarge) as error:
             encoded()
         said.append((str(error.value), error.value.fields))
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
 
 
 def test_a_time_beyond_64_bits_is_refused():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
-from ..codec.single import encode_value
+from ..codec.single import encode_even, encode_value
 from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
@@ -162,8 +162,17 @@ class Partition:
     @property
     def is_dirty(self) -> bool:
         """Whether a sync would change anything."""
-        logs = (self.messages, self.delayed, self.journal.log)
-        return any(one.end_offset > one.durable_end for one in logs)
+        messages, delayed, state = self.messages, self.delayed, self.journal.log
+        return (
+            messages.end_offset > messages.durable_end
+            or state.end_offset > state.durable_end
+            or delayed.end_offset > delayed.durable_end
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether bare values are stored as they come: not compressed, and for as long as anything."""
+        return self.compression is Compression.NONE and self.config.ttl_ms == OFF
 
     def append_batch(self, batch: Buffer, head: Head, now: Now) -> Published:
         """Append an encoded batch whose body is known to be good, or find that it is there already."""
@@ -201,6 +210,12 @@ class Partition:
         """The same for one value and nothing else, where nothing is to be compressed."""
         self.require_room(1)
         return self._append_encoded(encode_value(value, now.wall_ns, self.limits), now)
+
+    def append_even(self, blob: bytes, size: int, count: int, now: Now) -> Published:
+        """The same for so many values of one size, end to end."""
+        self.require_room(count)
+        encoded = encode_even(blob, size, count, now.wall_ns, self.limits)
+        return self._append_encoded(encoded, now)
 
     def _append_encoded(self, encoded: Encoded, now: Now) -> Published:
         """Append a batch of which the head says everything."""
@@ -295,8 +310,8 @@ class Partition:
             or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
         ):
             return self.plan_snapshot()
-        plan = self.journal.plan_sync(self.messages)
-        return PartitionPlan(plan.messages, plan.state, None, self.delayed.plan_sync())
+        messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
+        return PartitionPlan(messages, state, None, self.delayed.plan_sync())
 
     def plan_snapshot(self) -> PartitionPlan:
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
@@ -304,14 +319,15 @@ class Partition:
         return PartitionPlan(plan.messages, plan.state, plan.snapshot, self.delayed.plan_sync())
 
     def synced(self, plan: PartitionPlan) -> None:
-        snapshot = plan.snapshot if plan.is_snapshot_written else None
         self.delayed.synced(plan.delayed)
-        if snapshot is not None:
-            # What follows syncs the state log to its end, and that may speak of what came since.
-            self.delayed.sync()
-        self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, snapshot))
-        if snapshot is not None:
-            self.snapshot_covers = plan.messages.up_to
+        if not plan.is_snapshot_written:
+            self.messages.synced(plan.messages)
+            self.journal.log.synced(plan.state)
+            return
+        # What follows syncs the state log to its end, and that may speak of what came since.
+        self.delayed.sync()
+        self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
+        self.snapshot_covers = plan.messages.up_to
 
     def sync(self) -> None:
         self._perform(self.plan_sync())

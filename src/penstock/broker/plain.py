@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..codec import Columns, Compression
+from ..codec import Columns
 from ..config import OFF
 from .node import Node
 from .partition import Now, Published
@@ -19,7 +19,7 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     node.guard.admit_bytes(sum(map(len, values)), now)
     target.router.next_call(len(target.partitions))
     partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
-    if len(values) == 1 and ttl_ms == OFF and partition.compression is Compression.NONE:
+    if len(values) == 1 and partition.is_plain:
         return partition.append_value(values[0], now)
     columns = Columns(
         values=values,

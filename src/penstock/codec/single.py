@@ -1,4 +1,4 @@
-"""The batch of one value and nothing else, which is what a broker stores when messages come one by one.
+"""The batch of one value, or of some of one size, and nothing else: what is stored when messages come one by one.
 
 The same bytes as `encode` makes, by hand: of all that a batch can need, this one needs little.
 """
@@ -8,11 +8,12 @@ import struct
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Message, Priority
-from .body import FORMS_BYTES, VALUES, padding_of
+from .body import FORMS_BYTES, VALUES
 from .checksum import checksum
 from .compression import Compression
 from .encode import Encoded
 from .head import (
+    ALIGNMENT,
     ENCODING_COLUMNAR,
     HEAD_BYTES,
     MAGIC,
@@ -24,7 +25,7 @@ from .head import (
 )
 from .numbers import CONSTANT, I64_MAX, I64_MIN
 
-# The form of each column, and the one column there is: the length of the value.
+# The form of each column, and the one column there is: the length of each value.
 _COLUMNS = struct.Struct(f"<{FORMS_BYTES}sQ")
 _FORMS = bytes(CONSTANT if column == VALUES else 0 for column in range(FORMS_BYTES))
 _ATTRIBUTES = [
@@ -45,23 +46,29 @@ _UNMARKED = (
 
 def encode_value(value: bytes, timestamp: int, limits: LimitsConfig) -> Encoded:
     """As `encode_in_pieces` with this value and timestamp alone. TooLarge over a limit."""
-    size = len(value)
+    return encode_even(value, len(value), 1, timestamp, limits)
+
+
+def encode_even(
+    blob: bytes, size: int, count: int, timestamp: int, limits: LimitsConfig
+) -> Encoded:
+    """The same for so many values of one size, end to end."""
     if size > limits.value_bytes_max:
         raise TooLarge("value in bytes", found=size, limit=limits.value_bytes_max)
     if not I64_MIN <= timestamp <= I64_MAX:
         raise Refused(f"timestamp must be an integer of 64 bits, got {timestamp}")
     columns = _COLUMNS.pack(_FORMS, size)
-    body_size = _COLUMNS.size + size
-    padding = padding_of(body_size)
+    body_size = _COLUMNS.size + len(blob)
+    padding = -body_size % ALIGNMENT
     length = HEAD_BYTES + body_size + padding
     if length > limits.batch_bytes_max:
         raise TooLarge("batch in bytes", found=length, limit=limits.batch_bytes_max)
     # In the order of the head's fields; those that a log gives are 0.
-    before = (MAGIC, length, VERSION, ENCODING_COLUMNAR, _ATTRIBUTES[padding], 1, 0, 0)
+    before = (MAGIC, length, VERSION, ENCODING_COLUMNAR, _ATTRIBUTES[padding], count, 0, count - 1)
     times = (0, timestamp, timestamp)
-    checksums = (checksum(value, checksum(columns)), 0)
+    checksums = (checksum(blob, checksum(columns)), 0)
     head = Head._make((*before, UNSYNCED_MAX, 0, body_size, *times, *_UNMARKED, *checksums))
-    return Encoded(head, [columns, value, _PADDINGS[padding]] if padding else [columns, value])
+    return Encoded(head, [columns, blob, _PADDINGS[padding]] if padding else [columns, blob])
 
 
 def decode_value(batch: Buffer, head: Head) -> Message | None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
-from ..broker.partition import Now, Partition
+from ..broker.partition import Now, Partition, Published
 from ..codec import Columns
 from ..config import OFF
 from ..errors import NoSpace, PenstockError, TooLarge, Unavailable
@@ -73,16 +73,9 @@ class Inlet:
 
     def _write(self, partition: Partition, now: Now) -> None:
         started_ns = self._driver.clock.monotonic_ns()
-        contents = self.intake.first(_BATCH_MESSAGES_MAX)
-        if self.intake.is_mixed:
-            contents = _fitting(contents)
-            columns = _columns_of(contents, partition.config.ttl_ms, now)
-        else:
-            expires_at = _expiry(partition.config.ttl_ms, now)
-            columns = Columns(values=contents, timestamps=now.wall_ns, expires_at=expires_at)  # type: ignore[arg-type]  # Not mixed: bare values.
-        before = partition.messages.size
+        before = partition.messages.bytes_appended
         try:
-            published = partition.append_columns(columns, now)
+            published = self._append(partition, now)
         except TooLarge:
             if self.intake.is_mixed:
                 raise
@@ -94,7 +87,20 @@ class Inlet:
             raise
         self.intake.take_out(published.durable_at)
         self._timings.write.add(self._driver.clock.monotonic_ns() - started_ns)
-        self._require_space(max(0, partition.messages.size - before), now)
+        self._require_space(partition.messages.bytes_appended - before, now)
+
+    def _append(self, partition: Partition, now: Now) -> Published:
+        intake = self.intake
+        even = intake.first_even(_BATCH_MESSAGES_MAX) if partition.is_plain else None
+        if even is not None:
+            return partition.append_even(*even, now)
+        contents = intake.first(_BATCH_MESSAGES_MAX)
+        if intake.is_mixed:
+            columns = _columns_of(_fitting(contents), partition.config.ttl_ms, now)
+        else:
+            expires_at = _expiry(partition.config.ttl_ms, now)
+            columns = Columns(values=contents, timestamps=now.wall_ns, expires_at=expires_at)  # type: ignore[arg-type]  # Not mixed: bare values.
+        return partition.append_columns(columns, now)
 
     def _require_space(self, size: int, now: Now) -> None:
         """What was accepted is written; what comes next is refused while there is too little room."""

@@ -70,6 +70,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         self._opened, self._driver = opened, opened.driver
         self.is_auto_ack = auto_ack
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
+        self._after_put = opened.driver.sync if self._is_always else self._after_lazy_put
         self._timings = Timings()
         self._driver.change(lambda now: self._make_topic(settings, now))
         config = self._partition().config
@@ -160,10 +161,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         except (TypeError, PenstockError):
             return None
 
-    def _after_put(self) -> None:
-        if self._is_always:
-            self._driver.sync()
-        elif len(self._intake.waiting) >= FLUSH_MESSAGES:
+    def _after_lazy_put(self) -> None:
+        if len(self._intake.waiting) >= FLUSH_MESSAGES:
             self._driver.change_at_once(self._inlet.flush)
         else:
             self._wake()

@@ -106,7 +106,8 @@ class Log:
         self.is_compacting = False
         self._is_closing = False
         self._directory_changes = self._directory_changes_synced = 0
-        self._bytes_appended = self._bytes_checkpointed = 0
+        # Since it was opened.
+        self.bytes_appended = self._bytes_checkpointed = 0
         self._checkpoint_changes = self._checkpoint_changes_saved = 0
         self._hint: _Hint | None = None
         self._recently_indexed: list[Segment] = []
@@ -151,7 +152,7 @@ class Log:
         )
         active.append(placed, pack_head(placed, seed=self.seed), *body)
         self.end_offset, self.append_time = Offset(placed.next_offset), placed.append_time
-        self._bytes_appended += head.length
+        self.bytes_appended += head.length
         return Appended(base_offset, self.end_offset, self.append_time, placed)
 
     def _must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
@@ -314,7 +315,7 @@ class Log:
 
     def plan_sync(self, *, with_checkpoint: bool = False) -> SyncPlan:
         """What to do to make everything appended so far durable. Old segments come before new ones."""
-        bytes_unchecked = self._bytes_appended - self._bytes_checkpointed
+        bytes_unchecked = self.bytes_appended - self._bytes_checkpointed
         checkpoint = None
         if (
             with_checkpoint
@@ -324,7 +325,7 @@ class Log:
             with suppress(NoSpace):
                 self.segments[-1].write_index()
             checkpoint = self.checkpoint()
-        dirty = tuple((one, one.size) for one in self.segments if one.size > one.synced_size)
+        dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
         return SyncPlan(
             self.disk,
             self.directory,
@@ -334,7 +335,7 @@ class Log:
             self._directory_changes > self._directory_changes_synced,
             checkpoint,
             self.seed,
-            self._bytes_appended,
+            self.bytes_appended,
             self._checkpoint_changes,
         )
 

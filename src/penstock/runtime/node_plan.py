@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ..broker.partition import Partition, PartitionPlan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class NodePlan:
     """The plans of all partitions that have something to sync."""
 
