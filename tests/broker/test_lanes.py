@@ -153,6 +153,18 @@ def test_lane_stats_count_what_waits_and_what_was_served():
     assert stats[CRITICAL].served_at_ns == world.now().wall_ns
 
 
+def test_each_lane_of_a_batch_has_waited_since_its_own_first_message():
+    world = make()
+    world.publish(*some(1, NORMAL), *some(2, BACKGROUND))
+    world.wait(4)
+    world.publish(*some(1, CRITICAL), *some(1, BACKGROUND))
+    world.wait(6)
+    assert [one.priority for one in world.poll(10)] == [CRITICAL, NORMAL, *[BACKGROUND] * 3]
+    lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+    assert [one.served for one in lanes] == [1, 0, 1, 0, 3]
+    assert [one.wait_ms for one in lanes] == pytest.approx([6, 0, 10, 0, 10])
+
+
 def test_the_enqueue_rate_counts_each_lane_fades_and_knows_nothing_of_a_replay():
     world = make()
     world.poll(1)

@@ -197,7 +197,10 @@ def test_messages_in_hand_are_grouped_by_their_lease() -> None:
     world.group()
     world.publish(b"a", b"b", b"c", partition=0)
     world.publish(b"d", partition=1)
-    held = [*world.poll(3), *world.poll(3)]
-    grouped = by_lease(sorted(held, key=lambda one: (one.partition, one.lease)))
-    assert sum(len(offsets) for _, _, offsets in grouped) == 4
-    assert len(grouped) == len({(one.partition, one.lease) for one in held})
+    held = world.poll(3)
+    held += world.poll(3)
+    found = {(one.place, one.lease): set() for one in held}
+    for one in held:
+        found[one.place, one.lease].add(one.offset)
+    assert {(place, lease): {*some} for place, lease, some in by_lease(held)} == found
+    assert sum(map(len, found.values())) == 4

@@ -1,12 +1,12 @@
 """A poll whose answer was lost is asked again under the same id."""
 
-import msgspec
 import pytest
 
 from penstock.broker import Wanted
 from penstock.broker.giving_back import give_back_all
+from penstock.broker.handed import Handed, Part
 from penstock.broker.memberships import Ask, Join
-from penstock.broker.received import Place, Received, content_bytes
+from penstock.broker.received import Place
 from penstock.broker.repeats import Repeats
 
 from .world import GROUP, TOPIC, World, values
@@ -94,9 +94,10 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
     assert [kept.answer_to(who, "id") for who in range(4)] == [None, small[1], small[2], small[0]]
     kept.keep(1, "other id", small[0])
     assert kept.bytes_kept == 3 * 301
-    kept.keep(2, "id", large[:2])
-    assert (kept.bytes_kept, kept.answer_to(2, "id")) == (903, large[:2])
-    too_large = [*large, *small[0]]
+    two, _ = large.cut(2)
+    kept.keep(2, "id", two)
+    assert (kept.bytes_kept, kept.answer_to(2, "id")) == (903, two)
+    too_large = Handed(*large.parts, *small[0].parts)
     kept.keep(2, "id", too_large)
     assert (kept.bytes_kept, kept.answer_to(2, "id")) == (301, None)
     for who in range(4):
@@ -105,11 +106,12 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
 
 
 def test_all_that_a_message_says_takes_room():
-    empty = Received(None, None, (), 2, 0, None, None, None, 0, 1, 1, Place(TOPIC, 0, 1))
-    full = msgspec.structs.replace(empty, value=b"four", key=b"key", headers=(("a", b"bcd"),))
-    assert content_bytes([empty, full, full]) == 14
+    rows = [[None, b"four"], [None, b"key"], [(), (("a", b"bcd"),)]]
+    same = [[one, one] for one in (2, 0, None, None, None)]
+    answer = Handed(Part(Place(TOPIC, 0, 1), 1, [*rows, *same, [0, 1]], 1))
+    assert answer.content_bytes() == 7
     kept = Repeats(lambda *_: pytest.fail("nobody asks for an answer"))
-    kept.keep("somebody", "id", [empty, full])
+    kept.keep("somebody", "id", answer)
     assert kept.bytes_kept == 2 * 300 + len("four" + "key" + "a" + "bcd")
 
 

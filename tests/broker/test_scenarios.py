@@ -26,7 +26,7 @@ def test_two_groups_with_several_members_and_acks_out_of_order_get_everything_on
     got: dict[str, list[bytes]] = {"left": [], "right": []}
     for turn in range(60):
         for group, seen in got.items():
-            held = world.poll(7, member=f"m{turn % 4}", group=group)
+            held = [*world.poll(7, member=f"m{turn % 4}", group=group)]
             dice.shuffle(held)
             world.ack(*held)
             seen += values(held)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from penstock.broker import Node, Now, Received, Wanted
+from penstock.broker.handed import Handed
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.model import Message
 from penstock.sim import CrashStates, Kind, Model, SimDisk, Tree, check_crashes
@@ -57,7 +58,7 @@ class World:
         group: str = GROUP,
         ms: int = 30_000,
         **options,
-    ) -> list[Received]:
+    ) -> Handed:
         topic = options.get("topic", TOPIC)
         return self.node.poll(topic, group, Wanted(member, limit, ms), self.now())
 

@@ -1,11 +1,13 @@
 """Answers in columns through the door: each lease on its own, and nothing that a caller may not reach."""
 
+from functools import partial
+
 import pytest
 
 from penstock.broker.authorise import Role
 from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
 from penstock.codec.leased import decode_leased
-from penstock.server.http import consuming, members
+from penstock.server.http import consuming, leased, members
 
 from .rigs import in_process
 
@@ -134,6 +136,18 @@ async def test_an_answer_has_a_size_and_the_rest_goes_back(tmp_path):
         rest = await polled(broker, "&owner=b")
         assert [one for lent in rest for one in lent.offsets] == [4, 5]
         assert {lent.attempts for lent in rest} == {1}
+
+
+async def test_what_of_one_batch_does_not_fit_goes_back_too(tmp_path, monkeypatch):
+    """One batch is always opened whole: three of its messages fit into an answer, two and one into its parts."""
+    monkeypatch.setattr(consuming, "fitting_count", partial(leased.fitting_count, bytes_max=9000))
+    monkeypatch.setattr(leased, "_PART_BYTES", 6000)
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish(*[str(one) * 3000 for one in range(5)])
+        assert [lent.offsets for lent in await polled(broker, "&owner=a")] == [[0, 1], [2]]
+        (held,) = await polled(broker, "&owner=b&max=1")
+        assert (held.offsets, held.attempts) == ([3], 1)
 
 
 async def test_a_shared_join_finds_out_that_the_group_is_assigned(tmp_path):

@@ -1,16 +1,15 @@
 """Answers to many receipts at once, across topics, partitions and groups. Each receipt is answered on its own."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
 
 from ..delivery import Answered, Delivery
 from ..errors import NotFound, PenstockError, Refused, StaleReceipt, Unavailable
+from .handed import Handed
 from .partition import Partition
-from .received import Place, Receipt, Received, read_receipt
+from .received import Place, Receipt, read_receipt
 
 _MS = 1_000_000
 Find = Callable[[str, int], Partition]
@@ -118,9 +117,6 @@ class _Standing(NamedTuple):
         )
 
 
-def by_lease(received: Iterable[Received]) -> list[tuple[Place, int, BitMap64]]:
+def by_lease(handed: Handed) -> list[tuple[Place, int, BitMap64]]:
     """Messages in hand as offsets of their leases, for the commands of `consumption`."""
-    return [
-        (place, lease, BitMap64([one.offset for one in same]))
-        for (place, lease), same in groupby(received, key=attrgetter("place", "lease"))
-    ]
+    return [(part.place, part.lease, BitMap64(part.offsets)) for part in handed.parts]

@@ -1,8 +1,8 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Sequence
-from itertools import compress, groupby, repeat
-from operator import attrgetter, itemgetter
+from itertools import chain, compress, groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from ..delivery import (
     DeliveryRecord,
     Failing,
     Grant,
-    Granted,
     Unfit,
     commands,
     lanes,
@@ -28,8 +27,9 @@ from ..delivery.turns import LaneStats
 from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
 from ..model import Priority
+from .handed import Handed, Part
 from .partition import Now, Partition
-from .received import Place, Received, content_bytes
+from .received import Place
 from .shelf import Opened
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
@@ -38,7 +38,7 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
-_PRIORITY = attrgetter("priority")
+_PRIORITIES, _TIMESTAMPS = 3, 4
 MIXED = -1
 
 
@@ -55,27 +55,27 @@ class Wanted(NamedTuple):
     # As many batches as hold so many bytes together are opened for it, and at least one. None: as many as it takes.
     bytes_max: int | None = None
 
-    def after(self, found: Sequence["Received"]) -> "Wanted | None":
+    def after(self, found: Handed) -> "Wanted | None":
         """What is still wanted when these were found; None if that is enough."""
         limit, left = self.limit - len(found), self.bytes_max
         if limit <= 0:
             return None
         if left is not None:
-            left -= content_bytes(found)
+            left -= found.content_bytes()
             if left <= 0:
                 return None
         return self._replace(limit=limit, bytes_max=left)
 
 
-class Part(NamedTuple):
-    """Messages of one batch, and their priority if they all have the same."""
+class Rows(NamedTuple):
+    """Messages of one batch in columns, and their priority if they all have the same."""
 
     priority: int
-    messages: list[Received]
+    columns: Sequence[Sequence[Any]]
 
 
-def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> list[Received]:
-    """Lease the next messages to a member: one record for all of them. None ready: an empty list.
+def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> Handed:
+    """Lease the next messages to a member: one record for all of them. None ready: nothing in it.
 
     DamagedBatch: the next message cannot be read any more; `skip_damage` goes on behind it.
     """
@@ -97,13 +97,15 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         if outcome.reply.offsets:
             granted = outcome.reply
             place = Place(partition.topic, partition.number, delivery.group)
-            parts = _handed_out(seen, delivery, granted, place)
+            rows = _rows_of_all(seen, granted.offsets)
             if choice.is_by_lanes:
-                parts = _by_priority(parts)
-            _note_served(delivery, parts, now)
-            return _joined(parts)
+                rows = _by_priority(rows)
+            _note_served(delivery, rows, now)
+            columns = _joined(rows)
+            attempts = _attempts(delivery, columns[-1])
+            return Handed(Part(place, granted.lease, columns, attempts))
         look = room if is_look else _LOOK_AHEAD
-    return []
+    return Handed()
 
 
 def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority | None) -> Choice:
@@ -133,34 +135,35 @@ def _looked_at(
         look = len(found.choice.offsets)
 
 
-def _by_priority(parts: list[Part]) -> list[Part]:
+def _by_priority(found: list[Rows]) -> list[Rows]:
     """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
-    if all(part.priority != MIXED for part in parts):
-        return sorted(parts, key=itemgetter(0))
-    received = _joined(parts)
-    received.sort(key=_PRIORITY)
-    return [Part(MIXED, received)]
+    if all(rows.priority != MIXED for rows in found):
+        return sorted(found, key=itemgetter(0))
+    columns = _joined(found)
+    order = sorted(range(len(columns[-1])), key=columns[_PRIORITIES].__getitem__)
+    return [Rows(MIXED, [[column[row] for row in order] for column in columns])]
 
 
-def _joined(parts: list[Part]) -> list[Received]:
-    if len(parts) == 1:
-        return parts[0].messages
-    joined: list[Received] = []
-    for part in parts:
-        joined += part.messages
-    return joined
+def _joined(found: list[Rows]) -> Sequence[Sequence[Any]]:
+    if len(found) == 1:
+        return found[0].columns
+    return [
+        list(chain.from_iterable(column))
+        for column in zip(*[rows.columns for rows in found], strict=True)
+    ]
 
 
-def _note_served(delivery: Delivery, parts: list[Part], now: Now) -> None:
+def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
-    for priority, messages in parts:
-        groups: Iterable[tuple[int, Iterable[Received]]] = ((priority, messages),)
+    for priority, columns in found:
+        times = columns[_TIMESTAMPS]
+        groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
         if priority == MIXED:
-            groups = groupby(messages, _PRIORITY)
-        for lane, group in groups:
-            served = list(group) if priority == MIXED else messages
-            wait_ns = max(0, now.wall_ns - served[0].timestamp)
-            delivery.turns.averages[lane].add(len(served), wait_ns, now.monotonic_ns)
+            by_lane = groupby(range(len(times)), columns[_PRIORITIES].__getitem__)
+            groups = ((lane, list(rows)) for lane, rows in by_lane)
+        for lane, rows in groups:
+            wait_ns = max(0, now.wall_ns - times[rows[0]])
+            delivery.turns.averages[lane].add(len(rows), wait_ns, now.monotonic_ns)
 
 
 class PartitionLanes(NamedTuple):
@@ -270,20 +273,16 @@ def _with_unfit(unfit: Unfit, opened: Opened, offsets: BitMap64, now_ns: int) ->
     return Unfit(unfit.expired | (covered & BitMap64(late.tolist())), unfit.absent | absent)
 
 
-def _handed_out(
-    seen: list[Opened], delivery: Delivery, granted: Granted, place: Place
-) -> list[Part]:
+def _rows_of_all(seen: list[Opened], offsets: BitMap64) -> list[Rows]:
     # Whole batches: passing each message through a generator costs a fifth of the poll.
-    parts: list[Part] = []
+    found: list[Rows] = []
     for opened in seen:
-        lists = _rows(opened, granted.offsets)
-        if not lists:
-            continue
-        attempts = _attempts(delivery, lists[-1])
-        received = list(map(Received, *lists, attempts, repeat(granted.lease), repeat(place)))
-        mask = opened.head.priorities
-        parts.append(Part(mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED, received))
-    return parts
+        columns = _rows(opened, offsets)
+        if columns:
+            mask = opened.head.priorities
+            priority = mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED
+            found.append(Rows(priority, columns))
+    return found
 
 
 def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
@@ -306,10 +305,10 @@ def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
     return [list(compress(column, mask)) for column in lists]
 
 
-def _attempts(delivery: Delivery, offsets: Sequence[int]) -> Iterable[int]:
+def _attempts(delivery: Delivery, offsets: Sequence[int]) -> int | list[int]:
     if not delivery.failures:
-        return repeat(1)
-    return map(delivery.attempts_of, offsets)
+        return 1
+    return list(map(delivery.attempts_of, offsets))
 
 
 def failing_of(partition: Partition, now: Now) -> Failing:

@@ -31,9 +31,10 @@ from . import consumption, group_facts, groups
 from .answers import by_lease
 from .catalogue import Catalogue
 from .consumption import Wanted
+from .handed import Handed
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
-from .received import Place, Received
+from .received import Place
 from .repeats import Repeats
 from .start import EARLIEST, Start
 
@@ -210,7 +211,7 @@ class Memberships:
             done[one] = groups.commit(target, target.group(group), offset, now)
         return done
 
-    def poll(self, group: str, ask: Ask, now: Now) -> list[Received]:
+    def poll(self, group: str, ask: Ask, now: Now) -> Handed:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""
         membership = self._of(group, ask.member, now)
         decide.require_current(membership, ask.member, ask.generation)
@@ -227,19 +228,16 @@ class Memberships:
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
         return found
 
-    def _take(
-        self, membership: Membership, session: _Session, ask: Ask, now: Now
-    ) -> list[Received]:
+    def _take(self, membership: Membership, session: _Session, ask: Ask, now: Now) -> Handed:
         places = membership.readable(ask.member)
-        found: list[Received] = []
-        some: list[Received] = []
+        found, some = Handed(), Handed()
         rest = Wanted(ask.member, ask.limit, 0, ask.priority, bytes_max=ask.bytes_max)
         session.turn = (session.turn + 1) % max(1, len(places))
         for one in (*places[session.turn :], *places[: session.turn]):
             more = rest.after(some)
             if more is None:
                 break
-            rest, some = more, []
+            rest, some = more, Handed()
             partition = self._catalogue.partition(*one)
             delivery = self._delivery(membership.group, session.mode, partition, now)
             said_ms = ask.duration_ms or partition.config.visibility_timeout_ms

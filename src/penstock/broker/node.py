@@ -21,13 +21,13 @@ from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .handed import Handed
 from .letters import dead_letter_topic
 from .memberships import Memberships
 from .modes import require_mode
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
 from .publishing import Answer, publish, publish_each
-from .received import Received
 from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
 from .repeats import Repeats
 from .runs import PublishedRun
@@ -234,7 +234,7 @@ class Node(Catalogue):
         target = self.partition(topic, partition)
         return groups.commit(target, target.group(group), offset, now)
 
-    def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> list[Received]:
+    def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> Handed:
         """Lease messages of any partition to a member, each time beginning with another one."""
         check_name(wanted.member, "member")
         target = self.topic(topic)
@@ -244,8 +244,7 @@ class Node(Catalogue):
         if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
             return known
         target.turn = (target.turn + 1) % len(places)
-        found: list[Received] = []
-        some: list[Received] = []
+        found, some = Handed(), Handed()
         rest = wanted
         for partition, delivery in (*places[target.turn :], *places[: target.turn]):
             more = rest.after(some)

@@ -1,7 +1,6 @@
 """A message in the hands of a member, with the proof that it is theirs."""
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -50,12 +49,6 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     @property
     def partition(self) -> int:
         return self.place.partition
-
-
-def content_bytes(messages: Sequence[Received]) -> int:
-    """How large values and keys are together. Every poll counts them: lists are the quickest way to do so."""
-    values = sum([len(one.value) for one in messages if one.value])
-    return values + sum([len(one.key) for one in messages if one.key])
 
 
 class Receipt(NamedTuple):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import NotFound
 from .answers import by_lease
+from .handed import Handed
 from .partition import Partition
-from .received import Received, content_bytes
 
 _ANSWERS_KEPT = 1000
 # Room for the largest answer that the server gives, and for thousands of usual ones.
@@ -24,7 +24,7 @@ _MESSAGE_BYTES = 300
 
 class _Kept(NamedTuple):
     request_id: str
-    answer: list[Received]
+    answer: Handed
     size: int
 
 
@@ -37,14 +37,14 @@ class Repeats:
         self._find, self.bytes_max, self.bytes_kept = find, bytes_max, 0
         self._last: OrderedDict[Hashable, _Kept] = OrderedDict()
 
-    def answer_to(self, who: Hashable, request_id: str) -> list[Received] | None:
+    def answer_to(self, who: Hashable, request_id: str) -> Handed | None:
         """What this request was answered with; None if it is a new one, or if all of that was given back since."""
         known = self._last.get(who) if request_id else None
         if known is None or known.request_id != request_id or not self._counts(known.answer):
             return None
         return known.answer
 
-    def keep(self, who: Hashable, request_id: str, answer: list[Received]) -> None:
+    def keep(self, who: Hashable, request_id: str, answer: Handed) -> None:
         """Remember an answer, and drop the oldest for it. One without messages may as well be looked for again."""
         self.forget(who)
         size = _size_of(answer) if request_id else 0
@@ -60,7 +60,7 @@ class Repeats:
         if known is not None:
             self.bytes_kept -= known.size
 
-    def _counts(self, answer: list[Received]) -> bool:
+    def _counts(self, answer: Handed) -> bool:
         """Whether any of it is still in somebody's hands, or was acked."""
         for place, lease, _ in by_lease(answer):
             try:
@@ -74,8 +74,8 @@ class Repeats:
         return False
 
 
-def _size_of(answer: list[Received]) -> int:
+def _size_of(answer: Handed) -> int:
     """About what it takes in memory."""
-    headers = chain.from_iterable([one.headers for one in answer if one.headers])
+    headers = chain.from_iterable([one for part in answer.parts for one in part.headers if one])
     named = sum(len(name) + len(value) for name, value in headers)
-    return _MESSAGE_BYTES * len(answer) + content_bytes(answer) + named
+    return _MESSAGE_BYTES * len(answer) + answer.content_bytes() + named

@@ -1,7 +1,7 @@
 """From lists or messages to a batch."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -119,24 +119,43 @@ def encode_messages(
 
 def columns_of(messages: Sequence[Message]) -> Columns:
     """Message objects as columns, those that say nothing left out."""
-    return Columns(
-        values=[message.value for message in messages],
-        keys=_collapsed([message.key for message in messages], None),
-        timestamps=_one_or_all([message.timestamp for message in messages]),
-        headers=_collapsed([message.headers for message in messages], ()),
-        priorities=_one_or_all([message.priority for message in messages]),
-        expires_at=_collapsed([message.expires_at for message in messages], None),
-        idempotency_keys=_collapsed([message.idempotency_key for message in messages], None),
-        schema_ids=_collapsed([message.schema_id for message in messages], None),
+    return without_empty(
+        (
+            [message.value for message in messages],
+            [message.key for message in messages],
+            [message.headers for message in messages],
+            [message.priority for message in messages],
+            [message.timestamp for message in messages],
+            [message.expires_at for message in messages],
+            [message.idempotency_key for message in messages],
+            [message.schema_id for message in messages],
+        )
     )
 
 
-def _collapsed(items: list[Item], nothing: Item) -> list[Item] | None:
+def without_empty(lists: Sequence[Sequence[Any]]) -> Columns:
+    """Columns in the order of the fields of Message, those that say nothing left out. Offsets are ignored."""
+    values, keys, headers, priorities, timestamps, expires_at, idempotency_keys, schema_ids = lists[
+        :8
+    ]
+    return Columns(
+        values=values,
+        keys=_collapsed(keys, None),
+        timestamps=_one_or_all(timestamps),
+        headers=_collapsed(headers, ()),
+        priorities=_one_or_all(priorities),
+        expires_at=_collapsed(expires_at, None),
+        idempotency_keys=_collapsed(idempotency_keys, None),
+        schema_ids=_collapsed(schema_ids, None),
+    )
+
+
+def _collapsed(items: Sequence[Item], nothing: Item) -> Sequence[Item] | None:
     """None if no message has anything in this column."""
     return None if items.count(nothing) == len(items) else items
 
 
-def _one_or_all(numbers: list[int]) -> list[int] | int:
+def _one_or_all(numbers: Sequence[int]) -> Sequence[int] | int:
     """A single number if all are equal, which saves making arrays of them."""
     first = numbers[0] if numbers else None
     return first if isinstance(first, int) and numbers.count(first) == len(numbers) else numbers

@@ -127,7 +127,7 @@ class Member:
         room = self._driver.members
         waiter = room.enter(self.group, ask, timeout_ns)
         if waiter.is_settled:
-            return outcome_of(waiter)
+            return outcome_of(waiter).messages()
         is_timed = timeout_ns >= 0 and not isinstance(self._driver.clock, SteppedClock)
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
@@ -135,7 +135,7 @@ class Member:
             room.abandon(waiter)
             raise
         room.leave(waiter)
-        return outcome_of(waiter)
+        return outcome_of(waiter).messages()
 
     def heartbeat(self) -> None:
         """Say that this member is still there; hear, and do, what `poll` would."""

@@ -67,7 +67,7 @@ class Outlet:
             return True  # Somebody else was quicker.
         partition = self._find()
         wanted = Wanted(AUTO, fetch_limit(partition), HELD_MS)
-        fetched = self._driver.take(partition.topic, self._group, wanted, now)
+        fetched = self._driver.take(partition.topic, self._group, wanted, now).messages()
         self._offsets, self._acked = offsets_of(fetched), 0
         self._lease = fetched[0].lease if fetched else 0
         self._fetched_to = partition.messages.end_offset

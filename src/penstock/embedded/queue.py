@@ -361,7 +361,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def end_get(self, waiter: Waiter) -> list[Received]:
         """What a waiter that is settled has got."""
-        messages = outcome_of(waiter)
+        messages = outcome_of(waiter).messages()
         if self.is_auto_ack and messages:
             for message in messages:
                 self._outlet.note_single(message)

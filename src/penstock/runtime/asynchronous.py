@@ -12,9 +12,9 @@ from threading import get_ident
 from typing import TypeVar
 
 from ..broker.consumption import Wanted
+from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..config import FsyncPolicy
 from .threads import FOR_EVER, ThreadDriver, outcome_of
 from .tickets import Ticket
@@ -101,12 +101,12 @@ class AsyncDriver:
 
     async def poll(
         self, topics: Sequence[str], group: str, wanted: Wanted, timeout_ns: int
-    ) -> list[Received]:
+    ) -> Handed:
         """Lease messages of any of these topics, waiting if there are none. A drain ends the wait at once.
 
         Who is cancelled while waiting gives back what had just come.
         """
-        found: list[Received] = []
+        found = Handed()
         for topic in topics:
             # Asked for none, it still says whether the group may read the topic at all.
             rest = wanted if wanted.limit == 0 else wanted.after(found)
@@ -127,11 +127,15 @@ class AsyncDriver:
             raise
         for topic, waiter in waiters:
             self.driver.leave(topic, group, waiter)
-        messages = [message for _, waiter in waiters for message in waiter.messages]
-        # What was leased is theirs; trouble with another topic comes again with the next poll.
-        return messages or [message for _, waiter in waiters for message in outcome_of(waiter)]
+        for _, waiter in waiters:
+            found += waiter.messages
+        if not found:
+            # What was leased is theirs; trouble with another topic comes again with the next poll.
+            for _, waiter in waiters:
+                outcome_of(waiter)
+        return found
 
-    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> list[Received]:
+    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> Handed:
         """The same for a member of an assigned group; its wait ends at once when it has to hear of something."""
         room = self.driver.members
         waiter = room.enter(group, ask, 0)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from ..broker.answers import by_lease
 from ..broker.consumption import Wanted, ready_count
 from ..broker.giving_back import give_back
+from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..delivery import Delivery
 from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
@@ -114,7 +114,7 @@ class MemberRoom:
             with suppress(PenstockError):
                 self._driver.change_at_once(lambda now: self._give_back(waiter.messages, now))
 
-    def _give_back(self, messages: list[Received], now: Now) -> None:
+    def _give_back(self, messages: Handed, now: Now) -> None:
         for place, lease, offsets in by_lease(messages):
             partition = self._driver.node.partition(place.topic, place.partition)
             give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
@@ -145,7 +145,7 @@ class MemberRoom:
         assigned.wait(seat.group, member, self._driver.now(), is_over=True)
         self._driver.expect(assigned.due_ns(seat.group, member))
 
-    def _take(self, group: str, ask: Ask, now: Now) -> list[Received]:
+    def _take(self, group: str, ask: Ask, now: Now) -> Handed:
         node = self._driver.node
         messages = node.assigned.poll(group, ask, now)
         for partition, delivery in node.assigned.places(group, ask.member):
@@ -190,7 +190,7 @@ class MemberRoom:
     def _is_served(self, seat: _Seat, now: Now) -> bool:
         if self._has_news(seat):
             # Whoever is no member any more hears so with its next call.
-            seat.waiter.settle([])
+            seat.waiter.settle(Handed())
             return True
         if not any(_may_have(*place) for place in seat.places):
             return False
@@ -200,7 +200,7 @@ class MemberRoom:
             raise
         except PenstockError as error:
             # A damaged batch, a full disk: theirs to know, and none of whoever made messages ready.
-            seat.waiter.settle([], error)
+            seat.waiter.settle(Handed(), error)
             return True
         if messages:
             self._driver.note_change()
@@ -211,13 +211,13 @@ class MemberRoom:
         """Let those go whose time is up; when the next one's is."""
         for waiter in [one for one in self._seats if one.until_ns <= now_ns]:
             self._get_up(self._seats[waiter])
-            waiter.settle([])
+            waiter.settle(Handed())
         return min((one.until_ns for one in self._seats), default=NEVER_NS)
 
     def dismiss(self, error: BaseException) -> None:
         """Everybody goes with an error: the house is closed."""
         for waiter in self._seats:
-            waiter.settle([], error)
+            waiter.settle(Handed(), error)
         self._seats.clear()
         self._by_group.clear()
 

@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from ..broker.consumption import Wanted
 from ..broker.giving_back import give_back
+from ..broker.handed import Handed
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
@@ -216,7 +217,7 @@ class ThreadDriver:
         """
         waiter = self.enter(topic, group, wanted, timeout_ns, is_needless=is_needless)
         if waiter.is_settled:
-            return outcome_of(waiter)
+            return outcome_of(waiter).messages()
         is_timed = timeout_ns >= 0 and not self._is_stepped
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
@@ -224,7 +225,7 @@ class ThreadDriver:
             self.abandon(topic, group, waiter)
             raise
         self.leave(topic, group, waiter)
-        return outcome_of(waiter)
+        return outcome_of(waiter).messages()
 
     def enter(
         self,
@@ -267,7 +268,7 @@ class ThreadDriver:
             with suppress(PenstockError):
                 self.change_at_once(lambda now: self._release(topic, waiter.messages, now))
 
-    def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> list[Received]:
+    def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> Handed:
         """Lease messages; a group that is new begins at the earliest. With the lock held."""
         partitions = self.node.topic(topic).partitions
         if any(group not in one.machine.numbers for one in partitions):
@@ -469,7 +470,7 @@ class ThreadDriver:
         self._committer.close()
 
 
-def outcome_of(waiter: Waiter) -> list[Received]:
+def outcome_of(waiter: Waiter) -> Handed:
     """What a waiter was settled with."""
     if waiter.error is not None:
         raise waiter.error.with_traceback(None)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from ..broker.consumption import Wanted
-from ..broker.received import Received
+from ..broker.handed import Handed
 from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
 
-Take = Callable[[Wanted], list[Received]]
+Take = Callable[[Wanted], Handed]
 """Lease up to so many messages to a member."""
 
 
@@ -25,7 +25,7 @@ class Waiter:
 
     wanted: Wanted
     until_ns: int
-    messages: list[Received] = field(default_factory=list)
+    messages: Handed = field(default_factory=Handed)
     error: BaseException | None = None
     is_settled: bool = False
     on_settled: Callable[[], None] | None = None
@@ -34,7 +34,7 @@ class Waiter:
     def __post_init__(self) -> None:
         self._pending.acquire()
 
-    def settle(self, messages: list[Received], error: BaseException | None = None) -> None:
+    def settle(self, messages: Handed, error: BaseException | None = None) -> None:
         """With the driver's lock held."""
         self.messages, self.error, self.is_settled = messages, error, True
         self._pending.release()
@@ -99,7 +99,7 @@ class WaitingRoom:
                 raise
             except PenstockError as error:
                 # A damaged batch, a full disk: theirs to know, and none of whoever made messages ready.
-                self._settle(waiter, [], error)
+                self._settle(waiter, Handed(), error)
                 continue
             if messages:
                 ready -= len(messages)
@@ -111,9 +111,7 @@ class WaitingRoom:
             queue.move_to_end(waiter, last=False)
         self._forget_if_empty((topic, group))
 
-    def _settle(
-        self, waiter: Waiter, messages: list[Received], error: BaseException | None = None
-    ) -> None:
+    def _settle(self, waiter: Waiter, messages: Handed, error: BaseException | None = None) -> None:
         self._timed.pop(waiter, None)
         waiter.settle(messages, error)
 
@@ -126,7 +124,7 @@ class WaitingRoom:
         for waiter, place in [*self._timed.items()]:
             if waiter.until_ns <= now_ns:
                 self.leave(*place, waiter)
-                waiter.settle([])
+                waiter.settle(Handed())
 
     def next_until_ns(self) -> float:
         return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
@@ -134,7 +132,7 @@ class WaitingRoom:
     def dismiss(self, error: BaseException) -> None:
         """Everybody goes with an error: the house is closed."""
         for waiter in [*self._all()]:
-            waiter.settle([], error)
+            waiter.settle(Handed(), error)
         self._queues.clear()
         self._timed.clear()
 

@@ -1,6 +1,6 @@
 """Shared consumption: a long poll, or a stream that lasts until the client leaves."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from secrets import token_hex
 
@@ -11,8 +11,8 @@ from ...broker.authorise import Command
 from ...broker.consumption import Wanted
 from ...broker.giving_back import give_back
 from ...broker.groups import check_group
+from ...broker.handed import Handed
 from ...broker.partition import Now
-from ...broker.received import Received
 from ...errors import BadRequest, ModeConflict, NotFound, PenstockError, TooLarge
 from ...model import Priority, check_name
 from .leased import OPENED_BYTES, fitting_count, leased_response
@@ -107,7 +107,7 @@ async def poll(request: Request) -> Answer:
         checked_request_id(asked.request_id),
         bytes_max=OPENED_BYTES,
     )
-    messages: Sequence[Received]
+    messages: Handed
     with request.ends_with_client():
         messages = await request.door.driver.poll(
             [topic], group, wanted, poll_timeout_ns(request, asked.timeout)
@@ -119,11 +119,12 @@ async def poll(request: Request) -> Answer:
     return json_response(PollOut(shown(request, messages, is_base64=is_base64)))
 
 
-async def within_bytes(request: Request, messages: Sequence[Received]) -> Sequence[Received]:
+async def within_bytes(request: Request, messages: Handed) -> Handed:
     """As many as fit into one answer, and at least one. The others go back as if they had never left."""
     fitting = fitting_count(messages)
     if fitting < len(messages):
-        rest = by_lease(messages[fitting:])
+        messages, others = messages.cut(fitting)
+        rest = by_lease(others)
 
         def run(now: Now) -> None:
             for place, lease, offsets in rest:
@@ -131,21 +132,19 @@ async def within_bytes(request: Request, messages: Sequence[Received]) -> Sequen
                 give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
 
         await request.door.driver.change(run)
-    return messages[:fitting]
+    return messages
 
 
-def shown(request: Request, messages: Sequence[Received], *, is_base64: bool) -> list[ReceivedOut]:
+def shown(request: Request, messages: Handed, *, is_base64: bool) -> list[ReceivedOut]:
     request.door.traffic.delivered += len(messages)
     return received_out(messages, last_errors(request, messages), is_base64=is_base64)
 
 
-def last_errors(
-    request: Request, messages: Sequence[Received]
-) -> Mapping[tuple[str, int, int], str]:
+def last_errors(request: Request, messages: Handed) -> Mapping[tuple[str, int, int], str]:
     """What went wrong last, of those that were delivered before."""
-    again = [one for one in messages if one.attempts > 1]
-    if not again:
+    if all(part.attempts == 1 for part in messages.parts):
         return {}
+    again = [one for one in messages if one.attempts > 1]
     node = request.door.driver
 
     def look_up() -> dict[tuple[str, int, int], str]:
@@ -187,7 +186,7 @@ async def _lines(
     request: Request,
     place: tuple[str, str],
     wanted: Wanted,
-    messages: Sequence[Received],
+    messages: Handed,
     is_base64: bool,
 ) -> AsyncGenerator[list[bytes], None]:
     """Messages as JSON, those that are ready together; nothing now and then, when none came for a while."""

@@ -1,17 +1,14 @@
 """A poll's answer in binary: batches as clients read them, with receipts in columns beside them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, groupby
-from operator import attrgetter
-from typing import cast
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
-from ...broker.received import Received, content_bytes
+from ...broker.handed import Handed, Part
 from ...codec import encode
-from ...codec.encode import columns_of
+from ...codec.encode import without_empty
 from ...codec.leased import Lent, collapsed, encode_leased
 from ...config import LimitsConfig
-from ...model import Message
 from .responses import BATCH, HeaderPairs, Response
 
 # What is within its own limits is sent, whatever the limits of today are.
@@ -30,47 +27,47 @@ _PART_BYTES = 8 << 20
 
 
 def leased_response(
-    messages: Sequence[Received],
-    errors: Mapping[tuple[str, int, int], str],
-    headers: HeaderPairs = (),
+    messages: Handed, errors: Mapping[tuple[str, int, int], str], headers: HeaderPairs = ()
 ) -> Response:
     """`errors` is what went wrong last, by topic, partition and offset."""
     parts = [
-        (_lent(some, errors), encode(columns_of(cast("Sequence[Message]", some)), limits=_LIMITS))
-        for _, same in groupby(messages, key=attrgetter("place", "lease"))
-        for some in _pieces(list(same))
+        (_lent(part, errors), encode(without_empty(part.columns), limits=_LIMITS))
+        for some in _pieces(messages)
+        for part in some.parts
     ]
     return Response(encode_leased(parts), 200, BATCH, headers)
 
 
-def _pieces(messages: Sequence[Received]) -> Iterator[Sequence[Received]]:
+def _pieces(messages: Handed) -> Iterator[Handed]:
     """So many at a time that a part does not become too large, and at least one."""
     while messages:
         count = fitting_count(messages, _PART_BYTES)
-        yield messages[:count]
-        messages = messages[count:]
+        if count == len(messages):
+            yield messages
+            return
+        some, messages = messages.cut(count)
+        yield some
 
 
-def fitting_count(messages: Sequence[Received], bytes_max: int = ANSWER_BYTES) -> int:
+def fitting_count(messages: Handed, bytes_max: int = ANSWER_BYTES) -> int:
     """How many of these stay below so many bytes together; at least one."""
-    if content_bytes(messages) <= bytes_max:
+    if messages.content_bytes() <= bytes_max:
         return len(messages)
-    sizes = [len(one.value or b"") + len(one.key or b"") for one in messages]
-    return max(1, bisect_right(list(accumulate(sizes)), bytes_max))
+    return max(1, bisect_right(list(accumulate(messages.content_sizes())), bytes_max))
 
 
-def _lent(messages: Sequence[Received], errors: Mapping[tuple[str, int, int], str]) -> Lent:
-    place = messages[0].place
+def _lent(part: Part, errors: Mapping[tuple[str, int, int], str]) -> Lent:
+    place, attempts = part.place, part.attempts
     return Lent(
         place.topic,
         place.partition,
         place.group,
-        messages[0].lease,
-        [one.offset for one in messages],
-        collapsed([one.attempts for one in messages]),
+        part.lease,
+        list(part.offsets),
+        attempts if isinstance(attempts, int) else collapsed(attempts),
         {
-            one.offset: errors[place.topic, place.partition, one.offset]
-            for one in (messages if errors else ())
-            if (place.topic, place.partition, one.offset) in errors
+            offset: errors[place.topic, place.partition, offset]
+            for offset in (part.offsets if errors else ())
+            if (place.topic, place.partition, offset) in errors
         },
     )

@@ -8,9 +8,9 @@ import msgspec
 from ...broker.authorise import Command
 from ...broker.consumption import Wanted
 from ...broker.groups import check_group
+from ...broker.handed import Handed
 from ...broker.memberships import Ask, Join
 from ...broker.partition import Now
-from ...broker.received import Received
 from ...errors import (
     BadRequest,
     ModeConflict,
@@ -312,7 +312,7 @@ async def poll(request: Request) -> Answer:
     )
     driver = request.door.driver
     driver.look(lambda _now: allow_member(request, ask.member))
-    messages: Sequence[Received]
+    messages: Handed
     with request.ends_with_client():
         messages = await driver.poll_member(group, ask, poll_timeout_ns(request, asked.timeout))
     news = driver.look(lambda _now: _news(request, ask.member))
@@ -328,9 +328,7 @@ class _News(NamedTuple):
     changes: int = 0
 
 
-def _polled(
-    request: Request, messages: Sequence[Received], news: _News, *, is_base64: bool
-) -> Answer:
+def _polled(request: Request, messages: Handed, news: _News, *, is_base64: bool) -> Answer:
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
         headers = (
@@ -359,7 +357,7 @@ async def _poll_shared(
     member.polls += 1
     try:
         with request.ends_with_client():
-            messages: Sequence[Received] = await request.door.driver.poll(
+            messages: Handed = await request.door.driver.poll(
                 member.topics, member.group, wanted, poll_timeout_ns(request, asked.timeout)
             )
     finally:

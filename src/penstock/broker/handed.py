@@ -1,0 +1,127 @@
+"""What polls hand out: messages in columns as the log has them, objects when they are touched."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any, Self, overload
+
+import msgspec
+
+from .received import Place, Received
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Messages of one lease, at least one of them."""
+
+    place: Place
+    lease: int
+    # In the order of the fields of Message, offsets last.
+    columns: Sequence[Sequence[Any]]
+    # Of all of them, or of each.
+    attempts: int | list[int]
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        return self.columns[0]
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        return self.columns[1]
+
+    @property
+    def headers(self) -> Sequence[Any]:
+        return self.columns[2]
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return self.columns[-1]
+
+    def messages(self) -> list[Received]:
+        attempts = self.attempts
+        counts = repeat(attempts) if isinstance(attempts, int) else attempts
+        return list(map(Received, *self.columns, counts, repeat(self.lease), repeat(self.place)))
+
+    def rows(self, start: int, stop: int) -> "Part":
+        attempts = self.attempts
+        return Part(
+            self.place,
+            self.lease,
+            [column[start:stop] for column in self.columns],
+            attempts if isinstance(attempts, int) else attempts[start:stop],
+        )
+
+
+class Handed(Sequence[Received]):
+    """What a poll found, part by part. Whoever looks at single messages gets objects, made once and for all."""
+
+    __slots__ = ("_messages", "parts")
+
+    def __init__(self, *parts: Part) -> None:
+        self.parts = [*parts]
+        self._messages: list[Received] | None = None
+
+    def __iadd__(self, other: "Handed") -> Self:
+        self.parts += other.parts
+        self._messages = None
+        return self
+
+    def __len__(self) -> int:
+        return sum([part.count for part in self.parts])
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def messages(self) -> list[Received]:
+        if self._messages is None:
+            made = [part.messages() for part in self.parts]
+            self._messages = made[0] if len(made) == 1 else [*chain.from_iterable(made)]
+        return self._messages
+
+    def __iter__(self) -> Iterator[Received]:
+        return iter(self.messages())
+
+    @overload
+    def __getitem__(self, index: int) -> Received: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Received]: ...
+    def __getitem__(self, index: int | slice) -> Received | list[Received]:
+        return self.messages()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.messages() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # As lists have none.
+
+    def __repr__(self) -> str:
+        return f"Handed({self.messages()!r})"
+
+    def content_bytes(self) -> int:
+        """How large values and keys are together."""
+        return sum([_size_of(part.values) + _size_of(part.keys) for part in self.parts])
+
+    def content_sizes(self) -> list[int]:
+        """How large value and key of each are."""
+        return [
+            len(value or b"") + len(key or b"")
+            for part in self.parts
+            for value, key in zip(part.values, part.keys, strict=True)
+        ]
+
+    def cut(self, count: int) -> tuple["Handed", "Handed"]:
+        """The first so many, and the others."""
+        first, others = Handed(), Handed()
+        for part in self.parts:
+            taken = min(count, part.count)
+            count -= taken
+            if taken:
+                first.parts.append(part.rows(0, taken))
+            if taken < part.count:
+                others.parts.append(part.rows(taken, part.count))
+        return first, others
+
+
+def _size_of(items: Sequence[bytes | None]) -> int:
+    return sum(map(len, filter(None, items)))

@@ -1,0 +1,78 @@
+"""What a poll hands out: columns, and objects that say the same."""
+
+import pytest
+
+from penstock.broker.handed import Handed, Part
+from penstock.broker.received import Place, Received
+from penstock.model import Message
+
+from .world import World
+
+PLACE, OTHER = Place("t", 0, 5), Place("t", 1, 5)
+
+
+def part(*offsets, place=PLACE, lease=1, attempts=1):
+    count = len(offsets)
+    columns = [
+        [b"v%d" % one if one % 3 else None for one in offsets],
+        [b"key" if one % 2 else None for one in offsets],
+        [((("a", b"b"),) if one == 4 else ()) for one in offsets],
+        *[[one] * count for one in (2, 77, None, None, None)],
+        list(offsets),
+    ]
+    return Part(place, lease, columns, attempts)
+
+
+def test_objects_say_what_the_columns_say():
+    handed = Handed(part(3, 4, attempts=[1, 2]), part(7, place=OTHER, lease=9))
+    assert list(handed) == [
+        Received(None, b"key", (), 2, 77, None, None, None, 3, 1, 1, PLACE),
+        Received(b"v4", None, (("a", b"b"),), 2, 77, None, None, None, 4, 2, 1, PLACE),
+        Received(b"v7", b"key", (), 2, 77, None, None, None, 7, 1, 9, OTHER),
+    ]
+    assert handed[-1] is handed[2]
+    assert (len(handed), bool(handed), handed.content_bytes()) == (3, True, 10)
+    assert handed.content_sizes() == [3, 2, 5]
+    assert not Handed()
+    assert Handed() == []
+    assert handed == list(handed)
+    assert handed != Handed(part(3, 4))
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_cut_loses_nothing_and_leaves_no_empty_part(count):
+    whole = Handed(part(1, 2, 3, attempts=[4, 5, 6]), part(2, 5, place=OTHER))
+    first, others = whole.cut(count)
+    assert [*first, *others] == list(whole)
+    assert len(first) == min(count, 5)
+    assert all(one.count for one in (*first.parts, *others.parts))
+
+
+def test_what_is_added_later_is_seen_by_whoever_looked_before():
+    handed = Handed(part(1))
+    assert len(list(handed)) == 1
+    handed += Handed(part(2, place=OTHER))
+    assert [one.offset for one in handed] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [[(4, 4), (0,), (2,)], [(4, 1), (0, 4, 1)], [(2,)], [(3, 1, 3, 1)]],
+    ids=["one priority each", "several in each", "a single one", "one batch"],
+)
+def test_what_one_lease_holds_is_one_part_with_the_urgent_first(batches):
+    world = World()
+    world.topic()
+    world.group()
+    sent = []
+    for priorities in batches:
+        some = [Message(b"of %d" % len(sent), priority=one) for one in priorities]
+        world.publish(*some)
+        sent += some
+    handed = world.poll(10)
+    (only,) = handed.parts
+    assert only.count == len(sent)
+    wanted = sorted(enumerate(sent), key=lambda one: one[1].priority)
+    assert [(one.offset, one.value, one.priority) for one in handed] == [
+        (offset, one.value, one.priority) for offset, one in wanted
+    ]
