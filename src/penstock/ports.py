@@ -9,6 +9,13 @@ from typing import Protocol
 from .model import Buffer
 
 
+class Lent(Protocol):
+    """A descriptor of the system, open as long as somebody holds this."""
+
+    @property
+    def number(self) -> int: ...
+
+
 class File(Protocol):
     """A file that grows at its end. Reads see an append at once; only `sync` makes it durable.
 
@@ -27,6 +34,10 @@ class File(Protocol):
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def lend(self) -> Lent | None:
+        """For whoever has the system send from the file. None: there is nothing to lend, so read it."""
         ...
 
     def truncate(self, size: int) -> None:

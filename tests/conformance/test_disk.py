@@ -124,6 +124,19 @@ def test_reads_give_the_bytes_asked_for_and_fewer_only_at_the_end(disk):
     assert file.read(3, 1 << 40) == b"3456789"
 
 
+def test_what_is_lent_stays_open_whatever_becomes_of_the_file(disk):
+    file = disk.create("a")
+    file.append(b"one")
+    lent = file.lend()
+    assert (lent is None) == isinstance(disk, SimDisk)
+    disk.remove("a")
+    for number in range(2 * FEW.open_files_max):
+        put(disk, str(number), b"another")
+    assert lent is None or os.pread(lent.number, 10, 0) == b"one"
+    with pytest.raises(FileMissing):
+        file.lend()
+
+
 def test_truncating_keeps_the_start_and_appends_go_on_there(disk):
     put(disk, "a", b"0123456789")
     file = disk.open("a")

@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, EpochStart
 from .layout import CHECKPOINT, replace_file
 from .scan import Broken
 from .segment import Segment
+from .stretch import Stretch, stretch_at
 
 _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the segment's first.
 _LENGTH = struct.Struct("<4xI")
@@ -222,6 +223,16 @@ class Log:
             raise segment.damaged(broken, offset=offset, end_offset=end_offset) from None
         self._hint = _Hint(last.next_offset, segment, position + end)
         return Run(data[:end], Offset(first.base_offset), Offset(last.next_offset))
+
+    def find(self, offset: int, *, bytes_max: int, limit: int) -> Stretch | None:
+        """Where `read` would read, and no more than is needed for `limit` offsets. None: use `read`."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        segment, position = self._place_of(offset)
+        found = stretch_at(segment, position, offset, bytes_max=bytes_max, limit=limit)
+        if found is not None:
+            self._hint = _Hint(found.next_offset, segment, position + found.size)
+        return found
 
     def _place_of(self, offset: int) -> tuple[Segment, int]:
         hint = self._hint

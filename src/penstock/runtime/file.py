@@ -68,6 +68,13 @@ class RealFile:
         except OSError as error:
             raise translate(error, inode.path) from error
 
+    def lend(self) -> Descriptor:
+        """An evicted file stays open for whoever has this."""
+        inode = self._inode
+        descriptor = inode.descriptor or self._files.attach(inode)
+        descriptor.is_recent = True
+        return descriptor
+
     def truncate(self, size: int) -> None:
         inode = self._inode
         descriptor = inode.descriptor or self._attach_to_write(inode)

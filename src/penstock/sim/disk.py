@@ -241,6 +241,11 @@ class SimFile:
             return b""
         return bytes(memoryview(inode.data)[position : position + size])
 
+    def lend(self) -> None:
+        """No system knows of it."""
+        self._disk.check()
+        self._inode.present()
+
     def truncate(self, size: int) -> None:
         inode = self._begin(Call.TRUNCATE)
         assert 0 <= size <= len(inode.data), f"{inode.path} has {len(inode.data)} bytes, not {size}"
