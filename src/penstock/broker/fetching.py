@@ -4,19 +4,31 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..codec import decode_messages, read_head
-from ..codec.head import BODY_BYTES_MAX
+from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
 from ..errors import Refused
+from ..log import Log
 from ..model import Message
+from ..ports import Lent
 from .partition import Partition
 from .start import Start
 
 FETCH_BYTES_DEFAULT = 1 << 20
+_NOTHING = memoryview(b"")
+
+
+class InFile(NamedTuple):
+    """Bytes of a file that stays open as long as somebody holds this."""
+
+    lent: Lent
+    position: int
+    size: int
 
 
 class Fetched(NamedTuple):
     """Whole batches, sealed with the seed of the log. The first one may begin before `offset`: readers trim.
 
-    No data means nothing yet: ask again when the log ends beyond `offset`.
+    No data means nothing yet: ask again when the log ends beyond `offset`. If `in_file`, they lie there, and nobody has
+    read more than their heads.
     """
 
     data: memoryview
@@ -25,11 +37,16 @@ class Fetched(NamedTuple):
     start_offset: int
     end_offset: int
     seed: int
+    in_file: InFile | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.data and self.in_file is None
 
     @property
     def wake_at(self) -> int | None:
         """The end offset that this reader waits to see passed; None if there is something to read now."""
-        return None if self.data else self.offset
+        return self.offset if self.is_empty else None
 
     def messages(self, limit: int | None = None) -> list[Message]:
         """The messages from `offset` on, at most so many."""
@@ -56,18 +73,41 @@ def fetch(
     *,
     bytes_max: int = FETCH_BYTES_DEFAULT,
     limit: int | None = None,
+    is_checked: bool = True,
 ) -> Fetched:
-    """Batches from a place on: at least one if there is any, then while they fit and `limit` is not reached."""
+    """Batches from a place on: at least one if there is any, then while they fit and `limit` is not reached.
+
+    Not `is_checked`: whoever gets them checks them, so that large ones may stay where they are.
+    """
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
     log = partition.messages
     offset = start.in_log(log)
+    if not is_checked and (found := _in_file(log, offset, bytes_max, limit)) is not None:
+        return found
     run = log.read(offset, bytes_max=bytes_max)
     data, next_offset = run.data, int(run.next_offset)
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
     return Fetched(data, offset, next_offset, log.start_offset, log.end_offset, log.seed)
+
+
+def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:
+    """None: they have to be read."""
+    found = log.find(offset, bytes_max=bytes_max, limit=OFFSET_MAX if limit is None else limit)
+    lent = None if found is None else found.file.lend()
+    if found is None or lent is None:
+        return None
+    return Fetched(
+        _NOTHING,
+        offset,
+        int(found.next_offset),
+        log.start_offset,
+        log.end_offset,
+        log.seed,
+        InFile(lent, found.position, found.size),
+    )
 
 
 def _limited(data: memoryview, seed: int, offset: int, limit: int) -> tuple[memoryview, int]:

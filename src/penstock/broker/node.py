@@ -145,9 +145,11 @@ class Node(Catalogue):
         *,
         bytes_max: int = FETCH_BYTES_DEFAULT,
         limit: int | None = None,
+        is_checked: bool = True,
     ) -> Fetched:
-        """Whole batches from an offset or a time on."""
-        return fetch(self.partition(topic, partition), start, bytes_max=bytes_max, limit=limit)
+        """Whole batches from an offset or a time on. Not `is_checked`: whoever gets them checks them."""
+        found = self.partition(topic, partition)
+        return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
 
     def create_topic(
         self,

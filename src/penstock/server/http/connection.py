@@ -12,9 +12,11 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from ...broker.fetching import InFile
 from .following import Follower
 from .known_head import Known, KnownHead, KnownRead
 from .large_body import LargeBody
+from .outflow import Outflow
 from .prompt import Work, begun
 from .responses import COPIED_BYTES_MAX
 from .straight import Outcome, Straight
@@ -67,9 +69,13 @@ class Connection(TimedConnection):
         self._is_turned_away = False
         self._turning_away: TurnedAway | None = None
         self._is_sent_away = False
+        # An answer that is being sent from a file.
+        self._outflow: Outflow | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        if self._outflow is not None:
+            self._outflow.end()
         if self.door.known is self._known:
             # There may be a key in it, which goes with whoever sent it.
             self.door.known = None
@@ -406,6 +412,56 @@ class Connection(TimedConnection):
         cycle.message_event.set()
         cycle.on_response()
         return True
+
+    async def answer_from_file(self, scope: object, head: bytes, body: InFile) -> bool:
+        """Have the system send a whole answer. False: not now, send it the usual way."""
+        cycle, transport = self.cycle, self.transport
+        is_current = cycle.scope is scope and not cycle.response_started and not cycle.disconnected
+        # What is still with the transport comes first.
+        is_clear = not self.flow.write_paused and not transport.get_write_buffer_size()
+        if not (is_current and is_clear and cycle.keep_alive) or cycle.scope["method"] == "HEAD":
+            return False
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        number = transport.get_extra_info("socket").fileno()
+        start = b"".join((STATUS_LINE[200], self._usual(), head, b"\r\n"))
+        self._outflow = outflow = Outflow(self.loop, number, start, body)
+        try:
+            outflow.go_on()
+            if not outflow.is_done:
+                await self._rest_of(outflow)
+        except OSError:
+            pass  # The client left, or the file is not what it was.
+        finally:
+            self._outflow = None
+            outflow.end()
+            if not outflow.is_done:
+                # Nobody should wait for the rest.
+                transport.abort()
+        self._end_cycle(cycle)
+        return True
+
+    async def _rest_of(self, outflow: Outflow) -> None:
+        """As for what waits in a transport there is a limit of time; and whatever else comes, waits."""
+        self.flow.pause_reading()
+        self.pause_writing()
+        try:
+            await outflow.rest()
+        finally:
+            self.resume_writing()
+
+    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
+        if self._outflow is not None:
+            # What is said now would stand in the middle of an answer.
+            self.transport.abort()
+        else:
+            super()._refuse(status, phrase, code, text)
+
+    def _end_cycle(self, cycle: RequestResponseCycle) -> None:
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def _usual(self) -> bytes:
         headers = self.server_state.default_headers

@@ -158,7 +158,7 @@ class Door:
         with self.room:
             return route, await route.call(request)
 
-    def _told(self, request: Request, outcome: Outcome) -> tuple[Route, Response]:
+    def _told(self, request: Request, outcome: Outcome) -> tuple[Route, Answer]:
         """What came of a request that was carried out already, on the straight way."""
         if isinstance(outcome, Exception):
             raise outcome

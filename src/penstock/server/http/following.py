@@ -14,7 +14,7 @@ from ...broker.fetching import Fetched
 from ...broker.start import Start
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
-from .reading import asked_of, batches, fetch
+from .reading import asked_of, batches, fetch, is_checked_here
 from .requests import Request
 from .responses import BATCH, Receive, is_for_pieces
 from .routing import Route
@@ -43,6 +43,7 @@ class Follower:
         self._door, self._request, self._route = door, request, route
         self._entrance = Entrance(door, request)
         self._asked, self._settings = asked_of(request), door.settings
+        self._is_checked = is_checked_here(request)
         self._wait_s = poll_timeout_ns(request, self._asked.timeout) / _S_NS
         self._topic, self._partition = request.params["topic"], int(request.params["partition"])
         self._started_ns = 0
@@ -81,7 +82,7 @@ class Follower:
         self._send, self._tell = send, tell
         driver = self._door.driver
         fetched = outcome_of(self._admitted, offset)
-        is_over = isinstance(fetched, Exception) or fetched.data
+        is_over = isinstance(fetched, Exception) or not fetched.is_empty
         if is_over or not self._wait_s or driver.is_draining:
             self._answer(fetched)
             return
@@ -100,7 +101,12 @@ class Follower:
         topic, partition, start = self._topic, self._partition, Start.at_offset(offset)
         return driver.look(
             lambda _now: driver.node.fetch(
-                topic, partition, start, bytes_max=asked.max_bytes, limit=asked.limit
+                topic,
+                partition,
+                start,
+                bytes_max=asked.max_bytes,
+                limit=asked.limit,
+                is_checked=self._is_checked,
             )
         )
 
@@ -130,7 +136,7 @@ class Follower:
             self._tell(found)
             return
         size = len(found.data)
-        if is_for_pieces(self._request.scope, size):
+        if found.in_file is not None or is_for_pieces(self._request.scope, size):
             self._tell(batches(found))
             return
         name = self._door.name(self._request)

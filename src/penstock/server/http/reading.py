@@ -8,7 +8,7 @@ from ...broker.start import EARLIEST, Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
 from .consuming import poll_timeout_ns
 from .requests import Request
-from .responses import BATCH, Answer, Response, json_response
+from .responses import BATCH, Answer, FromFile, Response, json_response
 from .routing import Route, TopicIn
 from .shapes import Int64, MessageOut, Strict, is_base64_wanted, message_out
 from .times import Span, time_ns
@@ -81,12 +81,17 @@ async def _fetched(request: Request, asked: FetchQuery, topic: str, partition: i
     def look() -> Fetched:
         return driver.look(
             lambda _now: request.node.fetch(
-                topic, partition, start, bytes_max=asked.max_bytes, limit=asked.limit
+                topic,
+                partition,
+                start,
+                bytes_max=asked.max_bytes,
+                limit=asked.limit,
+                is_checked=is_checked_here(request),
             )
         )
 
     fetched = look()
-    if fetched.data or not timeout_ns:
+    if not fetched.is_empty or not timeout_ns:
         return fetched
     with request.ends_with_client():
         await driver.until_beyond(topic, partition, fetched.offset, timeout_ns)
@@ -106,7 +111,14 @@ def _start(asked: FetchQuery) -> Start:
     return EARLIEST
 
 
-def batches(fetched: Fetched) -> Response:
+def is_checked_here(request: Request) -> bool:
+    """Whether batches are checked before they are sent: unless the client does it, and they need not be read for it."""
+    is_ours = not request.accepts(BATCH) or request.header(b"penstock-checked-by") != b"client"
+    connection = request.scope.get("penstock.connection")
+    return is_ours or connection is None or request.scope.get("scheme") == "https"
+
+
+def batches(fetched: Fetched) -> Response | FromFile:
     """Whole batches as they are stored. The first may begin below the offset: readers trim."""
     headers = [
         (b"penstock-offset", b"%d" % fetched.offset),
@@ -116,6 +128,8 @@ def batches(fetched: Fetched) -> Response:
         # Checksums of heads are seeded with the log's identity.
         (b"penstock-seed", b"%d" % fetched.seed),
     ]
+    if fetched.in_file is not None:
+        return FromFile(fetched.in_file, BATCH, headers)
     # Not copied: nobody writes into what was read from a file.
     return Response(fetched.data, 200, BATCH, headers)
 

@@ -1,11 +1,14 @@
 """What goes back to a client."""
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
+from ...broker.fetching import InFile
 
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
@@ -105,7 +108,28 @@ class Stream:
         await send({"type": "http.response.body", "body": b""})
 
 
-Answer = Response | Stream
+@dataclass(slots=True)
+class FromFile:
+    """A whole answer whose body lies in a file. Sent from there, or read if this connection cannot do that now."""
+
+    body: InFile
+    content_type: bytes
+    headers: HeaderPairs
+    status: int = 200
+
+    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
+        head = _HEAD % (request_id, self.content_type, self.body.size)
+        head += b"".join([b"%b: %b\r\n" % one for one in self.headers])
+        if not await scope["penstock.connection"].answer_from_file(scope, head, self.body):
+            await self._read().send(send, request_id, scope)
+
+    def _read(self) -> Response:
+        lent, position, size = self.body
+        data = os.pread(lent.number, size, position)
+        return Response(data, self.status, self.content_type, self.headers)
+
+
+Answer = Response | Stream | FromFile
 
 
 def json_response(content: object, *, status: int = 200, headers: HeaderPairs = ()) -> Response:

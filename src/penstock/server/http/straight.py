@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import PenstockError
 from .requests import Request
-from .responses import JSON, Receive, Response
+from .responses import JSON, FromFile, Receive, Response
 from .routing import Route
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 T = TypeVar("T")
-Outcome = Response | Exception
+Outcome = Response | FromFile | Exception
 Send = Callable[[bytes, bytes | memoryview], None]
 """Sends head and body of an answer that is a yes."""
 

@@ -1,0 +1,67 @@
+"""Bytes of a file on their way to a client. The system sends them: nothing of them is copied to us and back."""
+
+import asyncio
+import errno
+import os
+
+from ...broker.fetching import InFile
+
+
+class Outflow:
+    """The head of an answer, and then its body, which lies in a file. `end` has to follow, whatever happens.
+
+    The descriptor of the socket is one of our own: the loop does not let us wait for that of a transport.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, socket: int, head: bytes, body: InFile
+    ) -> None:
+        self._loop, self._socket = loop, os.dup(socket)
+        self._head = memoryview(head)
+        self._lent, self._position, self._left = body
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._is_waiting = False
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left
+
+    def go_on(self) -> None:
+        """Hand over as much as there is room for. OSError if the client left, or the file has become shorter."""
+        try:
+            while self._head:
+                self._head = self._head[os.write(self._socket, self._head) :]
+            while self._left:
+                sent = os.sendfile(self._socket, self._lent.number, self._position, self._left)
+                if sent == 0:
+                    raise OSError(errno.EIO, "a file is shorter than it was")
+                self._position, self._left = self._position + sent, self._left - sent
+        except BlockingIOError:
+            return
+
+    async def rest(self) -> None:
+        """Hand over what is left, whenever there is room for some. OSError as before, or CancelledError after `end`."""
+        self._is_waiting = True
+        self._loop.add_writer(self._socket, self._when_free)
+        await self._gone
+
+    def _when_free(self) -> None:
+        if self._gone.done():
+            return
+        try:
+            self.go_on()
+        except OSError as error:
+            self._gone.set_exception(error)
+        else:
+            if self.is_done:
+                self._gone.set_result(None)
+
+    def end(self) -> None:
+        """Nothing more is sent. Whoever waits for the rest hears of it."""
+        if self._socket < 0:
+            return
+        if self._is_waiting:
+            self._loop.remove_writer(self._socket)
+        os.close(self._socket)
+        self._socket = -1
+        self._gone.cancel()

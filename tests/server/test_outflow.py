@@ -1,0 +1,208 @@
+"""Large batches for clients that check them: sent from the file, and the same as if they had been read."""
+
+import re
+import socket
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.client import Client
+from penstock.codec import Columns, encode
+from penstock.errors import PenstockError
+from penstock.server.http.reading import is_checked_here
+from penstock.server.http.requests import Request
+
+from .rigs import in_process, request, scope_of
+from .wires import connected
+
+BATCHES, PER_BATCH, VALUE_BYTES = 8, 50, 10_000
+ACCEPT = {"accept": "application/vnd.penstock.batch"}
+UNCHECKED = {**ACCEPT, "penstock-checked-by": "client"}
+ALL = "limit=100000&max_bytes=16000000"
+
+
+def make_topic(broker, name: str) -> str:
+    """A topic with four megabytes, in its one partition; returns where to read them."""
+    with Client(broker.address) as client:
+        client.create_topic(name, partitions=1)
+        for number in range(BATCHES):
+            values = [b"%0*d" % (VALUE_BYTES, number * PER_BATCH + one) for one in range(PER_BATCH)]
+            client.append_batch(name, 0, encode(Columns(values=values)))
+    return f"/topics/{name}/partitions/0/messages?"
+
+
+@pytest.fixture(scope="module")
+def target(shared_broker):
+    return make_topic(shared_broker, "outflow")
+
+
+def segment_of(broker, topic: str):
+    (found,) = broker.data.glob(f"topics/{topic}.*/partition-0/messages/*.log")
+    return found
+
+
+def asks(target: str, query: str = ALL, version: str = "1.1", more: str = "") -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in UNCHECKED.items())
+    return f"GET {target}{query} HTTP/{version}\r\nhost: localhost\r\n{lines}{more}\r\n".encode()
+
+
+def slow(broker) -> socket.socket:
+    """A connection that takes in little at a time."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", broker.port))
+    return client
+
+
+def read_answer(stream) -> bytes:
+    """The body of the next answer."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += stream.readline()
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return stream.read(int(re.search(rb"content-length: (\d+)", head)[1]))
+
+
+def whole(broker, target: str) -> bytes:
+    return broker.call("GET", target + ALL, **ACCEPT).body
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ALL,
+        "offset=0",
+        "offset=70&limit=1",
+        "offset=70&limit=200",
+        "offset=399",
+        "offset=400",
+        "offset=401",
+        "max_bytes=1",
+        "offset=51&max_bytes=1100000&limit=100000",
+        "from_time=2020-01-01T00:00:00Z",
+    ],
+)
+def test_the_answer_is_the_same(shared_broker, target, query):
+    with closing(shared_broker.connect()) as connection:
+        found = request(connection, "GET", target + query, **UNCHECKED)
+        again = request(connection, "GET", target + query, **UNCHECKED)
+        expected = request(connection, "GET", target + query, **ACCEPT)
+    for one in (found, again):
+        assert (one.status, one.body) == (expected.status, expected.body)
+        assert {**one.headers, "date": "", "x-request-id": ""} == {
+            **expected.headers,
+            "date": "",
+            "x-request-id": "",
+        }
+
+
+def test_who_reads_slowly_gets_all_of_it_and_may_ask_again(shared_broker, target):
+    expected = whole(shared_broker, target)
+    assert len(expected) > BATCHES * PER_BATCH * VALUE_BYTES
+    with slow(shared_broker) as client, client.makefile("rb", 8192) as stream:
+        # The second waits behind the first, and the third is of a kind that was seen before.
+        client.sendall(asks(target) * 2)
+        assert read_answer(stream) == expected
+        assert read_answer(stream) == expected
+        client.sendall(asks(target))
+        assert read_answer(stream) == expected
+
+
+@pytest.mark.parametrize(
+    "said", [{"version": "1.0"}, {"more": "connection: close\r\n"}, {"version": "1.1"}]
+)
+def test_a_connection_that_ends_with_the_answer_ends_behind_it(shared_broker, target, said):
+    with slow(shared_broker) as client, client.makefile("rb") as stream:
+        client.sendall(asks(target, **said))
+        client.shutdown(socket.SHUT_WR)
+        head, _, body = stream.read().partition(b"\r\n\r\n")
+        assert body == whole(shared_broker, target)
+        assert (b"connection: close" in head) == (said != {"version": "1.1"})
+
+
+def read_to_the_end(client: socket.socket) -> bytes:
+    pieces = []
+    with suppress(ConnectionError):
+        while piece := client.recv(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def open_files(broker) -> int:
+    return len([*Path(f"/proc/{broker.process.pid}/fd").iterdir()])
+
+
+@pytest.mark.tier("test")
+def test_who_leaves_or_never_reads_is_let_go(shared_broker, target):
+    whole(shared_broker, target)
+    before = open_files(shared_broker)
+    leaving, stuck = slow(shared_broker), slow(shared_broker)
+    with stuck:
+        for client in (leaving, stuck):
+            client.sendall(asks(target))
+            assert client.recv(12) == b"HTTP/1.1 200"
+        leaving.close()
+        end_s = time.monotonic() + 20
+        while open_files(shared_broker) > before and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert open_files(shared_broker) <= before
+        assert len(read_to_the_end(stuck)) < len(whole(shared_broker, target))
+
+
+async def test_a_refusal_is_never_said_in_the_middle_of_an_answer(tmp_path):
+    async with in_process(tmp_path) as broker:
+        connection, wire = connected(broker)
+        connection._outflow, wire.abort = SimpleNamespace(end=lambda: None), wire.close
+        connection._headers_late()
+        assert wire.is_closing()
+        assert wire.written == b""
+
+
+def test_a_file_that_became_shorter_ends_the_connection(shared_broker):
+    target = make_topic(shared_broker, "shorter")
+    size = len(whole(shared_broker, target))
+    with segment_of(shared_broker, "shorter").open("r+b") as file:
+        # All heads are still there.
+        file.truncate(size - 1000)
+    with slow(shared_broker) as client:
+        client.sendall(asks(target))
+        body = read_to_the_end(client).partition(b"\r\n\r\n")[2]
+    assert 0 < len(body) < size
+
+
+def test_damage_is_told_to_whoever_finds_it(shared_broker):
+    target = make_topic(shared_broker, "damaged")
+    good = whole(shared_broker, target)
+    place = 2 * len(good) // BATCHES - 2000
+    with segment_of(shared_broker, "damaged").open("r+b") as file:
+        file.seek(place)
+        file.write(b"?")
+    bad = good[:place] + b"?" + good[place + 1 :]
+    assert shared_broker.call("GET", target + ALL, **UNCHECKED).body == bad
+    assert whole(shared_broker, target) == good[: len(good) // BATCHES]
+    with Client(shared_broker.address) as client:
+        fetches = client.fetches("damaged", 0, max_bytes=1)
+        assert [one.offset for one in next(fetches)] == [*range(PER_BATCH)]
+        with pytest.raises(PenstockError) as raised:
+            next(fetches)
+    assert raised.value.code == "DAMAGED_BATCH"
+    assert raised.value.fields["next_offset"] == 2 * PER_BATCH
+
+
+@pytest.mark.parametrize(
+    ("headers", "more", "is_checked"),
+    [
+        (UNCHECKED, {"penstock.connection": object(), "scheme": "http"}, False),
+        (UNCHECKED, {"penstock.connection": object(), "scheme": "https"}, True),
+        (UNCHECKED, {"scheme": "http"}, True),
+        (ACCEPT, {"penstock.connection": object(), "scheme": "http"}, True),
+        ({**UNCHECKED, "accept": "*/*"}, {"penstock.connection": object()}, True),
+    ],
+)
+def test_who_cannot_be_sent_a_file_gets_what_was_checked(headers, more, is_checked):
+    scope = scope_of("GET", "/", headers) | more
+    assert is_checked_here(Request(scope, None, None)) == is_checked
