@@ -9,7 +9,7 @@ class Between(Wire):
     """`pass_on` gets the number of a fetch (from 0), its answer and the client's stream. False ends the connection."""
 
     def __init__(self, url, pass_on):
-        self._pass_on, self.offsets = pass_on, []
+        self._pass_on, self.offsets, self.asked = pass_on, [], []
         self._came = threading.Condition()
         super().__init__(url)
 
@@ -22,6 +22,7 @@ class Between(Wire):
                 continue
             with self._came:
                 number = len(self.offsets)
+                self.asked.append(asked)
                 self.offsets.append(int(asked.split(b"&offset=")[1].split(b" ")[0]))
                 self._came.notify_all()
             if self._pass_on(number, said, near) is False:

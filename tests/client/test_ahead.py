@@ -5,8 +5,10 @@ from contextlib import aclosing, closing
 import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.codec import Columns, encode
-from penstock.errors import BadAnswer, NotFound
+from penstock.client.reading import Fetched
+from penstock.client.wire import Answer
+from penstock.codec import HEAD_BYTES, Columns, encode, read_head, stamp
+from penstock.errors import BadAnswer, MalformedBatch, NotFound
 
 from .between import Between, whole
 from .meddler import busy
@@ -177,3 +179,42 @@ def test_with_a_timeout_it_goes_on_behind_the_end(url):
         assert values_of([next(fetches)]) == [b"one"]
         client.publish("grows", b"two")
         assert values_of(fetches) == [b"two"]
+
+
+SEED = 7
+
+
+def stored(base_offset, count=3):
+    """A batch as it lies in a log."""
+    batch = encode(Columns(values=[b"v"] * count))
+    head = stamp(read_head(batch), base_offset=base_offset, epoch=0, append_time=1, seed=SEED)
+    return head + bytes(batch)[HEAD_BYTES:]
+
+
+def answer_of(next_offset, *batches):
+    places = {"offset": 0, "next-offset": next_offset, "earliest": 0, "latest": 99, "seed": SEED}
+    headers = {b"penstock-%b" % name.encode(): b"%d" % one for name, one in places.items()}
+    return Answer(200, headers, b"".join(batches), False)
+
+
+def test_batches_follow_each_other_up_to_where_the_answer_ends():
+    found = Fetched(answer_of(6, stored(0), stored(3)))
+    assert [one.offset for one in found] == [*range(6)]
+    assert not Fetched(answer_of(6))
+    for answer in (answer_of(7, stored(0), stored(4)), answer_of(6, stored(0), stored(0))):
+        with pytest.raises(MalformedBatch, match="after 2"):
+            Fetched(answer)
+    with pytest.raises(MalformedBatch, match="the last offset is 2, not 5"):
+        Fetched(answer_of(6, stored(0)))
+
+
+def test_only_what_is_asked_for_early_is_left_to_us_to_check(url, topic):
+    def pass_on(number, said, near):
+        (damaged if number == 2 else whole)(number, said, near)
+
+    with Between(url, pass_on) as wire, Client(wire.url, settings=QUICK) as client:
+        assert values_of(client.fetches(topic, 0, offset=0, max_bytes=ONE_BATCH)) == VALUES
+    # The third was damaged, and asked for again.
+    again = wire.offsets.index(2 * PER_BATCH, 3)
+    checked = [b"penstock-checked-by: client" not in one.lower() for one in wire.asked]
+    assert [number for number, is_so in enumerate(checked) if is_so] == [0, again]

@@ -27,6 +27,8 @@ Moment = datetime | str | int
 JSON_TYPE = b"Content-Type: application/json\r\n"
 BATCH_TYPE = b"Content-Type: application/vnd.penstock.batch\r\n"
 ACCEPT_BATCH = b"Accept: application/vnd.penstock.batch\r\n"
+# The server may send large batches without a look at them. Older ones do not know this and check all the same.
+CHECKED_HERE = b"Penstock-Checked-By: client\r\n"
 
 _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299

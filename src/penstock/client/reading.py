@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codec import Head, decode_messages, verify
 from ..codec.single import decode_value
+from ..errors import MalformedBatch
 from ..model import Message
 from .calls import (
     ACCEPT_BATCH,
+    CHECKED_HERE,
     Call,
     Duration,
     Moment,
@@ -83,7 +85,7 @@ class Fetched:
         self.offset, self.next_offset, self.earliest, self.latest, self.seed = _places(answer)
         # Where to go on, if there was more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
-        self._batches = list(_split(answer.body, self.seed))
+        self._batches = list(_split(answer.body, self.seed, self.next_offset))
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -156,22 +158,29 @@ def more_at(headers: Headers) -> int | None:
     return following if following < latest else None
 
 
-def _split(data: bytes | memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    view, position = memoryview(data), 0
+def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:
+    """The batches of an answer, which follow each other up to `end`; MalformedBatch if they do not."""
+    view, position, following = memoryview(data), 0, None
     while position < len(data):
         head = verify(data, position, seed=seed)
+        if following is not None and head.base_offset != following:
+            raise MalformedBatch(f"offset {head.base_offset} after {following - 1}")
         yield head, view[position : position + head.length]
-        position += head.length
+        position, following = position + head.length, head.next_offset
+    if following is not None and following != end:
+        raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
 
 
-def fetch(asked: Asked) -> Call[Fetched]:
+def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
+    """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
     wait_s = seconds_of(asked.timeout)
     if asked.from_time is None and type(asked.offset) is int:
         # A reader asks for the same again and again, but for the offset.
         target = f"{_target(asked._replace(offset=None))}&offset={asked.offset}"
     else:
         target = _target(asked)
-    return Call("GET", target, Fetched, b"", ACCEPT_BATCH, wait_s=wait_s)
+    headers = ACCEPT_BATCH if is_checked else ACCEPT_BATCH + CHECKED_HERE
+    return Call("GET", target, Fetched, b"", headers, wait_s=wait_s)
 
 
 @lru_cache(maxsize=1024, typed=True)

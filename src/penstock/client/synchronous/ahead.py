@@ -66,7 +66,8 @@ class Ahead:
         asked = None if more_at is None else following(more_at)
         if asked is None:
             return
-        call = fetch(asked)
+        # If it is damaged it is asked for again, and then the server looks, too, and says where.
+        call = fetch(asked, is_checked=False)
         connection = self._pool.begin_early(call)
         if connection is not None:
             self._next = _Early(asked, call, connection)
