@@ -18,6 +18,7 @@ from penstock.spark.decoding import ROWS_MAX, ROWS_MIN
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import OffsetRange
 from penstock.spark.options import For, Mode, SourceOptions, parse_options
+from penstock.spark.reading import RangeReader
 from penstock.spark.stream import StreamReader
 from penstock.testing.server import running_server
 
@@ -42,6 +43,19 @@ def append(client, topic, values, partition=0):
 
 def offsets_in(batches) -> list[int]:
     return [one for batch in batches for one in batch.column("offset").to_pylist()]
+
+
+def test_a_long_range_is_asked_for_in_few_words_and_a_short_one_with_little_more_than_needed():
+    reader = RangeReader(None, OffsetRange("t", 0, 0, 1000), is_loss_fatal=True)
+    limits = [reader._asked(at).limit for at in range(1000)]
+    assert all(
+        left <= limit < 2 * left for limit, left in zip(limits, range(1000, 0, -1), strict=True)
+    )
+    assert len(set(limits)) == 11
+    assert (
+        RangeReader(None, OffsetRange("t", 0, 0, 1 << 40), is_loss_fatal=True)._asked(0).limit
+        == 10**6
+    )
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 30), (3, 17), (9, 10), (10, 20), (29, 30)])

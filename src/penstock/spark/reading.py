@@ -41,7 +41,9 @@ class RangeReader:
             ahead.drop()
 
     def _asked(self, at: int) -> Asked:
-        limit = min(LIMIT_MAX_BATCHES, self._wanted.end - at)
+        # In few different words: a server remembers what it was asked for last. What is too much is left out here.
+        left = 1 << (self._wanted.end - at - 1).bit_length()
+        limit = min(LIMIT_MAX_BATCHES, left)
         topic, partition = self._wanted.topic, self._wanted.partition
         return Asked(topic, partition, offset=at, limit=limit, max_bytes=AHEAD_BYTES)
 
