@@ -96,6 +96,10 @@ class Decoder:
         self.columns = tuple(columns)
         self.schema = arrow_schema(columns)
         self._same: dict[str, object] = {"topic": topic, "partition": partition, "timestampType": 0}
+        # Columns with the same value in every row, for as many rows as the last record batch had: mostly the next one
+        # has as many. Even to look such an array up by its type takes longer than all else that is done for it.
+        self._constants: dict[str, pa.Array] = {}
+        self._constant_rows = 0
 
     def record_batches(self, found: Iterable[Stored]) -> Iterator[pa.RecordBatch]:
         """All messages wanted, in order."""
@@ -115,14 +119,25 @@ class Decoder:
         parts = [_opened(one) for one in stored]
         arrays = [self._column(name, parts, rows) for name in self.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if rows <= ROWS_MAX:
+            yield whole
+            return
         for first in range(0, rows, ROWS_MAX):
             yield whole.slice(first, ROWS_MAX)
 
+    def _constant(self, name: str, value: object, rows: int) -> pa.Array:
+        if rows != self._constant_rows:
+            self._constants, self._constant_rows = {}, rows
+        found = self._constants.get(name)
+        if found is None:
+            found = self._constants[name] = _constant(value, _type_of(name), rows)
+        return found
+
     def _column(self, name: str, parts: Sequence[_Part], rows: int) -> pa.Array:
         if name in self._same:
-            return _constant(self._same[name], _type_of(name), rows)
+            return self._constant(name, self._same[name], rows)
         if name in _ABSENT and all(map(_ABSENT[name], parts)):
-            return _constant(_DEFAULTS.get(name), _type_of(name), rows)
+            return self._constant(name, _DEFAULTS.get(name), rows)
         arrays = [_MAKERS[name](one) for one in parts]
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
@@ -159,7 +174,7 @@ def _of_numbers(
 ) -> pa.Array:
     """Not copied, unless they lie at a place in memory that Arrow forbids."""
     valid = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
-    numbers = pa.py_buffer(np.require(array, requirements="A"))
+    numbers = pa.py_buffer(array if array.flags.aligned else array.copy())
     return pa.Array.from_buffers(kind, len(array), [valid, numbers])
 
 
