@@ -1,5 +1,8 @@
 """Large batches for clients that check them: sent from the file, and the same as if they had been read."""
 
+import asyncio
+import errno
+import os
 import re
 import socket
 import time
@@ -9,15 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.broker.fetching import InFile
 from penstock.client import Client
 from penstock.codec import Columns, encode
 from penstock.errors import PenstockError
+from penstock.server.http.outflow import Outflow
 from penstock.server.http.reading import is_checked_here
 from penstock.server.http.requests import Request
 
 from .rigs import in_process, request, scope_of
 from .wires import connected
 
+MB = 1_000_000
 BATCHES, PER_BATCH, VALUE_BYTES = 8, 50, 10_000
 ACCEPT = {"accept": "application/vnd.penstock.batch"}
 UNCHECKED = {**ACCEPT, "penstock-checked-by": "client"}
@@ -191,6 +197,29 @@ def test_damage_is_told_to_whoever_finds_it(shared_broker):
             next(fetches)
     assert raised.value.code == "DAMAGED_BATCH"
     assert raised.value.fields["next_offset"] == 2 * PER_BATCH
+
+
+async def test_a_file_that_cannot_be_sent_is_read_in_pieces(tmp_path, monkeypatch):
+    def sendfile(*_given):
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(os, "sendfile", sendfile)
+    content = os.urandom(3 * MB)
+    (tmp_path / "file").write_bytes(content)
+    near, far = socket.socketpair()
+    with near, far, (tmp_path / "file").open("rb") as file:
+        near.setblocking(False)
+        far.setblocking(False)
+        body = InFile(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
+        outflow = Outflow(asyncio.get_running_loop(), near.fileno(), b"head", body)
+        outflow.go_on()
+        assert not outflow.is_done
+        rest, found = asyncio.ensure_future(outflow.rest()), b""
+        while len(found) < 4 + body.size:
+            found += await asyncio.get_running_loop().sock_recv(far, MB)
+        await rest
+        outflow.end()
+    assert found == b"head" + content[5:]
 
 
 @pytest.mark.parametrize(

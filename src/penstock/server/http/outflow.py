@@ -5,6 +5,10 @@ import errno
 import os
 
 from ...broker.fetching import InFile
+from .responses import COPIED_BYTES_MAX
+
+# Not every file system lets its files be sent.
+_CANNOT_SEND = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class Outflow:
@@ -32,12 +36,22 @@ class Outflow:
             while self._head:
                 self._head = self._head[os.write(self._socket, self._head) :]
             while self._left:
-                sent = os.sendfile(self._socket, self._lent.number, self._position, self._left)
+                sent = self._send_some()
                 if sent == 0:
                     raise OSError(errno.EIO, "a file is shorter than it was")
                 self._position, self._left = self._position + sent, self._left - sent
         except BlockingIOError:
             return
+
+    def _send_some(self) -> int:
+        """As much as there is room for now; none if the file ends here."""
+        try:
+            return os.sendfile(self._socket, self._lent.number, self._position, self._left)
+        except OSError as error:
+            if error.errno not in _CANNOT_SEND:
+                raise
+        piece = os.pread(self._lent.number, min(self._left, COPIED_BYTES_MAX), self._position)
+        return os.write(self._socket, piece)
 
     async def rest(self) -> None:
         """Hand over what is left, whenever there is room for some. OSError as before, or CancelledError after `end`."""
