@@ -95,6 +95,11 @@ FAULTS = {
         "import datetime as dt",
         "purity: the core may not import datetime",
     ),
+    "files in the core": (
+        "src/penstock/codec/a.py",
+        "from io import BytesIO, FileIO",
+        "purity: the core may not import io",
+    ),
     "opened file in the core": (
         "src/penstock/log/a.py",
         "def f():\n    return open('x')",
@@ -203,6 +208,7 @@ def test_planted_fault_is_the_only_one_reported(tmp_path, path, text, expected):
 
 HARMLESS = {
     "impurity in a shell": ("src/penstock/sim/a.py", "import time\nopen('x')"),
+    "bytes that are read on in the core": ("src/penstock/codec/a.py", "from io import BytesIO"),
     "words that import each other": ("src/penstock/ports.py", "from .model import Refused"),
     "method called open": ("src/penstock/log/a.py", "def f(disk):\n    return disk.open('x')"),
     "broad except that cleans up": (
