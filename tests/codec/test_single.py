@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec import Columns, Compression, decode_messages, encode, verify
+from penstock.codec import HEAD_BYTES, Columns, Compression, decode_messages, encode, verify
+from penstock.codec.checksum import checksum
 from penstock.codec.encode import encode_in_pieces
-from penstock.codec.single import decode_value, encode_even, encode_value
+from penstock.codec.head import Head, stamp
+from penstock.codec.single import decode_value, encode_even, encode_value, read_value
 from penstock.config import LimitsConfig
-from penstock.errors import Refused, TooLarge
+from penstock.errors import MalformedBatch, Refused, TooLarge
+from penstock.model import Message
 
 LIMITS = LimitsConfig()
 SMALL = LimitsConfig(
@@ -89,3 +92,58 @@ def test_what_is_compressed_is_left_to_the_decoder():
 def test_a_head_that_does_not_fit_its_body_is_left_to_the_decoder(wrong):
     batch = encode_value(b"a", 5, LIMITS).joined()
     assert decode_value(batch, verify(batch)._replace(**wrong)) is None
+
+
+SEED = 77
+
+
+def stored(value: bytes, offset: int = 5) -> bytes:
+    """A batch as a log has it."""
+    encoded = encode_value(value, 9, LIMITS)
+    head = stamp(encoded.head, base_offset=offset, epoch=3, append_time=4, seed=SEED)
+    return b"".join((head, *encoded.body))
+
+
+def usual(batch: bytes) -> tuple[Head, Message] | None:
+    """The same in more steps; None if there is anything else to say."""
+    try:
+        head = verify(batch, seed=SEED)
+    except MalformedBatch:
+        return None
+    message = decode_value(batch, head) if head.length == len(batch) else None
+    return None if message is None else (head, message)
+
+
+@given(st.binary(max_size=100), st.integers(0, (1 << 63) - 2))
+def test_it_is_read_as_in_more_steps(value, offset):
+    batch = stored(value, offset)
+    assert read_value(batch, SEED) == usual(batch)
+    assert read_value(batch, SEED + 1) is None
+    assert read_value(batch + batch, SEED) is None
+    assert read_value(batch[:-1], SEED) is None
+
+
+def sealed(batch: bytes) -> bytes:
+    """With the checksums that whoever forges a batch computes, too."""
+    body_size = int.from_bytes(batch[36:40], "little")
+    body = checksum(batch[HEAD_BYTES : HEAD_BYTES + body_size]).to_bytes(4, "little")
+    fields = batch[:104] + body
+    return fields + checksum(fields, SEED).to_bytes(4, "little") + batch[HEAD_BYTES:]
+
+
+@pytest.mark.parametrize("value", [b"", b"12345", b"12345678"])
+def test_whatever_is_wrong_with_it_is_left_to_who_says_what(value):
+    good = stored(value)
+    assert sealed(good) == good
+    for place in range(len(good)):
+        for bit in range(8):
+            wrong = bytearray(good)
+            wrong[place] ^= 1 << bit
+            assert read_value(bytes(wrong), SEED) is None
+            forged = sealed(bytes(wrong))
+            assert read_value(forged, SEED) == usual(forged), (place, bit)
+
+
+@pytest.mark.parametrize("columns", OTHERS.values(), ids=OTHERS)
+def test_another_kind_is_left_to_who_reads_all(columns):
+    assert read_value(encode(columns, limits=LIMITS), 0) is None

@@ -1,6 +1,7 @@
 """From lists or messages to a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,6 +58,10 @@ class Encoded(NamedTuple):
 
     def joined(self) -> bytes:
         return b"".join((pack_head(self.head), *self.body))
+
+
+# As calling the class does it, without a call of its own.
+encoded_of: Callable[[tuple[Head, list[Buffer]]], Encoded] = partial(tuple.__new__, Encoded)
 
 
 def encode(

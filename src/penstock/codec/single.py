@@ -11,16 +11,19 @@ from ..model import Buffer, Message, Priority
 from .body import FORMS_BYTES, VALUES
 from .checksum import checksum
 from .compression import Compression
-from .encode import Encoded
+from .encode import Encoded, encoded_of
 from .head import (
     ALIGNMENT,
     ENCODING_COLUMNAR,
+    HEAD,
     HEAD_BYTES,
     MAGIC,
     NO_MARKS,
+    OFFSET_MAX,
     UNSYNCED_MAX,
     VERSION,
     Head,
+    head_of,
     pack_attributes,
 )
 from .numbers import CONSTANT, I64_MAX, I64_MIN
@@ -32,6 +35,10 @@ _ATTRIBUTES = [
     pack_attributes(Compression.NONE, NO_MARKS, priorities=1 << Priority.NORMAL, padding=padding)
     for padding in range(8)
 ]
+_SIZE_MIN = HEAD_BYTES + _COLUMNS.size
+_CHECKED_BYTES = HEAD_BYTES - 4
+# A copy of this much costs less than another piece.
+_COPIED_BYTES_MAX = 64 * 1024
 _USUAL = frozenset(_ATTRIBUTES)
 _PADDINGS = [bytes(padding) for padding in range(8)]
 _UNMARKED = (
@@ -63,12 +70,46 @@ def encode_even(
     length = HEAD_BYTES + body_size + padding
     if length > limits.batch_bytes_max:
         raise TooLarge("batch in bytes", found=length, limit=limits.batch_bytes_max)
+    body: list[Buffer]
+    if len(blob) <= _COPIED_BYTES_MAX:
+        stored = columns + blob
+        body_checksum, body = checksum(stored), [stored + _PADDINGS[padding]]
+    else:
+        body_checksum = checksum(blob, checksum(columns))
+        body = [columns, blob, _PADDINGS[padding]]
     # In the order of the head's fields; those that a log gives are 0.
     before = (MAGIC, length, VERSION, ENCODING_COLUMNAR, _ATTRIBUTES[padding], count, 0, count - 1)
-    times = (0, timestamp, timestamp)
-    checksums = (checksum(blob, checksum(columns)), 0)
-    head = Head._make((*before, UNSYNCED_MAX, 0, body_size, *times, *_UNMARKED, *checksums))
-    return Encoded(head, [columns, blob, _PADDINGS[padding]] if padding else [columns, blob])
+    marks = (0, timestamp, timestamp, *_UNMARKED)
+    head = head_of((*before, UNSYNCED_MAX, 0, body_size, *marks, body_checksum, 0))
+    return encoded_of((head, body))
+
+
+def read_value(batch: Buffer, seed: int) -> tuple[Head, Message] | None:
+    """Head and message of such a batch, if it is all there is in `batch` and both checksums are right.
+
+    None: it is of another kind, or something is wrong with it, which is for `verify` to say. What that looks at is
+    looked at here, too, in fewer steps.
+    """
+    size = len(batch)
+    if type(batch) is not bytes or not _SIZE_MIN <= size <= _COPIED_BYTES_MAX:
+        return None
+    head = head_of(HEAD.unpack_from(batch))
+    if head.head_checksum != checksum(batch[:_CHECKED_BYTES], seed):
+        return None
+    end = HEAD_BYTES + head.body_size
+    if head[:6] != (MAGIC, size, VERSION, ENCODING_COLUMNAR, _ATTRIBUTES[(size - end) & 7], 1):
+        return None
+    if batch[end:] != _PADDINGS[(size - end) & 7] or not 0 <= head.base_offset < OFFSET_MAX:
+        return None
+    if head.body_checksum != checksum(batch[HEAD_BYTES:end]):
+        return None
+    # All of the columns is known, but for the length of the value, which is what is left.
+    start = HEAD_BYTES + _COLUMNS.size
+    if batch[HEAD_BYTES:start] != _COLUMNS.pack(_FORMS, end - start):
+        return None
+    if head.last_delta or head.base_timestamp != head.max_timestamp:
+        return None
+    return head, Message(batch[start:end], timestamp=head.base_timestamp, offset=head.base_offset)
 
 
 def decode_value(batch: Buffer, head: Head) -> Message | None:

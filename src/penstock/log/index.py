@@ -60,13 +60,14 @@ class Index:
 
     def add(self, head: Head, position: int) -> None:
         """Take note of a batch at the end; it gets an entry if the last one is far enough behind."""
-        if not self.positions:
+        positions = self.positions
+        if not positions:
             self.first_time = head.append_time
-        if not self.positions or position - self.positions[-1] >= self.interval_bytes:
+        if not positions or position - positions[-1] >= self.interval_bytes:
             self.offsets.append(head.base_offset - self.base_offset)
-            self.positions.append(position)
+            positions.append(position)
             self.times.append(head.append_time)
-        self.next_offset = head.next_offset
+        self.next_offset = head.base_offset + head.last_delta + 1
         self.size = position + head.length
         self.last_time = head.append_time
 

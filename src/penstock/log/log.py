@@ -7,8 +7,10 @@ and reported back with `synced`.
 
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ..codec import HEAD_BYTES, Head, read_head, seed_of, verify
@@ -27,6 +29,9 @@ _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the 
 _LENGTH = struct.Struct("<4xI")
 # An index of a full 64 MiB segment takes 256 KiB; readers seldom jump between more segments than this.
 _INDEXES_LOADED_MAX = 8
+# A process may have thousands of logs, and each keeps one batch. What is longer takes longer to read anyhow.
+_KEPT_BYTES_MAX = 4096
+_NOTHING = (b"", b"")
 
 
 class Run(NamedTuple):
@@ -46,12 +51,9 @@ class Appended(NamedTuple):
     head: Head
 
 
-class _Hint(NamedTuple):
-    """Where the last read ended, so that the next one need not search."""
-
-    offset: int
-    segment: Segment
-    position: int
+# As calling the classes does it, without a call of its own.
+_appended: Callable[[tuple[Offset, Offset, int, Head]], Appended] = partial(tuple.__new__, Appended)
+_run: Callable[[tuple[memoryview, int, int]], Run] = partial(tuple.__new__, Run)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +112,12 @@ class Log:
         # Since it was opened.
         self.bytes_appended = self._bytes_checkpointed = 0
         self._checkpoint_changes = self._checkpoint_changes_saved = 0
-        self._hint: _Hint | None = None
+        # Where the last read ended, so that the next one need not search.
+        self._read_segment: Segment | None = None
+        self._read_offset = self._read_position = 0
+        # The last batch, if it is small: whoever waits for messages asks for it as soon as it is there. -1: none.
+        self._kept_offset = -1
+        self._kept: tuple[Buffer, Buffer] = _NOTHING
         self._recently_indexed: list[Segment] = []
 
     @property
@@ -151,10 +158,16 @@ class Log:
             # A clock that steps back must not make later messages look older than earlier ones.
             append_time=max(now_ns, self.append_time),
         )
-        active.append(placed, pack_head(placed, seed=self.seed), *body)
-        self.end_offset, self.append_time = Offset(placed.next_offset), placed.append_time
+        packed = pack_head(placed, seed=self.seed)
+        active.append(placed, packed, *body)
+        # Bytes only: what else there is may be written to by whoever sent it.
+        is_kept = len(body) == 1 and type(body[0]) is bytes and head.length <= _KEPT_BYTES_MAX
+        self._kept_offset = base_offset if is_kept else -1
+        self._kept = (packed, body[0]) if is_kept else _NOTHING
+        self.end_offset = next_offset = Offset(base_offset + head.last_delta + 1)
+        self.append_time = placed.append_time
         self.bytes_appended += head.length
-        return Appended(base_offset, self.end_offset, self.append_time, placed)
+        return _appended((base_offset, next_offset, placed.append_time, placed))
 
     def _must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
         if active.size == 0:
@@ -169,7 +182,8 @@ class Log:
             return True
         if config.segment_age_ms == OFF:
             return False
-        return now_ns - active.index().first_time >= config.segment_age_ms * 1_000_000
+        index = active.loaded or active.index()
+        return now_ns - index.first_time >= config.segment_age_ms * 1_000_000
 
     def roll(self) -> Segment:
         """Go on in a new file. The old one is synced by the next plan, before the new one is."""
@@ -207,6 +221,8 @@ class Log:
             raise OffsetOutOfRange(offset, start=self.start_offset, end=self.end_offset)
         if offset == self.end_offset:
             return Run(memoryview(b""), Offset(offset), Offset(offset))
+        if offset == self._kept_offset:
+            return self._read_kept()
         segment, position = self._place_of(offset)
         wanted = min(max(bytes_max, HEAD_BYTES), segment.size - position)
         data = memoryview(segment.file.read(position, wanted))
@@ -221,7 +237,8 @@ class Log:
             broken = Broken(position, error.reason)
             end_offset = self.end_of(self._segment_number(offset))
             raise segment.damaged(broken, offset=offset, end_offset=end_offset) from None
-        self._hint = _Hint(last.next_offset, segment, position + end)
+        self._read_segment, self._read_position = segment, position + end
+        self._read_offset = last.next_offset
         return Run(data[:end], Offset(first.base_offset), Offset(last.next_offset))
 
     def find(self, offset: int, *, bytes_max: int, limit: int) -> Stretch | None:
@@ -231,13 +248,21 @@ class Log:
         segment, position = self._place_of(offset)
         found = stretch_at(segment, position, offset, bytes_max=bytes_max, limit=limit)
         if found is not None:
-            self._hint = _Hint(found.next_offset, segment, position + found.size)
+            self._read_segment, self._read_position = segment, position + found.size
+            self._read_offset = found.next_offset
         return found
 
+    def _read_kept(self) -> Run:
+        """The last batch as it was written. It was whole then: no checksum has to say so."""
+        self._read_segment = active = self.segments[-1]
+        self._read_offset, self._read_position = self.end_offset, active.size
+        return _run((memoryview(b"".join(self._kept)), self._kept_offset, self.end_offset))
+
     def _place_of(self, offset: int) -> tuple[Segment, int]:
-        hint = self._hint
-        if hint is not None and hint.offset == offset and hint.position < hint.segment.size:
-            return hint.segment, hint.position
+        segment = self._read_segment
+        is_next = segment is not None and self._read_offset == offset
+        if segment is not None and is_next and self._read_position < segment.size:
+            return segment, self._read_position
         number, position, _ = self.place_of_batch(offset)
         self._note_index(self.segments[number])
         return self.segments[number], position
@@ -267,7 +292,7 @@ class Log:
     def forget_hint(self) -> None:
         """Segments changed under the readers: search again."""
         self.reshapes += 1
-        self._hint = None
+        self._read_segment, self._kept_offset = None, -1
         for segment in self._recently_indexed:
             segment.loaded = None
         self._recently_indexed.clear()
