@@ -25,6 +25,8 @@ class DiskGuard:
     def __init__(self, disk: Disk, *, min_free_bytes: int) -> None:
         self._disk, self._min_free_bytes = disk, min_free_bytes
         self._free_bytes = self._admitted_bytes = 0
+        # How many bytes may be admitted before the disk is asked again.
+        self._safe_bytes = 0
         self._recheck_at_ns = 0
         self.is_refusing = False
 
@@ -37,12 +39,16 @@ class DiskGuard:
         """The same for a size."""
         if not self._min_free_bytes:
             return
-        if now.monotonic_ns >= self._recheck_at_ns or self._is_close(size):
+        admitted = self._admitted_bytes + size
+        is_close = admitted > self._safe_bytes and not self.is_refusing
+        # While refusing only time counts: a crowd that is turned away must not ask the disk each time.
+        if is_close or now.monotonic_ns >= self._recheck_at_ns:
             self._recheck(now)
-        if self.is_refusing or self._left() - size < self._min_free_bytes:
+            admitted = size
+        if self.is_refusing or self._free_bytes - admitted < self._min_free_bytes:
             self.is_refusing = True
             raise NoSpace("a new message: the disk is nearly full")
-        self._admitted_bytes += size
+        self._admitted_bytes = admitted
 
     def look(self, now: Now) -> bool:
         """Whether it would refuse now. Somebody else may have filled the disk since the last message came."""
@@ -50,18 +56,9 @@ class DiskGuard:
             self._recheck(now)
         return self.is_refusing
 
-    def _left(self) -> int:
-        return self._free_bytes - self._admitted_bytes
-
-    def _is_close(self, size: int) -> bool:
-        # While refusing only time counts: a crowd that is turned away must not ask the disk each time.
-        if self.is_refusing:
-            return False
-        is_short = self._left() - size < self._min_free_bytes
-        return is_short or self._admitted_bytes >= _RECHECK_BYTES
-
     def _recheck(self, now: Now) -> None:
         self._free_bytes, self._admitted_bytes = self._disk.free_bytes(), 0
         self._recheck_at_ns = now.monotonic_ns + _RECHECK_NS
+        self._safe_bytes = min(self._free_bytes - self._min_free_bytes, _RECHECK_BYTES)
         reserve = self._min_free_bytes // _HYSTERESIS if self.is_refusing else 0
         self.is_refusing = self._free_bytes < self._min_free_bytes + reserve

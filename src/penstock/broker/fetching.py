@@ -1,6 +1,7 @@
 """Reading a partition by offset or by time: whole batches as they are stored, or messages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from ..codec import decode_messages, read_head
@@ -67,6 +68,12 @@ class Fetched(NamedTuple):
             position += head.length
 
 
+# As calling the class does it, without a call of its own.
+_fetched: Callable[[tuple[memoryview, int, int, int, int, int, None]], Fetched] = partial(
+    tuple.__new__, Fetched
+)
+
+
 def fetch(
     partition: Partition,
     start: Start,
@@ -79,10 +86,22 @@ def fetch(
 
     Not `is_checked`: whoever gets them checks them, so that large ones may stay where they are.
     """
+    offset = start.in_log(partition.messages)
+    return fetch_from(partition, offset, bytes_max, limit, is_checked=is_checked)
+
+
+def fetch_from(
+    partition: Partition,
+    offset: int,
+    bytes_max: int,
+    limit: int | None,
+    *,
+    is_checked: bool = True,
+) -> Fetched:
+    """The same from an offset on."""
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
     log = partition.messages
-    offset = start.in_log(log)
     if not is_checked and (found := _in_file(log, offset, bytes_max, limit)) is not None:
         return found
     run = log.read(offset, bytes_max=bytes_max)
@@ -90,7 +109,7 @@ def fetch(
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return Fetched(data, offset, next_offset, log.start_offset, log.end_offset, log.seed)
+    return _fetched((data, offset, next_offset, log.start_offset, log.end_offset, log.seed, None))
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:

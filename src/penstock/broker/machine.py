@@ -10,7 +10,7 @@ from ..codec.body import FORMS_BYTES, IDEMPOTENCY_KEYS, PRIORITIES, Body
 from ..codec.compression import Compression
 from ..codec.decode import offsets_of, open_body
 from ..codec.delays import delay_ids, delay_keys, due_times, expired_among
-from ..codec.head import BODY_BYTES_MAX, HEAD_BYTES
+from ..codec.head import BODY_BYTES_MAX, HEAD_BYTES, KINDS, NO_MARKS, pack_attributes
 from ..codec.numbers import as_array
 from ..config import TopicConfig
 from ..delivery import Delivery
@@ -18,14 +18,14 @@ from ..delivery.commands import history
 from ..delivery.delay_records import DelayRecord
 from ..delivery.delays import Delays, Epoch
 from ..delivery.image import in_pieces
-from ..delivery.lanes import Lanes
+from ..delivery.lanes import NORMAL, Lanes
 from ..delivery.offsets import offsets_of as runs_to_offsets
 from ..delivery.offsets import runs_in_pieces
 from ..delivery.records import Buried, Moved, Reopened
 from ..delivery.turns import LANES, Rate
 from ..groups import Mode
 from ..log.log import Appended
-from ..model import Buffer
+from ..model import PRODUCER_NONE, Buffer
 from ..ports import Entropy
 from .dedup import Dedup
 from .outbox import Burial, Channel, Letter, Outbox
@@ -52,6 +52,8 @@ _MS = 1_000_000
 # were not durable may be some thousands; among this many numbers they are not met again.
 _LEASE_NUMBER_BITS = 40
 _LETTER_BYTES = 128
+# What most batches are: straight from a producer, and of no special priority.
+_USUAL_KIND = pack_attributes(Compression.NONE, NO_MARKS, priorities=1 << NORMAL, padding=0)
 _KEY_BYTES = 24
 
 
@@ -164,7 +166,12 @@ class PartitionMachine:
 
     def apply_head(self, head: Head) -> None:
         """The same for a batch of which the head says everything."""
-        self.producers.add(head)
+        if head.producer_id != PRODUCER_NONE:
+            self.producers.add(head)
+        if head.attributes & KINDS == _USUAL_KIND:
+            self.enqueued[NORMAL].add(head.message_count, head.append_time)
+            self.covered = head.base_offset + head.last_delta + 1
+            return
         if head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
         priorities, next_offset = head.priorities, head.next_offset

@@ -8,6 +8,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -79,6 +80,13 @@ class Published(NamedTuple):
     is_delayed: bool = False
 
 
+# As calling the classes does it, without a call of its own.
+now_of: Callable[[tuple[int, int]], Now] = partial(tuple.__new__, Now)
+_published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
+    tuple.__new__, Published
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What opening a partition found."""
@@ -131,7 +139,7 @@ class Partition:
         logs: tuple[Log, Log, DelayLog],
         machine: PartitionMachine,
     ) -> None:
-        self.identity, self.machine = identity, machine
+        self.identity, self.machine, self.number = identity, machine, identity.number
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
@@ -154,10 +162,6 @@ class Partition:
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
-
-    @property
-    def number(self) -> int:
-        return self.identity.number
 
     @property
     def is_dirty(self) -> bool:
@@ -225,7 +229,7 @@ class Partition:
         self._bytes_since_snapshot += head.length
         for watch in self.watchers:
             watch()
-        return Published(self.number, appended.base_offset, False, appended.next_offset)
+        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def require_room(self, count: int) -> None:
         """Refuse while consumers are too far behind. Without a group everything retained counts.

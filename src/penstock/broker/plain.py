@@ -16,10 +16,11 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     The rest follows at the next offsets.
     """
     target = node.topic(topic)
-    node.guard.admit_bytes(sum(map(len, values)), now)
+    is_alone = len(values) == 1
+    node.guard.admit_bytes(len(values[0]) if is_alone else sum(map(len, values)), now)
     target.router.next_call(len(target.partitions))
     partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
-    if len(values) == 1 and partition.is_plain:
+    if is_alone and partition.is_plain:
         return partition.append_value(values[0], now)
     columns = Columns(
         values=values,

@@ -26,6 +26,7 @@ LANES = len(WEIGHTS)
 _FRESH = [*WEIGHTS.values()]
 _ROUND = sum(_FRESH)
 _AVERAGED_NS = 60 * 1_000_000_000
+_AT_ONCE_NS = 10_000_000
 
 
 class LaneStats(NamedTuple):
@@ -53,8 +54,11 @@ class Rate:
     at_ns: int = 0
 
     def add(self, count: int, now_ns: int) -> None:
-        self.recent = self.recent * _left_of(self.at_ns, now_ns) + count
-        self.at_ns = max(self.at_ns, now_ns)
+        # Every batch comes by here; what fades in so short a time nobody sees.
+        if now_ns - self.at_ns > _AT_ONCE_NS:
+            self.recent *= _left_of(self.at_ns, now_ns)
+            self.at_ns = now_ns
+        self.recent += count
 
     def per_second(self, now_ns: int) -> float:
         return self.recent * _left_of(self.at_ns, now_ns) * 1_000_000_000 / _AVERAGED_NS

@@ -6,8 +6,6 @@ import time
 class SystemClock:
     """Wall time for what is stored, a clock that never steps for measuring waits."""
 
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+    # As they are: every command asks for both.
+    now_ns = staticmethod(time.time_ns)
+    monotonic_ns = staticmethod(time.monotonic_ns)

@@ -163,6 +163,8 @@ class MemberRoom:
 
     def serve(self) -> None:
         """Hand out what is ready, and wake whoever has to hear of something."""
+        if not self._touched and not self._by_group:
+            return
         waiters, self._touched = self._touched, set()
         for group, seats in self._by_group.items():
             if self._is_anew(group):

@@ -15,10 +15,11 @@ from typing import TypeVar
 from pyroaring import BitMap64
 
 from ..broker.consumption import Wanted
+from ..broker.fetching import Fetched, fetch_from
 from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
-from ..broker.partition import Now, Partition
+from ..broker.partition import Now, Partition, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
@@ -95,8 +96,7 @@ class ThreadDriver:
         )
 
     def now(self) -> Now:
-        clock = self._world.clock
-        return Now(clock.now_ns(), clock.monotonic_ns())
+        return now_of((self.clock.now_ns(), self.clock.monotonic_ns()))
 
     def look(self, command: Callable[[Now], T]) -> T:
         """Run a command that changes nothing."""
@@ -105,6 +105,14 @@ class ThreadDriver:
         with self.lock:
             self._check()
             return command(self.now())
+
+    def fetch(self, topic: str, number: int, offset: int, bytes_max: int, limit: int) -> Fetched:
+        """Whole batches from an offset on. Nothing is made for it: those who wait ask again and again."""
+        if self._is_torn:
+            self._mend()
+        with self.lock:
+            self._check()
+            return fetch_from(self.node.partition(topic, number), offset, bytes_max, limit)
 
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""
@@ -313,7 +321,7 @@ class ThreadDriver:
 
     def serve(self, topic: str | None = None) -> None:
         """Hand out what is ready to those who wait. With the lock held."""
-        if self._room:
+        if self._room.queues:
             for place in self._room.groups(topic):
                 self._serve_group(*place)
         self.members.serve()

@@ -57,22 +57,22 @@ class WaitingRoom:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[Place, OrderedDict[Waiter, None]] = {}
+        self.queues: dict[Place, OrderedDict[Waiter, None]] = {}
         # Those who wait for a limited time only. Event loops keep time by themselves, so theirs are not among them.
         self._timed: dict[Waiter, Place] = {}
 
     def __bool__(self) -> bool:
         """Whether anybody waits. Needs no lock."""
-        return bool(self._queues)
+        return bool(self.queues)
 
     def enter(self, topic: str, group: str, waiter: Waiter) -> None:
-        self._queues.setdefault((topic, group), OrderedDict())[waiter] = None
+        self.queues.setdefault((topic, group), OrderedDict())[waiter] = None
         if waiter.until_ns < NEVER_NS:
             self._timed[waiter] = (topic, group)
 
     def leave(self, topic: str, group: str, waiter: Waiter) -> None:
         """Forget one who has given up."""
-        queue = self._queues.get((topic, group))
+        queue = self.queues.get((topic, group))
         if queue is not None:
             queue.pop(waiter, None)
             self._timed.pop(waiter, None)
@@ -80,14 +80,14 @@ class WaitingRoom:
 
     def groups(self, topic: str | None = None) -> Sequence[Place]:
         """Where somebody waits; of one topic, or of all."""
-        return [place for place in self._queues if topic is None or place[0] == topic]
+        return [place for place in self.queues if topic is None or place[0] == topic]
 
     def is_anybody_in(self, topic: str, group: str) -> bool:
-        return (topic, group) in self._queues
+        return (topic, group) in self.queues
 
     def serve(self, topic: str, group: str, ready: int, take: Take) -> None:
         """Share `ready` messages among those who wait; who gets nothing keeps their place."""
-        queue = self._queues.get((topic, group), OrderedDict())
+        queue = self.queues.get((topic, group), OrderedDict())
         left: list[Waiter] = []
         while queue and ready > 0:
             waiter, _ = queue.popitem(last=False)
@@ -116,8 +116,8 @@ class WaitingRoom:
         waiter.settle(messages, error)
 
     def _forget_if_empty(self, place: Place) -> None:
-        if place in self._queues and not self._queues[place]:
-            del self._queues[place]
+        if place in self.queues and not self.queues[place]:
+            del self.queues[place]
 
     def end_overdue(self, now_ns: int) -> None:
         """Let those go whose time is up."""
@@ -133,9 +133,9 @@ class WaitingRoom:
         """Everybody goes with an error: the house is closed."""
         for waiter in [*self._all()]:
             waiter.settle(Handed(), error)
-        self._queues.clear()
+        self.queues.clear()
         self._timed.clear()
 
     def _all(self) -> Iterator[Waiter]:
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             yield from queue
