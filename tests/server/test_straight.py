@@ -155,7 +155,8 @@ async def test_what_goes_wrong_is_told_in_the_usual_way(
         def fail(*_given: object) -> None:
             raise error
 
-        monkeypatch.setattr("penstock.server.http.inlet.Inlet._store_values", fail)
+        for way in ("_stored", "_store_values"):
+            monkeypatch.setattr(f"penstock.server.http.inlet.Inlet.{way}", fail)
         broker.driver._is_torn = False
         straight, _ = await ways.answers()
         assert straight.split()[1] == status

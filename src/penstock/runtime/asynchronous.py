@@ -43,6 +43,9 @@ class AsyncDriver:
         self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
         # Those of the readers who are no coroutines, and are called instead.
         self._sitting: set[Callable[[], None]] = set()
+        # While a change is made that somebody is to hear of at once: the first whom it woke.
+        self._is_prompt = False
+        self._first: Callable[[], None] | None = None
         self.is_draining = False
         driver.after_change = self._after_change
 
@@ -93,11 +96,26 @@ class AsyncDriver:
             self.loop.call_soon_threadsafe(call)
 
     def call_from_anywhere(self, call: Callable[[], None]) -> None:
-        """The same, for whoever may be the loop itself: that costs it one turn less."""
-        if get_ident() == self._thread:
-            self.loop.call_soon(call)
-        else:
+        """The same, for whoever may be the loop itself: that costs it one turn less, or none if a change is prompt."""
+        if get_ident() != self._thread:
             self.call_soon(call)
+        elif self._is_prompt:
+            self._first, self._is_prompt = call, False
+        else:
+            self.loop.call_soon(call)
+
+    def change_promptly(self, command: Callable[[Now], T]) -> T:
+        """Run a command that waits for nothing. Of those who sit and are woken by it, the first hears of it before this
+        returns; the others in the next turn, so whoever changes something never waits for a crowd.
+        """
+        self._is_prompt, self._first = True, None
+        try:
+            reply, _ = self.driver.begin_change(command)
+        finally:
+            first, self._first, self._is_prompt = self._first, None, False
+            if first is not None:
+                first()
+        return reply
 
     async def poll(
         self, topics: Sequence[str], group: str, wanted: Wanted, timeout_ns: int
@@ -169,7 +187,8 @@ class AsyncDriver:
     def sit(self, place: Place, wake: Callable[[], None]) -> None:
         """Wait for the same without a coroutine: from now to `rise`, `wake` is called when it may have come.
 
-        By any thread, with the lock held, and perhaps more than once. A drain calls it, too.
+        By any thread, with the lock held, and perhaps more than once. A drain calls it, too. What it does about it goes
+        through `call_from_anywhere`, and raises nothing: whoever made the change has nothing to do with it.
         """
         with self.driver.lock:
             self._readers.setdefault(place, set()).add(wake)
@@ -214,7 +233,8 @@ class AsyncDriver:
     def _after_change(self) -> None:
         for (topic, number, offset), waiting in self._readers.items():
             if offset < self._end_of(topic, number):
-                _call_all(waiting)
+                for wake in waiting:
+                    wake()
         for (topic, group, member, max_held), waiting in self._loaded.items():
             if self.held_by(topic, group, member) < max_held:
                 _call_all(waiting)

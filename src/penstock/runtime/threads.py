@@ -106,13 +106,23 @@ class ThreadDriver:
             self._check()
             return command(self.now())
 
-    def fetch(self, topic: str, number: int, offset: int, bytes_max: int, limit: int) -> Fetched:
+    def fetch(
+        self,
+        topic: str,
+        number: int,
+        offset: int,
+        bytes_max: int,
+        limit: int,
+        *,
+        is_checked: bool = True,
+    ) -> Fetched:
         """Whole batches from an offset on. Nothing is made for it: those who wait ask again and again."""
         if self._is_torn:
             self._mend()
         with self.lock:
             self._check()
-            return fetch_from(self.node.partition(topic, number), offset, bytes_max, limit)
+            partition = self.node.partition(topic, number)
+            return fetch_from(partition, offset, bytes_max, limit, is_checked=is_checked)
 
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""

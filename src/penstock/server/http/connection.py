@@ -100,7 +100,7 @@ class Connection(TimedConnection):
     def data_received(self, data: bytes) -> None:
         if self._follower is not None and self._follow(data, self._follower):
             return
-        if self._is_between and self._is_full():
+        if self._is_between and self.door.is_full and self._is_full():
             if self._refuses_known(data):
                 return
         elif (known := self._known_request(data)) is not None:
@@ -158,11 +158,11 @@ class Connection(TimedConnection):
 
     def _known_request(self, data: bytes) -> Known | None:
         """What came, if it is whole, with a head that was seen before, and nothing speaks against serving it now."""
-        is_free = self._known is not None and self._is_between and self.cycle.response_complete
-        if self._known is None or not is_free:
+        head = self._known
+        if head is None or not self._is_between or not self.cycle.response_complete:
             return None
-        known = self._known.read(data)
-        if known is None or len(data) - len(known.body) > self.header_bytes_max:
+        known = head.read(data)
+        if known is None or len(data) - len(known[1]) > self.header_bytes_max:
             return None
         return known
 
@@ -198,10 +198,12 @@ class Connection(TimedConnection):
 
     def _answer_straight(self, known: Known) -> bool:
         """Whether a request could be carried out, and was answered or soon will be."""
-        if self._straight is None or not self._is_free:
+        # As `_is_free` has it, of which the rest was looked at before.
+        is_held_up = self.flow.write_paused or self.transport.is_closing()
+        if self._straight is None or is_held_up:
             return False
         self._turn = self.door.inlet.turn
-        outcome = self._straight.serve(known.body, self._send_yes)
+        outcome = self._straight.serve(known[1], self._send_yes)
         if isinstance(outcome, bool):
             return outcome
         self._receive_known(known, outcome)
@@ -230,7 +232,7 @@ class Connection(TimedConnection):
     def _send_yes(self, head: bytes, body: bytes | memoryview) -> None:
         start = (STATUS_LINE[200], self._usual(), head, b"\r\n")
         if len(body) <= COPIED_BYTES_MAX:
-            self.transport.write(b"".join((*start, body)))
+            self.write_now(b"".join((*start, body)))
         else:
             self.transport.write(b"".join(start))
             self.transport.write(body)
@@ -239,7 +241,7 @@ class Connection(TimedConnection):
     def _receive_known(self, known: Known, outcome: Outcome | None = None) -> None:
         assert self._known is not None, "its head is this one"
         headers = self._known.headers_of(known)
-        self._begin_known({**self._known.scope, "headers": headers}, known.body, outcome)
+        self._begin_known({**self._known.scope, "headers": headers}, known[1], outcome)
 
     def _begin_known(self, scope: Any, body: bytes, outcome: Outcome | None = None) -> None:
         """As the parser's calls would have it, all in one. With an outcome, that is all there is to tell."""

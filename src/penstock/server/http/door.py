@@ -92,7 +92,7 @@ class Door:
     pipelines: Pipelines = field(default_factory=Pipelines)
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
-    _prefix: str = field(default_factory=lambda: token_hex(6))
+    _prefix: bytes = field(default_factory=lambda: token_hex(6).encode())
 
     def __post_init__(self) -> None:
         self.limits = self.settings.limits.limits_config()
@@ -188,7 +188,9 @@ class Door:
     @property
     def is_full(self) -> bool:
         """Whether there is no room for one more. Who was served in this turn of the loop came together with it."""
-        return self.room.is_full_with(self.inlet.served_early)
+        room = self.room
+        # As the room has it; every request comes by here.
+        return room.under_way + room.coming + self.inlet.served_early >= room.limit
 
     def turn_away(self, headers: Sequence[tuple[bytes, bytes]]) -> TurnedAway:
         """The answer to a request that finds no room.
@@ -221,14 +223,18 @@ class Door:
 
     def name(self, request: Request) -> bytes:
         """Give a request its id."""
-        request.id = self._id(request.header(b"x-request-id"))
-        return request.id
+        asked = request.id_asked
+        # As below; most clients leave it to us.
+        request.id = found = (
+            b"%b-%x" % (self._prefix, next(self._numbers)) if asked is None else self._id(asked)
+        )
+        return found
 
     def _id(self, found: bytes | None) -> bytes:
         """The client's, if it is short and printable; otherwise one of ours."""
         if found and len(found) <= _REQUEST_ID_MAX and all(32 < byte < 127 for byte in found):
             return found
-        return f"{self._prefix}-{next(self._numbers):x}".encode()
+        return b"%b-%x" % (self._prefix, next(self._numbers))
 
     def visible(self, request: Request, topics: Sequence[str]) -> list[str]:
         """Of these topics those that whoever asks may see."""

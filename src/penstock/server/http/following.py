@@ -11,12 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...broker.fetching import Fetched
-from ...broker.start import Start
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
 from .reading import asked_of, batches, fetch, is_checked_here
 from .requests import Request
-from .responses import BATCH, Receive, is_for_pieces
+from .responses import BATCH, COPIED_BYTES_MAX, Receive, is_for_pieces
 from .routing import Route
 from .straight import Entrance, Outcome, Send, outcome_of
 
@@ -98,16 +97,13 @@ class Follower:
     def _fetched(self, offset: int) -> Fetched:
         self._door.unsent.require_room()
         asked, driver = self._asked, self._door.driver.driver
-        topic, partition, start = self._topic, self._partition, Start.at_offset(offset)
-        return driver.look(
-            lambda _now: driver.node.fetch(
-                topic,
-                partition,
-                start,
-                bytes_max=asked.max_bytes,
-                limit=asked.limit,
-                is_checked=self._is_checked,
-            )
+        return driver.fetch(
+            self._topic,
+            self._partition,
+            offset,
+            asked.max_bytes,
+            asked.limit,
+            is_checked=self._is_checked,
         )
 
     def _wake(self) -> None:
@@ -126,20 +122,27 @@ class Follower:
         # It may have ended otherwise, and another wait begun, for the same place even.
         if place is None or self._place is not place:
             return
-        fetched = outcome_of(self._fetched, place[2])
         # First things first: somebody waits for the answer, and nobody for the rest.
-        self._answer(fetched)
+        bug = outcome_of(self._answer, outcome_of(self._fetched, place[2]))
         self.leave()
+        if bug is not None:
+            # For the loop to tell, and not for whoever published what was waited for.
+            self._door.driver.loop.call_soon(_raise, bug)
 
     def _answer(self, found: Fetched | Exception) -> None:
         if isinstance(found, Exception):
             self._tell(found)
             return
         size = len(found.data)
-        if found.in_file is not None or is_for_pieces(self._request.scope, size):
+        is_large = size > COPIED_BYTES_MAX and is_for_pieces(self._request.scope, size)
+        if is_large or found.in_file is not None:
             self._tell(batches(found))
             return
         name = self._door.name(self._request)
         places = (found.offset, found.next_offset, found.start_offset, found.end_offset, found.seed)
         self._send(_HEAD % (name, BATCH, size, *places), found.data)
         self._door.count(self._request, self._route, _OK, self._started_ns)
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ...broker.partition import Now
@@ -21,6 +22,8 @@ class Run(NamedTuple):
     length: int
 
 
+# As calling the class does it, without a call of its own.
+_run: Callable[[tuple[int, int, int]], Run] = partial(tuple.__new__, Run)
 Answers = Run | list[Answer]
 Store = Callable[[Now], None]
 Serve = Callable[[Work], None]
@@ -70,7 +73,8 @@ class Inlet:
         self._driver, self._loop = driver, loop
         self._is_always_synced = driver.is_always_synced
         self._parcels: list[_Parcel] = []
-        self._is_first = True
+        # Whether nobody has come yet in this turn.
+        self.is_free = True
         # Those of this turn that were answered before its end.
         self.served_early = 0
         self.turn = 0
@@ -93,7 +97,7 @@ class Inlet:
         is_waiting = is_synced or (is_awaited and self._is_always_synced)
         parcel = _Parcel(topic, content, is_synced=is_waiting, answered=answered)
         parcel.partition = partition
-        is_first = self._is_first
+        is_first = self.is_free
         if is_first:
             self._await_end()
         # Whoever waits for the disk loses nothing by waiting for the others, who share its sync.
@@ -123,25 +127,28 @@ class Inlet:
         self.turn += 1
         self.served_early = 0
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nobody has come yet in this turn."""
-        return self._is_first
-
     def publish_now(self, topic: str, values: Sequence[bytes]) -> Answers:
         """The same for plain values that come first in a turn and wait for nothing."""
-        assert self._is_first, "somebody looked"
-        parcel = _Parcel(topic, values, is_synced=False, answered=None)
-        self._await_end()
-        self._driver.driver.begin_change(lambda now: self._store_values(topic, [parcel], now))
-        return parcel.answers
+        assert self.is_free, "somebody looked"
+        self.is_free = False
+        self._loop.call_soon(self._end_turn)
+        return self._driver.change_promptly(partial(self._stored, topic, values))
+
+    def _stored(self, topic: str, values: Sequence[bytes], now: Now) -> Answers:
+        try:
+            partition, offset, *_ = publish_values(self._driver.driver.node, topic, values, now)
+        except PenstockError:
+            parcel = _Parcel(topic, values, is_synced=False, answered=None)
+            self._store_messages(topic, None, [parcel], now)
+            return parcel.answers
+        return _run((partition, offset, len(values)))
 
     def _await_end(self) -> None:
-        self._is_first = False
+        self.is_free = False
         self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        parcels, self._parcels, self._is_first = self._parcels, [], True
+        parcels, self._parcels, self.is_free = self._parcels, [], True
         self.begin_turn()
         if parcels:
             self._flush(parcels)

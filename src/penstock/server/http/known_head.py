@@ -36,11 +36,8 @@ def _number(digits: bytes, digits_max: int = _DIGITS_MAX) -> int:
     return int(digits) if digits.isdigit() and len(digits) <= digits_max else -1
 
 
-class Known(NamedTuple):
-    """A request whose head was known: the digits of its length, and its body."""
-
-    digits: bytes
-    body: bytes
+Known = tuple[bytes, bytes]
+"""A request whose head was known: the digits of its length, and its body."""
 
 
 class KnownHead(NamedTuple):
@@ -68,27 +65,22 @@ class KnownHead(NamedTuple):
 
     def is_of(self, data: bytes) -> bool:
         """Whether `data` is a request with this head, whole, and nothing else."""
-        return self._end_in(data) >= 0
+        return self.read(data) is not None
 
     def read(self, data: bytes) -> Known | None:
         """The request that `data` is, if it is one with this head, whole, and nothing else."""
-        end = self._end_in(data)
-        if end < 0:
+        start = self.start
+        if not data.startswith(start):
             return None
-        return Known(data[len(self.start) : end], data[end + len(_END) :])
-
-    def _end_in(self, data: bytes) -> int:
-        """Where the length of the body ends in a request with this head; -1 if `data` is anything else."""
-        if not data.startswith(self.start):
-            return -1
-        first = len(self.start)
+        first = len(start)
         # Nothing but the digits of a number may stand there.
         end = data.find(_END, first, first + _DIGITS_MAX + len(_END))
-        is_whole = end >= 0 and _number(data[first:end]) == len(data) - end - len(_END)
-        return end if is_whole else -1
+        digits, body = data[first:end], data[end + len(_END) :]
+        is_whole = end >= 0 and digits.isdigit() and int(digits) == len(body)
+        return (digits, body) if is_whole else None
 
     def headers_of(self, known: Known) -> Headers:
-        return [*self.headers, (_LENGTH, known.digits)]
+        return [*self.headers, (_LENGTH, known[0])]
 
 
 class KnownRead(NamedTuple):
@@ -117,7 +109,7 @@ class KnownRead(NamedTuple):
         if not data.startswith(self.start) or not data.endswith(self.end):
             return None
         digits = data[len(self.start) : -len(self.end)]
-        return digits if _number(digits, _OFFSET_DIGITS_MAX) >= 0 else None
+        return digits if digits.isdigit() and len(digits) <= _OFFSET_DIGITS_MAX else None
 
     def scope_of(self, digits: bytes) -> dict[str, Any]:
         before, name, _ = self.scope["query_string"].rpartition(_OFFSET)

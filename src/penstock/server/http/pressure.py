@@ -27,9 +27,6 @@ class Room:
         self.coming = 0
         self._line_ends = 0.0
 
-    def is_full_with(self, others: int) -> bool:
-        return self.under_way + self.coming + others >= self.limit
-
     def __enter__(self) -> None:
         """Inside, one more is under way; TooManyRequests if there is no room."""
         if self.under_way >= self.limit:

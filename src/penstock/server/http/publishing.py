@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -182,22 +182,29 @@ async def _publish_plain(request: Request, topic: str, sent: PlainIn, acks: int)
     return _plain_response(request, sent, found, acks)
 
 
-def publish_at_once(request: Request, body: bytes) -> Callable[[], Response] | None:
-    """`publish` for plain values that are the first of their turn and wait for nothing."""
+def publish_at_once(request: Request, body: bytes, admit: Callable[[], None]) -> Response | None:
+    """`publish` for plain values that are the first of their turn and wait for nothing. None: these are others.
+
+    `admit` has the door's questions, and raises if the answer is no.
+    """
     door = request.door
-    if not door.inlet.is_free or len(body) > door.settings.http.body_bytes_max:
+    inlet = door.inlet
+    if not inlet.is_free or len(body) > door.settings.http.body_bytes_max:
         return None
     sent = _plain(body)
     acks = _ALL if sent is None else _ACKS.get(sent.acks, _ALL)
     is_waiting = acks == _ALL or (acks != _NONE and door.driver.is_always_synced)
     if sent is None or is_waiting:
         return None
-    return partial(_publish_now, request, sent, acks)
-
-
-def _publish_now(request: Request, sent: PlainIn, acks: int) -> Response:
-    values = [one.value.encode() for one in sent.messages]
-    found = request.door.inlet.publish_now(request.params["topic"], values)
+    admit()
+    messages = sent.messages
+    # A list of one is made by hand: this is for those who come one by one.
+    values = (
+        [messages[0].value.encode()]
+        if len(messages) == 1
+        else [one.value.encode() for one in messages]
+    )
+    found = inlet.publish_now(request.params["topic"], values)
     return _plain_response(request, sent, found, acks)
 
 

@@ -42,6 +42,7 @@ class Request:
         "command",
         "door",
         "id",
+        "id_asked",
         "params",
         "principal",
         "receive",
@@ -55,6 +56,8 @@ class Request:
         self.command = Command.SEE_HEALTH
         self.id = b""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        # What the client calls it, if it does.
+        self.id_asked = self._headers.get(b"x-request-id")
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, by its name in small letters."""

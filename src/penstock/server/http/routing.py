@@ -12,8 +12,9 @@ from .requests import Request
 from .responses import Answer, Response
 
 Call = Callable[[Request], Awaitable[Answer]]
-AtOnce = Callable[[Request, bytes], Callable[[], Response] | None]
-"""Given a whole body, what is to be done and never waits; None, and nothing done: it is for the call."""
+AtOnce = Callable[[Request, bytes, Callable[[], None]], Response | None]
+"""Given a whole body and the door's questions, the answer, without any wait; None, and nothing done or asked: it is for
+the call."""
 
 _PREFIX = "v1"
 _PATHS_KEPT = 4096

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from .door import Door
 
-A = TypeVar("A")
 T = TypeVar("T")
 Outcome = Response | FromFile | Exception
 Send = Callable[[bytes, bytes | memoryview], None]
@@ -50,10 +49,12 @@ class Entrance:
 class Straight:
     """For requests with one head. Belongs to the connection that has seen it."""
 
-    __slots__ = ("_door", "_entrance", "_request", "_route")
+    __slots__ = ("_at_once", "_door", "_entrance", "_request", "_route")
 
     def __init__(self, door: "Door", request: Request, route: Route) -> None:
+        assert route.at_once is not None, "the others are not kept"
         self._door, self._request, self._route = door, request, route
+        self._at_once = route.at_once
         self._entrance = Entrance(door, request)
 
     @classmethod
@@ -73,27 +74,21 @@ class Straight:
     def serve(self, body: bytes, send: Send) -> bool | Outcome:
         """Carry a request out and send the answer. False: nothing was done; an outcome is for the usual way to tell."""
         request, door = self._request, self._door
-        assert self._route.at_once is not None, "the others are not kept"
-        work = self._route.at_once(request, body)
-        if work is None:
-            return False
         started_ns = time.perf_counter_ns()
-        response = outcome_of(self._admitted, work)
+        # Its connection has just seen that there is room, and nobody else comes in before this is done.
+        response = outcome_of(self._at_once, request, body, self._entrance.admit)
+        if response is None:
+            return False
         if isinstance(response, Exception) or response.status != _OK or response.headers:
             return response
         send(response.head(door.name(request)), response.body)
         door.count(request, self._route, _OK, started_ns)
         return True
 
-    def _admitted(self, work: Callable[[], Response]) -> Response:
-        self._entrance.admit()
-        with self._door.room:
-            return work()
 
-
-def outcome_of(work: Callable[[A], T], given: A) -> T | Exception:
+def outcome_of(work: Callable[..., T], *given: object) -> T | Exception:
     """What work returns, or what it raises: the usual way knows what to do about errors, and about bugs of ours."""
     try:
-        return work(given)
+        return work(*given)
     except Exception as error:
         return error
