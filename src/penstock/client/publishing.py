@@ -119,9 +119,9 @@ def publish(
 
 def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Published]]:
     """The same for one value and nothing else, in fewer steps: whoever publishes one by one waits for each of them."""
-    body = {"messages": (_Sent(written(value)),), "acks": acks}
+    body = b'{"messages":[{"value":%b}],"acks":%b}' % (_ENCODE(written(value)), _ENCODE(acks))
     target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable=False)
+    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable=False)
 
 
 _read_results = reader(_Results)

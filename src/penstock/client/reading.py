@@ -1,13 +1,12 @@
 """Reading by position: the call, and the batches that come back, decoded when they are touched."""
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codec import Head, decode_messages, verify
-from ..codec.single import decode_value
+from ..codec.single import decode_value, read_value
 from ..errors import MalformedBatch
 from ..model import Message
 from .calls import (
@@ -23,7 +22,7 @@ from .calls import (
     with_query,
 )
 from .options import FetchOptions
-from .wire import BODY_BYTES_MAX, Answer, Headers, LazyHeaders
+from .wire import BODY_BYTES_MAX, PLACES, Answer, Headers, LazyHeaders
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +34,6 @@ LIMIT_MAX_BATCHES = 1_000_000
 # one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
 AHEAD_BYTES = (4 << 20) + (128 << 10)
 _DIGITS_MAX = 20
-_NAMES = ("offset", "next-offset", "earliest", "latest", "seed")
-# All five as our server writes them: whoever waits for one message at a time waits for the headers to be read, too.
-_PLACES = re.compile(
-    b"^" + b"".join(rb"penstock-%b: (\d{1,18})\r\n" % name.encode() for name in _NAMES),
-    re.MULTILINE,
-)
 
 
 class Asked(NamedTuple):
@@ -79,13 +72,29 @@ class Fetched:
     its checksums.
     """
 
-    __slots__ = ("_batches", "earliest", "latest", "more_at", "next_offset", "offset", "seed")
+    __slots__ = (
+        "_batches",
+        "_single",
+        "earliest",
+        "latest",
+        "more_at",
+        "next_offset",
+        "offset",
+        "seed",
+    )
 
     def __init__(self, answer: Answer) -> None:
         self.offset, self.next_offset, self.earliest, self.latest, self.seed = _places(answer)
         # Where to go on, if there was more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
-        self._batches = list(_split(answer.body, self.seed, self.next_offset))
+        # Whoever waits for one message at a time mostly gets one.
+        self._single: Message | None = None
+        found = read_value(answer.body, self.seed)
+        if found is not None and found[0].base_offset + 1 == self.next_offset:
+            head, self._single = found
+            self._batches = [(head, memoryview(answer.body))]
+        else:
+            self._batches = [*_split(answer.body, self.seed, self.next_offset)]
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -96,6 +105,11 @@ class Fetched:
         return self._batches
 
     def __iter__(self) -> Iterator[Message]:
+        if self._single is not None:
+            return iter(() if self._single.offset < self.offset else (self._single,))
+        return self._messages()
+
+    def _messages(self) -> Iterator[Message]:
         for head, batch in self._batches:
             single = decode_value(batch, head)
             messages = (
@@ -143,10 +157,9 @@ class Fetched:
 def _places(answer: Answer) -> Sequence[int]:
     """What its headers say. ValueError if one is missing, or is no number."""
     headers = answer.headers
-    if isinstance(headers, LazyHeaders) and (found := _PLACES.findall(headers.lines)):
-        # Of repeated ones the last counts.
-        return [*map(int, found[-1])]
-    return [answer.number(b"penstock-%b" % name.encode()) for name in _NAMES]
+    if isinstance(headers, LazyHeaders) and headers.places:
+        return [*map(int, headers.places)]
+    return [answer.number(b"penstock-%b" % name.encode()) for name in PLACES]
 
 
 def more_at(headers: Headers) -> int | None:

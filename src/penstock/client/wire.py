@@ -4,10 +4,10 @@ Bodies come with a length or in chunks; everything has a limit, and what does no
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ..errors import BadAnswer
@@ -35,17 +35,30 @@ _OURS = re.compile(
     rb"content-length: (\d{1,9})\r\n(?:penstock-[a-z-]+: \d{1,18}\r\n)*\r\n"
 )
 _STATUS_LINE_BYTES = len(b"HTTP/1.1 200 OK\r\n")
+# What our server says before the id of the request, and where that begins: dates are of one length.
+_BEFORE_DATE = b"HTTP/1.1 200 OK\r\ndate: "
+_AFTER_DATE = b"\r\nx-request-id: "
+_AFTER_DATE_AT = len(_BEFORE_DATE) + 29
+_ID_AT = _AFTER_DATE_AT + len(_AFTER_DATE)
+PLACES = ("offset", "next-offset", "earliest", "latest", "seed")
+# All that it says of a fetch, and of nothing else.
+_PLACES = re.compile(b"".join(rb"penstock-%b: (\d{1,18})\r\n" % name.encode() for name in PLACES))
 _OK = 200
 _LINE_END = b"\r\n"
+# No answer has this where a line ends.
+_NEVER = b"nothing"
 
 
 class LazyHeaders(Mapping[bytes, bytes]):
-    """The headers of an answer, from lines that are known to be good: most answers are never asked for any."""
+    """The headers of an answer, from lines that are known to be good: most answers are never asked for any.
 
-    __slots__ = ("_found", "lines")
+    `places` are those of `PLACES`, if somebody has looked.
+    """
 
-    def __init__(self, lines: bytes) -> None:
-        self.lines = lines
+    __slots__ = ("_found", "lines", "places")
+
+    def __init__(self, lines: bytes, places: Sequence[bytes] = ()) -> None:
+        self.lines, self.places = lines, places
         self._found: dict[bytes, bytes] | None = None
 
     def _all(self) -> dict[bytes, bytes]:
@@ -79,6 +92,11 @@ class Answer(NamedTuple):
             raise ValueError(f"header {name.decode()} is {written[:40]!r}")
         return int(written)
 
+
+# As calling the class does it, without a call of its own.
+_answer: Callable[[tuple[int, Mapping[bytes, bytes], bytes, bool]], Answer] = partial(
+    tuple.__new__, Answer
+)
 
 Headers = Mapping[bytes, bytes]
 
@@ -141,6 +159,8 @@ class AnswerReader:
         self._chunks: list[bytes] = []
         self._chunks_size = 0
         self._searched = 0
+        # What the last answer said of its body, and how long that was.
+        self._usual, self._usual_length = _NEVER, 0
         self._large: memoryview | None = None
         self._large_size = 0
 
@@ -202,9 +222,17 @@ class AnswerReader:
         """Most answers come in one piece and have nothing special. None: look at this one with more care."""
         if len(piece) > _LARGE_BYTES:
             return None
+        answer = self._like_the_last(piece)
+        if answer is not None:
+            return answer
         found = _OURS.match(piece)
         if found is not None and int(found[1]) == len(piece) - (end := found.end()):
-            return Answer(_OK, LazyHeaders(piece[_STATUS_LINE_BYTES : end - 2]), piece[end:], False)
+            self._remember(piece, int(found[1]), found.end(1))
+            places = _PLACES.fullmatch(piece, found.end(1) + len(_LINE_END), end - len(_LINE_END))
+            headers = LazyHeaders(
+                piece[_STATUS_LINE_BYTES : end - 2], () if places is None else places.groups()
+            )
+            return Answer(_OK, headers, piece[end:], False)
         found = _USUAL.match(piece)
         if found is None or found.end() > HEADER_BYTES_MAX:
             return None
@@ -212,6 +240,31 @@ class AnswerReader:
         if status < _OK or status in _BODYLESS or int(found[3]) != len(piece) - end:
             return None
         return Answer(status, LazyHeaders(found[2]), piece[end:], False)
+
+    def _remember(self, piece: bytes, length: int, end: int) -> None:
+        """Of an answer that was read with care, keep what stands between its id and what only a fetch says."""
+        start = piece.find(_LINE_END, _ID_AT)
+        self._usual, self._usual_length = piece[start : end + len(_LINE_END)], length
+
+    def _like_the_last(self, piece: bytes) -> Answer | None:
+        """Whoever asks for the same again gets the same again, but for the id, the places and the body."""
+        start = piece.find(_LINE_END, _ID_AT)
+        if not piece.startswith(self._usual, start) or not piece.startswith(_BEFORE_DATE):
+            return None
+        if not piece.startswith(_AFTER_DATE, _AFTER_DATE_AT):
+            return None
+        own, end = start + len(self._usual), len(piece) - self._usual_length
+        if piece[end - 2 : end] != _LINE_END:
+            return None
+        places: Sequence[bytes] = ()
+        if own != end - 2:
+            # Nothing else may stand there: it could end the headers, or say otherwise how the body comes.
+            found = _PLACES.fullmatch(piece, own, end - 2)
+            if found is None:
+                return None
+            places = found.groups()
+        headers = LazyHeaders(piece[_STATUS_LINE_BYTES : end - 2], places)
+        return _answer((_OK, headers, piece[end:], False))
 
     def _bad(self, reason: str) -> BadAnswer:
         return BadAnswer(self._address, reason, is_sent=True)

@@ -2,6 +2,7 @@
 
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -41,6 +42,11 @@ OnHead = Callable[[Headers], None]
 _JOINED_BYTES_MAX = 64 * 1024
 # What of a large body comes with its head is copied once more.
 _PIECE_BYTES = 64 * 1024
+# As `setsockopt` takes a time.
+_TIMEVAL = struct.Struct("@ll")
+_RECEIVING = (socket.SO_RCVTIMEO,)
+_BOTH_WAYS = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
+_CONNECT_S = 5.0
 _CLOSED = "the server closed the connection"
 
 
@@ -50,7 +56,11 @@ class Connection:
     def __init__(self, address: Address, stream: socket.socket) -> None:
         self._address = str(address)
         self._stream = stream
-        self._is_tls, self._waits_s = address.is_tls, 0.0
+        self._is_tls, self._waits_s = address.is_tls, stream.gettimeout() or _CONNECT_S
+        if not self._is_tls:
+            # Python's own timeouts ask the system twice each time: whether it may be done, and then to do it.
+            stream.setblocking(True)
+            self._wait_at_most(self._waits_s, _BOTH_WAYS)
         self._reader = AnswerReader(self._address)
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
@@ -105,7 +115,7 @@ class Connection:
         """The answer to what was posted. `on_head` gets its headers before all of a longer body is here."""
         try:
             answer = self._collect(timeout_s, on_head)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             self.close()
             reason = f"nothing within {timeout_s:g} s"
             raise AnswerTimeout(self._address, reason, is_sent=True) from None
@@ -119,13 +129,24 @@ class Connection:
             self.close()
         return answer
 
+    def _wait_at_most(self, seconds: float, ways: tuple[int, ...]) -> None:
+        """From here on what is received, or sent, may take so long. TLS knows no difference."""
+        self._waits_s = seconds
+        if self._is_tls:
+            self._stream.settimeout(seconds)
+            return
+        whole = int(seconds)
+        # 0 would be for ever.
+        span = _TIMEVAL.pack(whole, max(1, int((seconds - whole) * 1_000_000)))
+        for way in ways:
+            self._stream.setsockopt(socket.SOL_SOCKET, way, span)
+
     def _collect(self, timeout_s: float, on_head: OnHead | None) -> Answer:
-        deadline_s, left_s = time.monotonic() + timeout_s, timeout_s
+        deadline_s = time.monotonic() + timeout_s
+        # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
+        if timeout_s != self._waits_s:
+            self._wait_at_most(timeout_s, _BOTH_WAYS)
         while True:
-            # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
-            if left_s != self._waits_s:
-                self._stream.settimeout(left_s)
-                self._waits_s = left_s
             answer = self._received()
             if answer is not None:
                 return answer
@@ -135,6 +156,7 @@ class Connection:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
+            self._wait_at_most(left_s, _RECEIVING)
 
     def _received(self) -> Answer | None:
         space = self._reader.space()
