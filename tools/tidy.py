@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 PACKAGE = "penstock"
 TIERS = (  # Lowest first. Packages on one line are siblings: they never import each other.
@@ -207,7 +207,7 @@ def check_purity(source: Source) -> Iterator[Finding]:
             yield source.finding("purity", call.lineno, "the core may not open files")
 
 
-def is_memory_only(node: ast.AST) -> bool:
+def is_memory_only(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
     """Whether it imports files that are none: bytes in memory, to be read on."""
     return (
         isinstance(node, ast.ImportFrom)
