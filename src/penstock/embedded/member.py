@@ -12,7 +12,7 @@ from ..broker.received import Received
 from ..errors import Refused, StaleGeneration, UnknownMember
 from ..groups import Assignor, Mode, Standing, TopicPartition
 from ..model import Priority
-from ..runtime.threads import FOR_EVER, ThreadDriver, outcome_of
+from ..runtime.threads import FOR_EVER, ThreadDriver
 from ..runtime.world import SteppedClock
 from .durations import Duration, milliseconds, nanoseconds
 from .messages import priority_of
@@ -127,7 +127,7 @@ class Member:
         room = self._driver.members
         waiter = room.enter(self.group, ask, timeout_ns)
         if waiter.is_settled:
-            return outcome_of(waiter).messages()
+            return waiter.outcome().messages()
         is_timed = timeout_ns >= 0 and not isinstance(self._driver.clock, SteppedClock)
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
@@ -135,7 +135,7 @@ class Member:
             room.abandon(waiter)
             raise
         room.leave(waiter)
-        return outcome_of(waiter).messages()
+        return waiter.outcome().messages()
 
     def heartbeat(self) -> None:
         """Say that this member is still there; hear, and do, what `poll` would."""

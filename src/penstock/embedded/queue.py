@@ -16,7 +16,7 @@ from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import PenstockError, Refused
 from ..model import Priority
-from ..runtime.threads import FOR_EVER, outcome_of
+from ..runtime.threads import FOR_EVER
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
@@ -361,7 +361,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def end_get(self, waiter: Waiter) -> list[Received]:
         """What a waiter that is settled has got."""
-        messages = outcome_of(waiter).messages()
+        messages = waiter.outcome().messages()
         if self.is_auto_ack and messages:
             for message in messages:
                 self._outlet.note_single(message)

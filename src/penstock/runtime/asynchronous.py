@@ -16,7 +16,7 @@ from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now
 from ..config import FsyncPolicy
-from .threads import FOR_EVER, ThreadDriver, outcome_of
+from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class AsyncDriver:
             # Asked for none, it still says whether the group may read the topic at all.
             rest = wanted if wanted.limit == 0 else wanted.after(found)
             if rest is not None:
-                found += outcome_of(self.driver.enter(topic, group, rest, 0))
+                found += self.driver.enter(topic, group, rest, 0).outcome()
         if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
@@ -150,7 +150,7 @@ class AsyncDriver:
         if not found:
             # What was leased is theirs; trouble with another topic comes again with the next poll.
             for _, waiter in waiters:
-                outcome_of(waiter)
+                waiter.outcome()
         return found
 
     async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> Handed:
@@ -158,7 +158,7 @@ class AsyncDriver:
         room = self.driver.members
         waiter = room.enter(group, ask, 0)
         if waiter.messages or waiter.error or timeout_ns <= 0 or self.is_draining:
-            return outcome_of(waiter)
+            return waiter.outcome()
         done, wake = self._signal()
         waiter = room.enter(group, ask, FOR_EVER, wake)
         if not waiter.is_settled:
@@ -168,7 +168,7 @@ class AsyncDriver:
                 room.abandon(waiter)
                 raise
             room.leave(waiter)
-        return outcome_of(waiter)
+        return waiter.outcome()
 
     async def _wait(self, done: "asyncio.Future[None]", timeout_ns: int) -> None:
         """Until resolved, timed out, or everybody is sent home. A timer of the loop costs less than a tick."""

@@ -15,7 +15,6 @@ from typing import TypeVar
 from pyroaring import BitMap64
 
 from ..broker.consumption import Wanted
-from ..broker.fetching import Fetched, fetch_from
 from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
@@ -34,6 +33,7 @@ from .tickets import Ticket
 from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
 
+A = TypeVar("A")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
@@ -106,23 +106,13 @@ class ThreadDriver:
             self._check()
             return command(self.now())
 
-    def fetch(
-        self,
-        topic: str,
-        number: int,
-        offset: int,
-        bytes_max: int,
-        limit: int,
-        *,
-        is_checked: bool = True,
-    ) -> Fetched:
-        """Whole batches from an offset on. Nothing is made for it: those who wait ask again and again."""
+    def look_at(self, command: Callable[[A], T], about: A) -> T:
+        """The same without the time. Nothing is made for it: those who wait ask again and again."""
         if self._is_torn:
             self._mend()
         with self.lock:
             self._check()
-            partition = self.node.partition(topic, number)
-            return fetch_from(partition, offset, bytes_max, limit, is_checked=is_checked)
+            return command(about)
 
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""
@@ -235,7 +225,7 @@ class ThreadDriver:
         """
         waiter = self.enter(topic, group, wanted, timeout_ns, is_needless=is_needless)
         if waiter.is_settled:
-            return outcome_of(waiter).messages()
+            return waiter.outcome().messages()
         is_timed = timeout_ns >= 0 and not self._is_stepped
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
@@ -243,7 +233,7 @@ class ThreadDriver:
             self.abandon(topic, group, waiter)
             raise
         self.leave(topic, group, waiter)
-        return outcome_of(waiter).messages()
+        return waiter.outcome().messages()
 
     def enter(
         self,
@@ -486,13 +476,6 @@ class ThreadDriver:
                 self._room.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
-
-
-def outcome_of(waiter: Waiter) -> Handed:
-    """What a waiter was settled with."""
-    if waiter.error is not None:
-        raise waiter.error.with_traceback(None)
-    return waiter.messages
 
 
 def ready_count(partition: Partition, group: str) -> int:

@@ -41,6 +41,12 @@ class Waiter:
         if self.on_settled is not None:
             self.on_settled()
 
+    def outcome(self) -> Handed:
+        """What it was settled with."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return self.messages
+
     def wait(self, timeout_s: float) -> None:
         """Return when settled, or when the time is up; below zero: however long it takes."""
         self._pending.acquire(timeout=timeout_s)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...broker.fetching import Fetched
+from ...broker.fetching import Fetched, fetch_from
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
 from .reading import asked_of, batches, fetch, is_checked_here
@@ -96,15 +96,12 @@ class Follower:
 
     def _fetched(self, offset: int) -> Fetched:
         self._door.unsent.require_room()
-        asked, driver = self._asked, self._door.driver.driver
-        return driver.fetch(
-            self._topic,
-            self._partition,
-            offset,
-            asked.max_bytes,
-            asked.limit,
-            is_checked=self._is_checked,
-        )
+        return self._door.driver.driver.look_at(self._found, offset)
+
+    def _found(self, offset: int) -> Fetched:
+        asked, is_checked = self._asked, self._is_checked
+        partition = self._door.driver.driver.node.partition(self._topic, self._partition)
+        return fetch_from(partition, offset, asked.max_bytes, asked.limit, is_checked=is_checked)
 
     def _wake(self) -> None:
         if not self._is_woken:
