@@ -4,9 +4,11 @@ import asyncio
 import errno
 import os
 import re
+import resource
 import socket
 import time
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,6 +159,21 @@ def test_who_leaves_or_never_reads_is_let_go(shared_broker, target):
             time.sleep(0.01)
         assert open_files(shared_broker) <= before
         assert len(read_to_the_end(stuck)) < len(whole(shared_broker, target))
+
+
+def test_who_gets_no_descriptor_gets_the_answer_all_the_same(shared_broker, target):
+    process = shared_broker.process.pid
+    with closing(shared_broker.connect()) as connection:
+        expected = request(connection, "GET", target + ALL, **ACCEPT)
+        used = {int(one.name) for one in Path(f"/proc/{process}/fd").iterdir()}
+        first_free = next(one for one in count() if one not in used)
+        soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (first_free, hard))
+        try:
+            found = request(connection, "GET", target + ALL, **UNCHECKED)
+        finally:
+            resource.prlimit(process, resource.RLIMIT_NOFILE, (soft, hard))
+    assert (found.status, found.body) == (200, expected.body)
 
 
 async def test_a_refusal_is_never_said_in_the_middle_of_an_answer(tmp_path):

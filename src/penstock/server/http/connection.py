@@ -423,10 +423,14 @@ class Connection(TimedConnection):
         is_clear = not self.flow.write_paused and not transport.get_write_buffer_size()
         if not (is_current and is_clear and cycle.keep_alive) or cycle.scope["method"] == "HEAD":
             return False
-        cycle.response_started, cycle.waiting_for_100_continue = True, False
         number = transport.get_extra_info("socket").fileno()
         start = b"".join((STATUS_LINE[200], self._usual(), head, b"\r\n"))
-        self._outflow = outflow = Outflow(self.loop, number, start, body)
+        try:
+            outflow = Outflow(self.loop, number, start, body)
+        except OSError:
+            return False  # No descriptor is left.
+        self._outflow = outflow
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
         try:
             outflow.go_on()
             if not outflow.is_done:
