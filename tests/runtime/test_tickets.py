@@ -19,6 +19,14 @@ def test_all_wake_up_each_by_another(count):
         one.result(PATIENCE_S)
 
 
+def test_who_is_awake_at_once_may_have_woken_the_last():
+    """Before whoever wakes them has come to the second."""
+    tickets = [Ticket(may_lead=True) for _ in range(2)]
+    tickets[0].notify(tickets[0].wait)
+    wake_in_turn(deque(tickets), None)
+    assert tickets[1].is_settled
+
+
 def test_all_hear_of_an_error():
     tickets, error = [Ticket(may_lead=True) for _ in range(5)], Unavailable("not now")
     wake_in_turn(deque(tickets), error)

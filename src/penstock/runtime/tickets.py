@@ -56,16 +56,9 @@ class Ticket:
         """Return once everything is durable that was written before the ticket was drawn, or raise."""
         self._is_pending.acquire()
         if self._followers:
-            self._wake_another(self._followers)
+            _wake_one(self._followers, self.error)
         if self.error is not None:
             self.check()
-
-    def _wake_another(self, followers: "deque[Ticket]") -> None:
-        try:
-            follower = followers.popleft()
-        except IndexError:
-            return  # Another thread has woken the last one a moment ago.
-        follower.lead_out(followers, self.error)
 
     def wait_for(self, seconds: float) -> bool:
         """Whether it is settled before the time is up. Nobody is let go: that is for `wait`."""
@@ -101,5 +94,13 @@ def wake_in_turn(tickets: deque[Ticket], error: BaseException | None) -> None:
     if len(threads) < len(tickets):
         # Somebody is told of these, and nobody may be there to tell the next.
         settle_all(deque([one for one in tickets if not one.may_lead]), error)
-    for _ in range(min(_ON_THEIR_WAY, len(threads))):
-        threads.popleft().lead_out(threads, error)
+    for _ in range(_ON_THEIR_WAY):
+        _wake_one(threads, error)
+
+
+def _wake_one(threads: deque[Ticket], error: BaseException | None) -> None:
+    try:
+        one = threads.popleft()
+    except IndexError:
+        return  # Another thread has woken the last one a moment ago.
+    one.lead_out(threads, error)
