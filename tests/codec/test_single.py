@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.codec import HEAD_BYTES, Columns, Compression, decode_messages, encode, verify
 from penstock.codec.checksum import checksum
 from penstock.codec.encode import encode_in_pieces
-from penstock.codec.head import Head, stamp
+from penstock.codec.head import Head, pack_head, read_head, stamp
 from penstock.codec.single import decode_value, encode_even, encode_value, read_value
 from penstock.config import LimitsConfig
 from penstock.errors import MalformedBatch, Refused, TooLarge
@@ -95,6 +95,8 @@ def test_a_head_that_does_not_fit_its_body_is_left_to_the_decoder(wrong):
 
 
 SEED = 77
+# Where attributes say how much padding follows the body.
+PADDING_AT = 11
 
 
 def stored(value: bytes, offset: int = 5) -> bytes:
@@ -142,6 +144,29 @@ def test_whatever_is_wrong_with_it_is_left_to_who_says_what(value):
             assert read_value(bytes(wrong), SEED) is None
             forged = sealed(bytes(wrong))
             assert read_value(forged, SEED) == usual(forged), (place, bit)
+
+
+@pytest.mark.parametrize("padding", range(1, 8))
+def test_a_body_that_ends_inside_the_columns_is_left_to_who_says_what(padding):
+    """With the zeros of a length taken for padding."""
+    good = stored(b"")
+    head = read_head(good, seed=SEED)
+    short = head._replace(
+        body_size=head.body_size - padding, attributes=head.attributes | padding << PADDING_AT
+    )
+    forged = sealed(pack_head(short, seed=SEED) + good[HEAD_BYTES:])
+    verify(forged, seed=SEED)
+    assert read_value(forged, SEED) is None
+
+
+@pytest.mark.parametrize("body_size", [8, 16, 1 << 31])
+def test_a_body_that_ends_behind_the_batch_is_left_to_who_says_what(body_size):
+    good = stored(b"12345678")
+    head = read_head(good, seed=SEED)
+    columns = good[HEAD_BYTES:-16] + (8 + body_size).to_bytes(8, "little") + good[-8:]
+    long = head._replace(body_size=head.body_size + body_size)
+    forged = sealed(pack_head(long, seed=SEED) + columns)
+    assert read_value(forged, SEED) is None
 
 
 @pytest.mark.parametrize("columns", OTHERS.values(), ids=OTHERS)

@@ -96,7 +96,9 @@ def read_value(batch: Buffer, seed: int) -> tuple[Head, Message] | None:
     head = head_of(HEAD.unpack_from(batch))
     if head.head_checksum != checksum(batch[:_CHECKED_BYTES], seed):
         return None
-    end = HEAD_BYTES + head.body_size
+    start, end = HEAD_BYTES + _COLUMNS.size, HEAD_BYTES + head.body_size
+    if not start <= end <= size:
+        return None
     if head[:6] != (MAGIC, size, VERSION, ENCODING_COLUMNAR, _ATTRIBUTES[(size - end) & 7], 1):
         return None
     if batch[end:] != _PADDINGS[(size - end) & 7] or not 0 <= head.base_offset < OFFSET_MAX:
@@ -104,7 +106,6 @@ def read_value(batch: Buffer, seed: int) -> tuple[Head, Message] | None:
     if head.body_checksum != checksum(batch[HEAD_BYTES:end]):
         return None
     # All of the columns is known, but for the length of the value, which is what is left.
-    start = HEAD_BYTES + _COLUMNS.size
     if batch[HEAD_BYTES:start] != _COLUMNS.pack(_FORMS, end - start):
         return None
     if head.last_delta or head.base_timestamp != head.max_timestamp:
