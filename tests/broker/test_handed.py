@@ -70,9 +70,23 @@ def test_what_one_lease_holds_is_one_part_with_the_urgent_first(batches):
         world.publish(*some)
         sent += some
     handed = world.poll(10)
-    (only,) = handed.parts
+    (only,) = handed.leased()
     assert only.count == len(sent)
     wanted = sorted(enumerate(sent), key=lambda one: one[1].priority)
     assert [(one.offset, one.value, one.priority) for one in handed] == [
         (offset, one.value, one.priority) for offset, one in wanted
     ]
+
+
+def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
+    place = Place("orders", 0, 1)
+    columns = [[b"a"], [None], [()], [2], [1], [None], [None], [None], [4]]
+    others = [[b"b", b"c"], *[[one[0], one[0]] for one in columns[1:-1]], [7, 8]]
+    another = Part(place, 10, columns, 1)
+    handed = Handed(Part(place, 9, columns, 1), Part(place, 9, others, [2, 3]), another)
+    joined, last = handed.leased()
+    assert joined.messages() + last.messages() == [*handed]
+    assert (joined.attempts, [*joined.offsets], last) == ([1, 2, 3], [4, 7, 8], another)
+    (even,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 1)).leased()
+    assert even.attempts == 1
+    assert even.count == 3

@@ -119,4 +119,4 @@ class _Standing(NamedTuple):
 
 def by_lease(handed: Handed) -> list[tuple[Place, int, BitMap64]]:
     """Messages in hand as offsets of their leases, for the commands of `consumption`."""
-    return [(part.place, part.lease, BitMap64(part.offsets)) for part in handed.parts]
+    return [(part.place, part.lease, BitMap64(part.offsets)) for part in handed.leased()]

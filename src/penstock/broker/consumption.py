@@ -101,9 +101,12 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             if choice.is_by_lanes:
                 rows = _by_priority(rows)
             _note_served(delivery, rows, now)
-            columns = _joined(rows)
-            attempts = _attempts(delivery, columns[-1])
-            return Handed(Part(place, granted.lease, columns, attempts))
+            return Handed(
+                *[
+                    Part(place, granted.lease, columns, _attempts(delivery, columns[-1]))
+                    for _, columns in rows
+                ]
+            )
         look = room if is_look else _LOOK_AHEAD
     return Handed()
 

@@ -1,7 +1,8 @@
 """What polls hand out: messages in columns as the log has them, objects when they are touched."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from typing import Any, Self, overload
 
 import msgspec
@@ -10,7 +11,7 @@ from .received import Place, Received
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Messages of one lease, at least one of them."""
+    """Messages of one lease, at least one of them: mostly those of one batch."""
 
     place: Place
     lease: int
@@ -76,8 +77,10 @@ class Handed(Sequence[Received]):
 
     def messages(self) -> list[Received]:
         if self._messages is None:
-            made = [part.messages() for part in self.parts]
-            self._messages = made[0] if len(made) == 1 else [*chain.from_iterable(made)]
+            made: list[Received] = []
+            for part in self.parts:
+                made += part.messages()
+            self._messages = made
         return self._messages
 
     def __iter__(self) -> Iterator[Received]:
@@ -97,6 +100,11 @@ class Handed(Sequence[Received]):
 
     def __repr__(self) -> str:
         return f"Handed({self.messages()!r})"
+
+    def leased(self) -> list[Part]:
+        """The parts, neighbours of one lease as one. Not before somebody asks: to join columns costs much."""
+        by_lease = groupby(self.parts, attrgetter("place", "lease"))
+        return [_joined([*same]) for _, same in by_lease]
 
     def content_bytes(self) -> int:
         """How large values and keys are together."""
@@ -121,6 +129,23 @@ class Handed(Sequence[Received]):
             if taken < part.count:
                 others.parts.append(part.rows(taken, part.count))
         return first, others
+
+
+def _joined(parts: list[Part]) -> Part:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    columns = [
+        list(chain.from_iterable(column))
+        for column in zip(*[part.columns for part in parts], strict=True)
+    ]
+    if all(part.attempts == first.attempts and isinstance(part.attempts, int) for part in parts):
+        return Part(first.place, first.lease, columns, first.attempts)
+    counts = [
+        [part.attempts] * part.count if isinstance(part.attempts, int) else part.attempts
+        for part in parts
+    ]
+    return Part(first.place, first.lease, columns, [*chain.from_iterable(counts)])
 
 
 def _size_of(items: Sequence[bytes | None]) -> int:

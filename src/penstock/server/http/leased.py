@@ -33,7 +33,7 @@ def leased_response(
     parts = [
         (_lent(part, errors), encode(without_empty(part.columns), limits=_LIMITS))
         for some in _pieces(messages)
-        for part in some.parts
+        for part in some.leased()
     ]
     return Response(encode_leased(parts), 200, BATCH, headers)
 
