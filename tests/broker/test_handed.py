@@ -90,3 +90,5 @@ def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
     (even,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 1)).leased()
     assert even.attempts == 1
     assert even.count == 3
+    (uneven,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 2)).leased()
+    assert uneven.attempts == [1, 2, 2]

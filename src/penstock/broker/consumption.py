@@ -1,7 +1,7 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, compress, groupby
+from itertools import compress, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from ..delivery.turns import LaneStats
 from ..errors import DamagedBatch, Refused
 from ..kernel import Outcome
 from ..model import Priority
-from .handed import Handed, Part
+from .handed import Handed, Part, joined_columns
 from .partition import Now, Partition
 from .received import Place
 from .shelf import Opened
@@ -142,18 +142,9 @@ def _by_priority(found: list[Rows]) -> list[Rows]:
     """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
     if all(rows.priority != MIXED for rows in found):
         return sorted(found, key=itemgetter(0))
-    columns = _joined(found)
+    columns = joined_columns([rows.columns for rows in found])
     order = sorted(range(len(columns[-1])), key=columns[_PRIORITIES].__getitem__)
     return [Rows(MIXED, [[column[row] for row in order] for column in columns])]
-
-
-def _joined(found: list[Rows]) -> Sequence[Sequence[Any]]:
-    if len(found) == 1:
-        return found[0].columns
-    return [
-        list(chain.from_iterable(column))
-        for column in zip(*[rows.columns for rows in found], strict=True)
-    ]
 
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:

@@ -131,14 +131,16 @@ class Handed(Sequence[Received]):
         return first, others
 
 
+def joined_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
+    """Rows of several batches, column by column, as the rows of one."""
+    return [list(chain.from_iterable(column)) for column in zip(*found, strict=True)]
+
+
 def _joined(parts: list[Part]) -> Part:
     first = parts[0]
     if len(parts) == 1:
         return first
-    columns = [
-        list(chain.from_iterable(column))
-        for column in zip(*[part.columns for part in parts], strict=True)
-    ]
+    columns = joined_columns([part.columns for part in parts])
     if all(part.attempts == first.attempts and isinstance(part.attempts, int) for part in parts):
         return Part(first.place, first.lease, columns, first.attempts)
     counts = [

@@ -69,7 +69,7 @@ class TimedConnection(HttpToolsProtocol):
         self._writing_goes_on()
 
     def write_now(self, data: bytes) -> None:
-        """Send what somebody waits for. A transport of uvloop would send it with all others, at the end of the turn."""
+        """Send what somebody waits for, now: when a transport does so is its own affair, and differs between loops."""
         transport, sent = self.transport, 0
         is_ours = self._descriptor >= 0 and not transport.is_closing()
         if is_ours and not transport.get_write_buffer_size():
