@@ -124,7 +124,7 @@ def test_those_who_came_during_a_sync_are_led_by_one_of_them(build):
     first = submit(desk.put)
     assert started.wait(PATIENCE_S)
     others = [submit(desk.put) for _ in range(5)]
-    until(lambda: len(desk.point._waiting) == 5)
+    until(lambda: len(desk.point._ticket.arrived) == 5)
     gate.set()
     assert sorted(one.result(PATIENCE_S) for one in (first, *others)) == [1, 2, 3, 4, 5, 6]
     assert len(desk.runners) == 2
@@ -143,7 +143,7 @@ def test_one_that_waits_alone_behind_a_sync_is_synced_too(build):
     first = submit(desk.put)
     assert started.wait(PATIENCE_S)
     second = submit(desk.put)
-    until(lambda: len(desk.point._waiting) == 1)
+    until(lambda: len(desk.point._ticket.arrived) == 1)
     gate.set()
     assert [first.result(PATIENCE_S), second.result(PATIENCE_S)] == [1, 2]
 
@@ -154,7 +154,7 @@ def test_one_that_finds_the_place_taken_just_before_it_is_free_is_not_forgotten(
     def come_late() -> None:
         desk.place.before_release = lambda: None
         late.append(submit(desk.put))
-        until(lambda: len(desk.point._waiting) == 1)
+        until(lambda: len(desk.point._ticket.arrived) == 1)
 
     desk.place.before_release = come_late
     assert submit(desk.put).result(PATIENCE_S) == 1
@@ -177,7 +177,7 @@ def test_mixed_waiters_and_maintenance_leave_nobody_behind(build, effort):
             ticket.wait()
 
     share(8, calls, act)
-    assert not desk.point._waiting
+    assert not desk.point._covered
     until(lambda: desk.point._planning.acquire(blocking=False))
     desk.point._planning.release()
 
@@ -208,7 +208,7 @@ def test_a_leader_that_fails_ends_everything(build, error):
     leader = submit(desk.put)
     assert started.wait(PATIENCE_S)
     others = [submit(desk.put) for _ in range(3)]
-    until(lambda: len(desk.point._waiting) == 3)
+    until(lambda: len(desk.point._ticket.arrived) == 3)
     gate.set()
     for one in (leader, *others, submit(desk.put)):
         with pytest.raises(type(error)):
@@ -223,23 +223,22 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_last_to_come_syncs_and_nobody_is_woken_for_it(build):
+def test_the_first_to_come_syncs_as_soon_as_the_last_is_there(build):
     desk, leaders = Desk(build), []
     desk.expect(3)
-    others = []
-    for count in (1, 2):
-        others.append(submit(desk.put))
-        until(lambda count=count: len(desk.point._waiting) == count)
-    assert not desk.runners
 
-    def last() -> None:
+    def first() -> int:
         leaders.append(current_thread())
-        desk.put()
+        return desk.put()
 
-    submit(last).result(PATIENCE_S)
-    assert sorted(one.result(PATIENCE_S) for one in others) == [1, 2]
+    others = [submit(first)]
+    for count in (1, 2):
+        until(lambda count=count: len(desk.point._ticket.arrived) == count)
+        assert not desk.runners
+        others.append(submit(desk.put))
+    assert sorted(one.result(PATIENCE_S) for one in others) == [1, 2, 3]
     assert desk.runners == leaders
-    assert desk.is_free()
+    until(desk.is_free)
 
 
 def test_one_whom_the_others_leave_alone_syncs_in_the_end(build):
@@ -251,15 +250,15 @@ def test_one_whom_the_others_leave_alone_syncs_in_the_end(build):
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_committer_need_not_wait_for_one_who_waits_for_others(build):
+def test_one_who_cannot_lead_may_be_the_last_of_those_who_are_waited_for(build):
     desk = Desk(build)
     desk.expect(2)
     first = submit(desk.put)
-    until(lambda: len(desk.point._waiting) == 1)
+    until(lambda: len(desk.point._ticket.arrived) == 1)
     assert desk.put() == 2
     assert first.result(PATIENCE_S) == 1
-    assert desk.runners == [desk.rig.committer._thread]
-    assert desk.is_free()
+    assert desk.rig.committer._thread not in desk.runners
+    until(desk.is_free)
 
 
 @pytest.mark.usefixtures("patient")
@@ -267,13 +266,13 @@ def test_a_failure_ends_the_wait_for_others_and_leaves_the_place_free(build):
     desk, error = Desk(build), SyncFailed("log", "no answer")
     desk.expect(3)
     first = submit(desk.put)
-    until(lambda: len(desk.point._gathering) == 1)
+    until(lambda: len(desk.point._ticket.arrived) == 1)
     desk.rig.committer.fail(error)
     for one in (first, submit(desk.put)):
         with pytest.raises(SyncFailed):
             one.result(PATIENCE_S)
     until(desk.is_free)
-    assert not desk.point._waiting
+    assert not desk.point._covered
     assert not desk.runners
 
 
@@ -283,7 +282,6 @@ def test_one_that_is_covered_before_it_gets_the_turn_gives_it_back(build):
 
     def late(*, blocking: bool) -> bool:
         desk.place.acquire = take = desk.place._lock.acquire
-        desk.expect(2)
         assert submit(desk.put).result(PATIENCE_S) == 2
         desk.expect(9)
         return take(blocking=blocking)
@@ -300,9 +298,9 @@ def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
     desk, gate, started = Desk(build), Event(), Event()
     call = Ticket.call
 
-    def call_too_late(ticket: Ticket) -> None:
+    def call_too_late(ticket: Ticket) -> bool:
         desk.rig.committer.failure = error
-        call(ticket)
+        return call(ticket)
 
     def hold() -> None:
         started.set()
@@ -313,7 +311,7 @@ def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
     first = submit(desk.put)
     assert started.wait(PATIENCE_S)
     second = submit(desk.put)
-    until(lambda: len(desk.point._waiting) == 1)
+    until(lambda: len(desk.point._ticket.arrived) == 1)
     gate.set()
     with suppress(SyncFailed, Refused):
         first.result(PATIENCE_S)
@@ -323,7 +321,7 @@ def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
     assert desk.is_free()
 
 
-def test_who_comes_after_the_end_leaves_nothing_in_the_queue(build):
+def test_who_comes_after_the_end_is_refused_and_leaves_nothing_to_do(build):
     desk = Desk(build)
     with desk.point.maintenance():
         desk.point.close()
@@ -331,4 +329,8 @@ def test_who_comes_after_the_end_leaves_nothing_in_the_queue(build):
         submit(desk.put).result(PATIENCE_S)
     with pytest.raises(Refused):
         desk.put()
-    assert not desk.point._waiting
+    asked: list[None] = []
+    desk.point._ask = lambda: asked.append(None)
+    desk.point.commit()
+    assert not desk.runners
+    assert not asked

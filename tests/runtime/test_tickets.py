@@ -1,58 +1,98 @@
-"""Everybody is woken, a few at a time; and who only wants to be told is told first."""
+"""Everybody at the gate passes, one after the other; one is called to lead; and who only wants to be told is told."""
 
-from collections import deque
+from threading import Lock
 
 import pytest
 
 from penstock.errors import Unavailable
-from penstock.runtime.tickets import Ticket, wake_in_turn
+from penstock.runtime.tickets import Ticket
 
 from .rigs import PATIENCE_S, submit, until
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
-def test_all_wake_up_each_by_another(count):
-    tickets = [Ticket(may_lead=True) for _ in range(count)]
-    wake_in_turn(deque(tickets), None)
-    assert [one.is_settled for one in tickets] == [number < 2 for number in range(count)]
-    for one in [submit(ticket.wait) for ticket in tickets]:
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_all_pass_once_it_is_settled_and_whoever_comes_later_too(count):
+    ticket = Ticket()
+    waiting = [submit(ticket.pass_gate) for _ in range(count)]
+    ticket.settle(None)
+    assert not any(one.result(PATIENCE_S) for one in waiting)
+    assert not submit(ticket.pass_gate).result(PATIENCE_S)
+
+
+def test_one_is_called_and_the_others_wait_until_it_has_settled():
+    ticket = Ticket()
+    waiting = [submit(ticket.pass_gate) for _ in range(5)]
+    assert ticket.call()
+    until(lambda: any(one.done() for one in waiting))
+    assert [one.result() for one in waiting if one.done()] == [True]
+    ticket.settle(None)
+    assert sorted(one.result(PATIENCE_S) for one in waiting) == [False] * 4 + [True]
+    assert not ticket.call()
+
+
+def test_one_that_is_called_when_all_is_over_still_has_the_turn_and_opens_the_gate():
+    ticket, error = Ticket(), Unavailable("not now")
+    assert ticket.call()
+    ticket.settle(error)
+    assert [submit(ticket.pass_gate).result(PATIENCE_S) for _ in range(3)] == [True, False, False]
+    with pytest.raises(Unavailable):
+        ticket.check()
+
+
+def test_only_the_first_outcome_counts():
+    ticket, error = Ticket(), Unavailable("not now")
+    ticket.settle(error)
+    ticket.settle(None)
+    for wait in (ticket.wait, ticket.check):
+        with pytest.raises(Unavailable):
+            wait()
+
+
+def test_each_is_told_once_before_or_after():
+    ticket, told = Ticket(), []
+    ticket.notify(lambda: told.append("before"))
+    assert not told
+    ticket.settle(None)
+    ticket.notify(lambda: told.append("after"))
+    ticket.settle(None)
+    assert told == ["before", "after"]
+
+
+def test_some_wait_and_some_pass():
+    ticket = Ticket()
+    waiting = [submit(ticket.wait if number % 2 else ticket.pass_gate) for number in range(6)]
+    until(lambda: len(ticket._listeners) == 3)
+    ticket.settle(None)
+    for one in waiting:
         one.result(PATIENCE_S)
 
 
-def test_who_is_awake_at_once_may_have_woken_the_last():
-    """Before whoever wakes them has come to the second."""
-    tickets = [Ticket(may_lead=True) for _ in range(2)]
-    tickets[0].notify(tickets[0].wait)
-    wake_in_turn(deque(tickets), None)
-    assert tickets[1].is_settled
+def test_who_lingers_leaves_when_it_is_time_or_all_are_here_or_it_is_settled():
+    ticket = Ticket()
+    ticket.linger(0.001)
+    for end in (ticket.hurry, lambda: ticket.settle(None)):
+        waiting = submit(ticket.linger, PATIENCE_S)
+        end()
+        waiting.result(PATIENCE_S)
+    ticket.hurry()
+    ticket.hurry()
+    ticket.linger(PATIENCE_S)
 
 
-def test_all_hear_of_an_error():
-    tickets, error = [Ticket(may_lead=True) for _ in range(5)], Unavailable("not now")
-    wake_in_turn(deque(tickets), error)
-    for one in [submit(ticket.wait) for ticket in tickets]:
-        with pytest.raises(Unavailable):
+def test_nobody_at_the_gate_is_lost_when_it_is_settled_while_one_is_called(effort):
+    """Both at once, again and again: a gate that is opened twice raises, one that is opened never holds them all."""
+    for _ in range(effort(check=200, test=1_000, torture=50_000)):
+        ticket, counting, called = Ticket(), Lock(), []
+
+        def enter(ticket=ticket, counting=counting, called=called) -> None:
+            while ticket.pass_gate():
+                with counting:
+                    called.append(None)
+
+        waiting = [submit(enter) for _ in range(3)]
+        calling = submit(ticket.call)
+        ticket.settle(None)
+        is_called = calling.result(PATIENCE_S)
+        for one in waiting:
             one.result(PATIENCE_S)
-
-
-def test_those_without_a_thread_are_told_at_once():
-    """Between threads that have yet to wake up; and one of them may fail to be told."""
-    told: list[int] = []
-    tickets = [Ticket(may_lead=number % 2 == 0) for number in range(6)]
-    for number in (1, 3, 5):
-        tickets[number].notify(lambda number=number: told.append(number))
-    wake_in_turn(deque(tickets), None)
-    assert told == [1, 3, 5]
-    assert not tickets[4].is_settled
-    tickets[0].wait()
-    assert tickets[4].is_settled
-
-
-def test_a_wait_that_ended_in_time_may_be_waited_for_again():
-    ticket = Ticket(may_lead=True)
-    assert not ticket.wait_for(0.001)
-    waiting = submit(lambda: ticket.wait_for(PATIENCE_S))
-    ticket.settle(None)
-    assert waiting.result(PATIENCE_S)
-    until(lambda: ticket.is_settled)
-    ticket.wait()
+        assert len(called) == is_called

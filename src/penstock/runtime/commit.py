@@ -1,14 +1,14 @@
 """Group commit: one thread that turns many writers into few fsyncs.
 
-Writers of one log meet at its `SyncPoint`. Each changes the log under the point's lock, gets a ticket and waits for
-it outside. The committer's thread makes a plan under the lock, which covers everybody who is waiting then, runs it
-without the lock, so that writers go on meanwhile, reports it under the lock, and settles the tickets of those it
-covered. Who came later is covered by the next plan.
+Writers of one log meet at its `SyncPoint`. Each changes the log under the point's lock, gets the ticket of the next
+sync and waits for it outside. The committer's thread lays out a new ticket and makes a plan under the lock, which
+covers everybody who has the old one, runs it without the lock, so that writers go on meanwhile, reports it under the
+lock, and settles the ticket. Who came later is covered by the next plan.
 
-A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time. It does so as soon as
-all are back whom the last sync has let go, and the last of them to come is awake already: nobody has to be woken to
-lead. The first to come keeps the time meanwhile, and leads in the end if the others stay away. Who came during a sync
-is handed the turn. The committer is left with the clock, with those who cannot wait, and with the main thread, which a
+A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time. It waits until all are
+back whom the last sync has let go, but not for long. The first to come leads, and that is mostly the one who led
+before, since nobody had to wake it: on its core all that a plan touches is still at hand. Who came during a sync is
+handed the turn. The committer is left with the clock, with those who cannot wait, and with the main thread, which a
 Ctrl-C may pull out of anything.
 """
 
@@ -26,7 +26,7 @@ from ..config import FsyncPolicy, StorageConfig
 from ..errors import Fatal, PenstockError, Refused
 from ..ports import Clock
 from .fatal import exit_process
-from .tickets import Ticket, settle_all, wake_in_turn
+from .tickets import Ticket
 
 _MS_NS = 1_000_000
 # Looking a member up in its class costs more than the comparison, and every append asks.
@@ -71,17 +71,16 @@ class SyncPoint(Generic[P]):
         self._policy = committer.config.fsync
         self._interval_ns = committer.config.fsync_interval_ms * _MS_NS
         self._unsynced_bytes_max = unsynced_bytes_max
-        self._waiting: deque[Ticket] = deque()
+        # What the next plan is for; and what one is for that runs, or was interrupted.
+        self._ticket = Ticket()
         self._covered: deque[Ticket] = deque()
         self._is_dirty = self._is_asked = False
         self._unsynced_bytes = 0
         self._due_ns = 0
         self._gather_until_ns = self._synced_in_ns = 0
         self._expected = 0
-        # Whoever syncs holds it, and so does who waits for the others before. His ticket is in `_gathering` then, and
-        # whoever takes it out of there has the turn instead.
+        # Whoever syncs holds it, and so does who waits for the others before.
         self._planning = Lock()
-        self._gathering: deque[Ticket] = deque()
         self._maintainers: set[object] = set()
         self._main = main_thread().ident
         committer.add(self)
@@ -101,7 +100,7 @@ class SyncPoint(Generic[P]):
         self._is_dirty = True
         if self._policy is _ALWAYS:
             may_lead = is_to_wait and get_ident() != self._main
-            return Ticket(may_lead=True) if may_lead else self.draw()
+            return self._ticket if may_lead else self.draw()
         if not self._is_asked:
             if self._policy is _INTERVAL:
                 self._due_ns = self._next_interval_ns()
@@ -111,19 +110,24 @@ class SyncPoint(Generic[P]):
         return None
 
     def draw(self) -> Ticket:
-        """A ticket for everything written so far, with the lock held."""
-        ticket = Ticket()
-        self._waiting.append(ticket)
-        if not self._is_asked or len(self._waiting) in {1, self._expected}:
-            self._ask()
-        # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
+        """The ticket for everything written so far, with the lock held."""
+        return self.draw_for(1)
+
+    def draw_for(self, writers: int) -> Ticket:
+        """The same for several who came together: the number counts when we gather."""
         self._committer.check()
+        ticket = self._ticket
+        ticket.arrived.extend([None] * writers)
+        if not self._is_asked or len(ticket.arrived) in {writers, self._expected}:
+            self._ask()
+        if len(ticket.arrived) >= self._expected:
+            ticket.hurry()
         return ticket
 
     def sync(self) -> None:
         """Return once everything written so far is durable. Without the lock: one would meet all the others there."""
         if get_ident() != self._main:
-            return self.wait(Ticket(may_lead=True))
+            return self.wait(self._ticket)
         with self.lock:
             self.check()
             ticket = self.draw()
@@ -132,59 +136,28 @@ class SyncPoint(Generic[P]):
     def wait(self, ticket: Ticket) -> None:
         """Return once a ticket is settled, or raise; without the lock.
 
-        Who may lead joins the queue here and not before: the turn must never be handed to somebody who does not wait.
+        Who may lead is counted here and not before: the turn must never be handed to somebody who does not wait.
         """
-        if ticket.may_lead:
-            self._waiting.append(ticket)
-            # A failure settles what it finds in the queue; whoever comes after it has to look for himself.
-            if self._committer.failure is not None or self.is_closed:
-                self._step_back(ticket)
-            if not self._maintainers and self._planning.acquire(blocking=False):
-                self._gather(ticket)
-            elif len(self._waiting) >= self._expected and self._take_over():
-                self._take_turn()
-        ticket.wait()
-        while ticket.is_called:
-            ticket = Ticket(may_lead=True)
-            self._waiting.appendleft(ticket)
+        if get_ident() == self._main:
+            return ticket.wait()
+        ticket.is_led = True
+        ticket.arrived.append(None)
+        if ticket.is_settled:
+            return ticket.check()
+        if not self._maintainers and self._planning.acquire(blocking=False):
             self._gather(ticket)
-            ticket.wait()
-
-    def _step_back(self, ticket: Ticket) -> None:
-        """Leave the queue and raise why; unless somebody has taken the ticket out of it and is about to say more."""
-        try:
-            self._waiting.remove(ticket)
-        except ValueError:
-            return
-        self.check()
+        elif len(ticket.arrived) >= self._expected:
+            ticket.hurry()
+        while ticket.pass_gate():
+            self._gather(ticket)
+        return ticket.check()
 
     def _gather(self, ticket: Ticket) -> None:
-        """With `_planning` held: sync once all are here, or if they do not come in time; unless one of them does."""
-        self._gathering.append(ticket)
-        if len(self._waiting) < self._expected:
-            ticket.wait_for(self._patience_s())
-        try:
-            self._gathering.remove(ticket)
-        except ValueError:
-            return
+        """With `_planning` held: sync once all are here, or if they do not come in time."""
+        if len(ticket.arrived) < self._expected:
+            ticket.linger(min(self._synced_in_ns, _PATIENCE_NS_MAX) / _S_NS)
         # Also if it is settled by now, by a failure or by a sync that had begun before: the place is to be handed on.
         self._take_turn()
-
-    def _patience_s(self) -> float:
-        return min(self._synced_in_ns, _PATIENCE_NS_MAX) / _S_NS
-
-    def _take_over(self) -> bool:
-        """Have the turn of the one who waits for others, with `_planning`, if somebody does."""
-        try:
-            self._gathering.pop()
-        except IndexError:
-            return False
-        return True
-
-    def draw_for(self, writers: int) -> Ticket:
-        """The same for several who came together: the number counts when we gather, one ticket stands for all."""
-        self._waiting.extend(Ticket() for _ in range(writers - 1))
-        return self.draw()
 
     def _ask(self) -> None:
         self._committer.ask(self)
@@ -196,24 +169,23 @@ class SyncPoint(Generic[P]):
 
     def due_ns(self) -> int:
         """When the next sync should start."""
-        if not self._waiting:
+        arrived = len(self._ticket.arrived)
+        if not arrived and not self._covered:
             return self._due_ns
-        return 0 if len(self._waiting) >= self._expected else self._gather_until_ns
+        return 0 if arrived >= self._expected else self._gather_until_ns
 
     def commit(self) -> None:
         """Sync, if there is anything to sync. For the committer's thread."""
         if self._maintainers:
             return  # Who maintains asks again when he is done.
-        if not self._take_over():
-            self._planning.acquire()
+        self._planning.acquire()
         self._take_turn()
 
     def _take_turn(self) -> None:
         """Sync, with `_planning` held; then hand it on."""
-        covered: deque[Ticket] = deque()
         failure: PenstockError | None = None
         try:
-            covered = self._sync()
+            self._sync()
         except Fatal as error:
             # Before anybody else has a turn: what failed is not tried again.
             self._committer.fail(error)
@@ -221,7 +193,6 @@ class SyncPoint(Generic[P]):
         except PenstockError as error:
             # Nothing was promised and nothing is lost: a later plan covers it all.
             failure = error
-            covered, self._covered = self._covered, covered
             with self.lock:
                 self._is_dirty = True
                 self._due_ns = self._next_interval_ns()
@@ -231,18 +202,23 @@ class SyncPoint(Generic[P]):
             self._committer.fail(error)
             raise
         finally:
+            covered = self._take_covered()
             if self._committer.failure is not None:
-                # One that was called came to the queue after everybody in it had been told.
-                self.fail(self._committer.failure)
+                # Whoever came since everybody was told has another ticket.
+                self._ticket.settle(self._committer.failure)
             self._hand_on()
-        wake_in_turn(covered, failure or self._committer.failure)
+            for ticket in covered:
+                ticket.settle(failure or self._committer.failure)
+
+    def _take_covered(self) -> list[Ticket]:
+        covered = list(self._covered)
+        self._covered.clear()
+        return covered
 
     def _hand_on(self) -> None:
         """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
         while True:
-            successor = self._take_successor() if self._waiting else None
-            if successor is not None:
-                successor.call()
+            if self._call_successor():
                 return
             self._planning.release()
             # Whoever came before the release has found the place taken, so it is up to us to look again.
@@ -250,53 +226,50 @@ class SyncPoint(Generic[P]):
                 return
 
     def _has_successor(self) -> bool:
-        try:
-            return self._waiting[0].may_lead and not self._maintainers
-        except IndexError:
-            return False
+        ticket = self._ticket
+        return ticket.is_led and not ticket.is_settled and not self._maintainers
 
-    def _take_successor(self) -> Ticket | None:
-        """Take one who may lead out of the queue, if its turn has come; otherwise the committer has to look."""
-        with self.lock:
-            if self._has_successor():
-                with suppress(IndexError):  # A failure takes no lock.
-                    return self._waiting.popleft()
-            if self._waiting:
+    def _call_successor(self) -> bool:
+        """Hand the turn to one who may lead; if there are others only, the committer has to look."""
+        ticket = self._ticket
+        if self._has_successor():
+            return ticket.call()
+        if ticket.arrived and not ticket.is_settled:
+            with self.lock:
                 self._ask()
-            return None
+        return False
 
-    def _sync(self) -> deque[Ticket]:
+    def _sync(self) -> None:
         """Run a plan, if there is anything to sync. Those whom it covered are yet to be told."""
         self._committer.check()
         with self.lock:
-            if not self._is_dirty and not self._waiting:
-                return deque()
+            if self.is_closed or not (self._is_dirty or self._covered or self._ticket.arrived):
+                return
             plan = self._plan()
         started_ns = self._committer.clock.monotonic_ns()
         plan.run()
         ended_ns = self._committer.clock.monotonic_ns()
         with self.lock:
             self._target.synced(plan)
-        self._expected = len(self._covered) + len(self._waiting)
+        writers = sum(len(ticket.arrived) for ticket in self._covered)
+        self._expected = writers + len(self._ticket.arrived)
         self._synced_in_ns = ended_ns - started_ns
         self._gather_until_ns = ended_ns + self._synced_in_ns
-        self._committer.on_synced(self._synced_in_ns, len(self._covered))
-        covered, self._covered = self._covered, deque()
-        return covered
+        self._committer.on_synced(self._synced_in_ns, writers)
 
     def _plan(self) -> P:
-        """A plan that covers all who wait now; who comes later waits for the next one."""
-        # One by one, since whoever waits takes no lock to join a queue, which therefore has to stay the same.
-        while self._waiting:
-            self._covered.append(self._waiting.popleft())
+        """A plan that covers all who have come; who comes later waits for the next one."""
+        # Before anything is read: who wrote without the lock takes his ticket afterwards, also without.
+        self._covered.append(self._ticket)
+        self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
         self._unsynced_bytes = 0
         return self._target.plan_sync()
 
     def fail(self, error: BaseException) -> None:
-        """Let everybody go with the error. Takes no lock: a holder may hang on the failed disk."""
-        settle_all(self._covered, error)
-        settle_all(self._waiting, error)
+        """Let everybody go with the error. Does not take `lock`: its holder may hang on the failed disk."""
+        for ticket in (*self._covered, self._ticket):
+            ticket.settle(error)
 
     @contextmanager
     def maintenance(self) -> Iterator[None]:
@@ -312,25 +285,24 @@ class SyncPoint(Generic[P]):
             self._committer.ask(self)
 
     def _let_go(self) -> None:
-        """Sync for those who wait: after a truncation nobody could tell what they had been waiting for."""
-        if not self._waiting or self._committer.failure is not None:
+        """Sync for those who wait: after a truncation nobody could tell what they had been waiting for.
+
+        If a Ctrl-C comes in between, the committer will see to them.
+        """
+        if self._committer.failure is not None or not (self._covered or self._ticket.arrived):
             return
-        try:
-            plan = self._plan()
-            plan.run()
-            self._target.synced(plan)
-        except BaseException:
-            # A Ctrl-C, perhaps: the committer will see to those who wait.
-            while self._covered:
-                self._waiting.appendleft(self._covered.pop())
-            raise
-        settle_all(self._covered, self._committer.failure)
+        plan = self._plan()
+        plan.run()
+        self._target.synced(plan)
+        for ticket in self._take_covered():
+            ticket.settle(self._committer.failure)
 
     def close(self) -> None:
         """Refuse from now on. Inside `maintenance`, where nobody waits."""
         self.is_closed = True
         self._is_dirty = False
         self._committer.remove(self)
+        self._ticket.settle(Refused("the log is closed"))
 
 
 def _nothing(_duration_ns: int, _waiters: int) -> None:

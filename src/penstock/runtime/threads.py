@@ -413,8 +413,6 @@ class ThreadDriver:
     def plan_sync(self) -> NodePlan:
         """For the committer, with the lock held."""
         self._is_hurried = False
-        if self._point.is_closed:
-            return NodePlan(())  # Everything was synced when it was closed.
         if self._is_torn:
             self._open_again()
         self._is_planning = True
@@ -429,8 +427,6 @@ class ThreadDriver:
         """For the committer, with the lock held: take note, and let dead letters take their next step."""
         for partition, part in plan.parts:
             partition.synced(part)
-        if self._point.is_closed:
-            return
         try:
             if self.node.pump(self.now()):
                 self._hurry()

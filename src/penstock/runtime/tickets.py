@@ -1,106 +1,100 @@
-"""Tickets: how a writer waits for the sync that covers it, and how those who wait are woken.
+"""Tickets: how writers wait for the sync that covers them, and how they are woken.
 
-A ticket is a lock of its own and no shared condition: a wake-up cannot be missed, nobody has to take the log's
-lock again to go home, and a Ctrl-C while waiting leaves nothing half done.
+All who are covered by one sync share a ticket. Those of them who may lead stand at its gate, a lock that is taken as
+long as nobody may pass. Whoever passes opens it for the next, so that one is on its way while another runs: woken at
+once, they would all go to sleep again at the interpreter's lock, which they get one after the other. The others are
+told by what they left with `notify`. No wake-up can be missed, and nobody has to take the log's lock to go home.
 """
 
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
 
-_ON_THEIR_WAY = 2
-
 
 class Ticket:
-    """One writer's wait for the next sync. Settled once, by whoever takes it out of its queue."""
+    """The wait for one sync. Settled once: whoever comes later finds it so."""
 
-    # Called to lead: nothing is durable yet, and whoever waits for it has to sync.
-    is_called = False
     error: BaseException | None = None
-    _on_settled: Callable[[], None] | None = None
-    _followers: "deque[Ticket] | None" = None
+    is_settled = False
+    # Whether somebody stands at the gate, or is about to, who can lead the sync.
+    is_led = False
+    _is_called = False
 
-    def __init__(self, *, may_lead: bool = False) -> None:
-        # As little as possible: every put that waits makes one, while all the others wait for the interpreter.
-        self.may_lead = may_lead
-        self._is_pending = Lock()
-        self._is_pending.acquire()
+    def __init__(self) -> None:
+        # One for each who came: adding to it takes no lock.
+        self.arrived: list[None] = []
+        self._gate, self._is_lingering, self._deciding = Lock(), Lock(), Lock()
+        self._gate.acquire()
+        self._is_lingering.acquire()
+        self._listeners: deque[Callable[[], None]] = deque()
 
     def settle(self, error: BaseException | None) -> None:
-        self.error = error
-        self._is_pending.release()
-        if self._on_settled is not None:
-            self._on_settled()
+        """Everything is durable that it was for, or will never be. Only the first outcome counts."""
+        with self._deciding:
+            if self.is_settled:
+                return
+            self.error, self.is_settled = error, True
+            if not self._is_called:
+                self._gate.release()
+        self.hurry()
+        self._tell()
 
-    def call(self) -> None:
-        """Wake its thread as the next one to lead. It was taken out of its queue, so nobody settles it."""
-        self.is_called = True
-        self._is_pending.release()
+    def call(self) -> bool:
+        """Let one of those at the gate pass to lead; there is one. False: it is settled."""
+        with self._deciding:
+            if self.is_settled:
+                return False
+            self._is_called = True
+            self._gate.release()
+            return True
 
-    def lead_out(self, followers: "deque[Ticket]", error: BaseException | None) -> None:
-        """Settle it; its thread does the same for one of those who follow."""
-        self._followers = followers
-        self.settle(error)
+    def pass_gate(self) -> bool:
+        """Return once it is settled; or, and that is True, if called to lead."""
+        self._gate.acquire()
+        if not self._is_called:
+            self._gate.release()
+            return False
+        with self._deciding:
+            self._is_called = False
+            if self.is_settled:
+                self._gate.release()
+        return True
 
-    @property
-    def is_settled(self) -> bool:
-        return not self._is_pending.locked()
+    def linger(self, seconds: float) -> None:
+        """Wait for `hurry`, but no longer than this. For the one who leads."""
+        self._is_lingering.acquire(timeout=seconds)
+
+    def hurry(self) -> None:
+        """All are here; or it is settled, and nobody else will come."""
+        with self._deciding:
+            if self._is_lingering.locked():
+                self._is_lingering.release()
 
     def notify(self, on_settled: Callable[[], None]) -> None:
-        """Call this when settled, from whatever thread; once, or twice if it happens right now."""
-        self._on_settled = on_settled
+        """Call this once when settled, from whatever thread; perhaps right now."""
+        self._listeners.append(on_settled)
         if self.is_settled:
-            on_settled()
+            self._tell()
+
+    def _tell(self) -> None:
+        # Popping is atomic, so that two threads never tell the same one.
+        while True:
+            try:
+                listener = self._listeners.popleft()
+            except IndexError:
+                return
+            listener()
 
     def wait(self) -> None:
-        """Return once everything is durable that was written before the ticket was drawn, or raise."""
-        self._is_pending.acquire()
-        if self._followers:
-            _wake_one(self._followers, self.error)
-        if self.error is not None:
-            self.check()
-
-    def wait_for(self, seconds: float) -> bool:
-        """Whether it is settled before the time is up. Nobody is let go: that is for `wait`."""
-        is_settled = self._is_pending.acquire(timeout=seconds)
-        if is_settled:
-            self._is_pending.release()
-        return is_settled
+        """Return once it is settled, or raise, without ever leading. A Ctrl-C leaves nothing half done."""
+        told = Lock()
+        told.acquire()
+        self.notify(told.release)
+        told.acquire()
+        self.check()
 
     def check(self) -> None:
-        """Raise what a ticket that is settled was settled with, if that was an error."""
+        """Raise what it was settled with, if that was an error."""
         if self.error is not None:
             # All who waited share the error; without this it would collect the tracebacks of all of them.
             raise self.error.with_traceback(None)
-
-
-def settle_all(tickets: deque[Ticket], error: BaseException | None) -> None:
-    # Popping is atomic, so that two threads never settle the same ticket.
-    while True:
-        try:
-            ticket = tickets.popleft()
-        except IndexError:
-            return
-        ticket.settle(error)
-
-
-def wake_in_turn(tickets: deque[Ticket], error: BaseException | None) -> None:
-    """Settle all. Of the threads that wait two are woken, and each that has woken up wakes another.
-
-    Woken at once, they would all go to sleep again at the interpreter's lock, which they get one after the other. So
-    one should be on its way while another runs, and no more.
-    """
-    threads = deque([one for one in tickets if one.may_lead])
-    if len(threads) < len(tickets):
-        # Somebody is told of these, and nobody may be there to tell the next.
-        settle_all(deque([one for one in tickets if not one.may_lead]), error)
-    for _ in range(_ON_THEIR_WAY):
-        _wake_one(threads, error)
-
-
-def _wake_one(threads: deque[Ticket], error: BaseException | None) -> None:
-    try:
-        one = threads.popleft()
-    except IndexError:
-        return  # Another thread has woken the last one a moment ago.
-    one.lead_out(threads, error)
