@@ -105,7 +105,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         consumption.release(self._partition(), self._delivery(), MANUAL, now)
 
     def _partition(self) -> Partition:
-        return self._driver.node.partition(TOPIC, 0)
+        return self._driver.node.open[TOPIC].partitions[0]
 
     def _delivery(self) -> Delivery:
         return self._partition().group(GROUP)

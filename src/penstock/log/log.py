@@ -74,7 +74,7 @@ class SyncPlan:
 
     def run(self) -> None:
         for segment, _ in self.segments:
-            segment.file.sync()
+            (segment.opened or segment.file).sync()
         if self.is_directory_dirty:
             self.disk.sync_directory(self.directory)
         if self.checkpoint is not None:

@@ -127,19 +127,22 @@ class SyncPoint(Generic[P]):
     def sync(self) -> None:
         """Return once everything written so far is durable. Without the lock: one would meet all the others there."""
         if get_ident() != self._main:
-            return self.wait(self._ticket)
+            return self._join(self._ticket)
         with self.lock:
             self.check()
             ticket = self.draw()
         return ticket.wait()
 
     def wait(self, ticket: Ticket) -> None:
-        """Return once a ticket is settled, or raise; without the lock.
-
-        Who may lead is counted here and not before: the turn must never be handed to somebody who does not wait.
-        """
+        """Return once a ticket is settled, or raise; without the lock."""
         if get_ident() == self._main:
             return ticket.wait()
+        return self._join(ticket)
+
+    def _join(self, ticket: Ticket) -> None:
+        """The same for one who may lead, and is counted here and not before: the turn must never be handed to somebody
+        who does not wait.
+        """
         ticket.is_led = True
         ticket.arrived.append(None)
         if ticket.is_settled:
@@ -150,7 +153,9 @@ class SyncPoint(Generic[P]):
             ticket.hurry()
         while ticket.pass_gate():
             self._gather(ticket)
-        return ticket.check()
+        if ticket.error is not None:
+            ticket.check()
+        return None
 
     def _gather(self, ticket: Ticket) -> None:
         """With `_planning` held: sync once all are here, or if they do not come in time."""
@@ -218,11 +223,13 @@ class SyncPoint(Generic[P]):
     def _hand_on(self) -> None:
         """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
         while True:
-            if self._call_successor():
+            if self._ticket.arrived and self._call_successor():
                 return
             self._planning.release()
             # Whoever came before the release has found the place taken, so it is up to us to look again.
-            if not self._has_successor() or not self._planning.acquire(blocking=False):
+            if not self._ticket.arrived or not self._has_successor():
+                return
+            if not self._planning.acquire(blocking=False):
                 return
 
     def _has_successor(self) -> bool:
@@ -231,10 +238,9 @@ class SyncPoint(Generic[P]):
 
     def _call_successor(self) -> bool:
         """Hand the turn to one who may lead; if there are others only, the committer has to look."""
-        ticket = self._ticket
         if self._has_successor():
-            return ticket.call()
-        if ticket.arrived and not ticket.is_settled:
+            return self._ticket.call()
+        if not self._ticket.is_settled:
             with self.lock:
                 self._ask()
         return False

@@ -1,5 +1,6 @@
 """What a node has to sync, as it stood at one moment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.partition import Partition, PartitionPlan
@@ -9,7 +10,7 @@ from ..broker.partition import Partition, PartitionPlan
 class NodePlan:
     """The plans of all partitions that have something to sync."""
 
-    parts: tuple[tuple[Partition, PartitionPlan], ...]
+    parts: Sequence[tuple[Partition, PartitionPlan]]
 
     def run(self) -> None:
         for _, plan in self.parts:

@@ -420,8 +420,8 @@ class ThreadDriver:
             self.before_sync()
         finally:
             self._is_planning = False
-        dirty = [one for one in self.node.partitions() if one.is_dirty]
-        return NodePlan(tuple((one, one.plan_sync()) for one in dirty))
+        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
+        return NodePlan(parts)
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held: take note, and let dead letters take their next step."""

@@ -34,9 +34,10 @@ class Ticket:
             if self.is_settled:
                 return
             self.error, self.is_settled = error, True
+            if self._is_lingering.locked():
+                self._is_lingering.release()
             if not self._is_called:
                 self._gate.release()
-        self.hurry()
         self._tell()
 
     def call(self) -> bool:
@@ -61,11 +62,11 @@ class Ticket:
         return True
 
     def linger(self, seconds: float) -> None:
-        """Wait for `hurry`, but no longer than this. For the one who leads."""
+        """Wait for `hurry`, or until it is settled, but no longer than this. For the one who leads."""
         self._is_lingering.acquire(timeout=seconds)
 
     def hurry(self) -> None:
-        """All are here; or it is settled, and nobody else will come."""
+        """All are here who are waited for."""
         with self._deciding:
             if self._is_lingering.locked():
                 self._is_lingering.release()
@@ -78,7 +79,7 @@ class Ticket:
 
     def _tell(self) -> None:
         # Popping is atomic, so that two threads never tell the same one.
-        while True:
+        while self._listeners:
             try:
                 listener = self._listeners.popleft()
             except IndexError:
