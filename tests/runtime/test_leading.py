@@ -84,7 +84,7 @@ class Desk:
         with self.counting:
             self.pending += 1
             mine = self.pending
-        self.point.sync()
+        self.point.wait()
         assert self.durable >= mine
         return mine
 

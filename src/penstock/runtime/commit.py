@@ -124,38 +124,38 @@ class SyncPoint(Generic[P]):
             ticket.hurry()
         return ticket
 
-    def sync(self) -> None:
-        """Return once everything written so far is durable. Without the lock: one would meet all the others there."""
-        if get_ident() != self._main:
-            return self._join(self._ticket)
-        with self.lock:
-            self.check()
-            ticket = self.draw()
-        return ticket.wait()
+    def wait(self, ticket: Ticket | None = None) -> None:
+        """Return once a ticket is settled, or raise; without one, once everything written so far is durable.
 
-    def wait(self, ticket: Ticket) -> None:
-        """Return once a ticket is settled, or raise; without the lock."""
-        if get_ident() == self._main:
-            return ticket.wait()
-        return self._join(ticket)
-
-    def _join(self, ticket: Ticket) -> None:
-        """The same for one who may lead, and is counted here and not before: the turn must never be handed to somebody
-        who does not wait.
+        Without the lock: one would meet all the others there.
         """
+        if get_ident() == self._main:
+            return self._wait_in_main(ticket)
+        if ticket is None:
+            ticket = self._ticket
+        # Who may lead is counted here and not before: the turn must never be handed to somebody who does not wait.
         ticket.is_led = True
         ticket.arrived.append(None)
-        if ticket.is_settled:
-            return ticket.check()
-        if not self._maintainers and self._planning.acquire(blocking=False):
+        if not ticket.is_settled:
+            if not self._maintainers and self._planning.acquire(blocking=False):
+                self._gather(ticket)
+            elif len(ticket.arrived) >= self._expected:
+                ticket.hurry()
+        gate = ticket.gate
+        gate.acquire()
+        while ticket.is_called:
+            ticket.answer()
             self._gather(ticket)
-        elif len(ticket.arrived) >= self._expected:
-            ticket.hurry()
-        while ticket.pass_gate():
-            self._gather(ticket)
-        if ticket.error is not None:
-            ticket.check()
-        return None
+            gate.acquire()
+        gate.release()
+        return None if ticket.error is None else ticket.check()
+
+    def _wait_in_main(self, ticket: Ticket | None) -> None:
+        if ticket is None:
+            with self.lock:
+                self.check()
+                ticket = self.draw()
+        ticket.wait()
 
     def _gather(self, ticket: Ticket) -> None:
         """With `_planning` held: sync once all are here, or if they do not come in time."""
@@ -207,18 +207,13 @@ class SyncPoint(Generic[P]):
             self._committer.fail(error)
             raise
         finally:
-            covered = self._take_covered()
+            covered, self._covered = self._covered, deque()
             if self._committer.failure is not None:
                 # Whoever came since everybody was told has another ticket.
                 self._ticket.settle(self._committer.failure)
             self._hand_on()
             for ticket in covered:
                 ticket.settle(failure or self._committer.failure)
-
-    def _take_covered(self) -> list[Ticket]:
-        covered = list(self._covered)
-        self._covered.clear()
-        return covered
 
     def _hand_on(self) -> None:
         """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
@@ -257,7 +252,9 @@ class SyncPoint(Generic[P]):
         ended_ns = self._committer.clock.monotonic_ns()
         with self.lock:
             self._target.synced(plan)
-        writers = sum(len(ticket.arrived) for ticket in self._covered)
+        writers = 0
+        for ticket in self._covered:
+            writers += len(ticket.arrived)
         self._expected = writers + len(self._ticket.arrived)
         self._synced_in_ns = ended_ns - started_ns
         self._gather_until_ns = ended_ns + self._synced_in_ns
@@ -300,8 +297,9 @@ class SyncPoint(Generic[P]):
         plan = self._plan()
         plan.run()
         self._target.synced(plan)
-        for ticket in self._take_covered():
+        for ticket in self._covered:
             ticket.settle(self._committer.failure)
+        self._covered.clear()
 
     def close(self) -> None:
         """Refuse from now on. Inside `maintenance`, where nobody waits."""

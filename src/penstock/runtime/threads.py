@@ -441,7 +441,7 @@ class ThreadDriver:
         """Return once everything done so far is durable."""
         if self._is_torn:
             self._mend()
-        self._point.sync()
+        self._point.wait()
 
     def settle(self) -> None:
         """Return once everything is durable and no dead letter is on its way any more."""

@@ -18,13 +18,13 @@ class Ticket:
     is_settled = False
     # Whether somebody stands at the gate, or is about to, who can lead the sync.
     is_led = False
-    _is_called = False
+    is_called = False
 
     def __init__(self) -> None:
         # One for each who came: adding to it takes no lock.
         self.arrived: list[None] = []
-        self._gate, self._is_lingering, self._deciding = Lock(), Lock(), Lock()
-        self._gate.acquire()
+        self.gate, self._is_lingering, self._deciding = Lock(), Lock(), Lock()
+        self.gate.acquire()
         self._is_lingering.acquire()
         self._listeners: deque[Callable[[], None]] = deque()
 
@@ -36,30 +36,26 @@ class Ticket:
             self.error, self.is_settled = error, True
             if self._is_lingering.locked():
                 self._is_lingering.release()
-            if not self._is_called:
-                self._gate.release()
-        self._tell()
+            if not self.is_called:
+                self.gate.release()
+        if self._listeners:
+            self._tell()
 
     def call(self) -> bool:
         """Let one of those at the gate pass to lead; there is one. False: it is settled."""
         with self._deciding:
             if self.is_settled:
                 return False
-            self._is_called = True
-            self._gate.release()
+            self.is_called = True
+            self.gate.release()
             return True
 
-    def pass_gate(self) -> bool:
-        """Return once it is settled; or, and that is True, if called to lead."""
-        self._gate.acquire()
-        if not self._is_called:
-            self._gate.release()
-            return False
+    def answer(self) -> None:
+        """For the one who was called, and has the gate now: the others have to wait, unless it is settled."""
         with self._deciding:
-            self._is_called = False
+            self.is_called = False
             if self.is_settled:
-                self._gate.release()
-        return True
+                self.gate.release()
 
     def linger(self, seconds: float) -> None:
         """Wait for `hurry`, or until it is settled, but no longer than this. For the one who leads."""
