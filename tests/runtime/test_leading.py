@@ -71,7 +71,7 @@ class Desk:
     def expect(self, count: int) -> None:
         """As after a sync for so many, and one that took so long that whoever comes first waits for all of them."""
         self.point._expected = count
-        self.point._synced_in_ns = PATIENCE_S * 1_000_000_000
+        self.point._synced_in_ns = 2 * PATIENCE_S * 1_000_000_000
 
     def is_free(self) -> bool:
         """Whether nobody has the turn."""
@@ -217,6 +217,55 @@ def test_a_leader_that_fails_ends_everything(build, error):
     assert len(desk.runners) == 1
 
 
+def test_those_who_wait_for_a_sync_that_hangs_hear_of_a_failure_elsewhere(build):
+    desk, gate, error = Desk(build), Event(), SyncFailed("log", "no answer")
+    desk.expect(2)
+    desk.before_run = lambda: gate.wait(2 * PATIENCE_S)
+    puts = [submit(desk.put) for _ in range(2)]
+    until(lambda: desk.runners)
+    desk.rig.committer.fail(error)
+    until(lambda: any(one.done() for one in puts))
+    gate.set()
+    for one in puts:
+        with pytest.raises(SyncFailed):
+            one.result(PATIENCE_S)
+
+
+def test_who_maintains_comes_before_those_who_came_during_a_sync_and_syncs_for_them(build):
+    desk, gate, maintainers = Desk(build), Event(), []
+
+    def maintain() -> None:
+        maintainers.append(current_thread())
+        with desk.point.maintenance():
+            pass
+
+    desk.before_run = lambda: gate.wait(PATIENCE_S)
+    first = submit(desk.put)
+    until(lambda: desk.runners)
+    second = submit(desk.put)
+    until(lambda: len(desk.point._ticket.arrived) == 1)
+    maintaining = submit(maintain)
+    until(lambda: desk.point._maintainers)
+    gate.set()
+    for one in (first, second, maintaining):
+        one.result(PATIENCE_S)
+    assert desk.runners[1:] == maintainers
+
+
+def test_who_maintains_lets_those_go_whom_another_could_not(build):
+    desk = Desk(build)
+    desk.rig.committer.ask = lambda _point: None
+    with desk.point.lock:
+        ticket = desk.point.draw()
+    desk.before_run = raiser(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt), desk.point.maintenance():
+        pass
+    assert not ticket.is_settled
+    desk.before_run = lambda: None
+    with desk.point.maintenance():
+        ticket.wait()
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "_PATIENCE_NS_MAX", 2 * PATIENCE_S * 1_000_000_000)
@@ -255,8 +304,10 @@ def test_one_who_cannot_lead_may_be_the_last_of_those_who_are_waited_for(build):
     desk.expect(2)
     first = submit(desk.put)
     until(lambda: len(desk.point._ticket.arrived) == 1)
-    assert desk.put() == 2
+    with desk.point.lock:
+        ticket = desk.point.draw()
     assert first.result(PATIENCE_S) == 1
+    ticket.wait()
     assert desk.rig.committer._thread not in desk.runners
     until(desk.is_free)
 
