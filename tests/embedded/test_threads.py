@@ -276,6 +276,24 @@ def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeyp
         assert [(one.id, one.value) for one in queue] == [(1, b"a"), (2, b"b")]
 
 
+def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        queue.put_many([b"a", b"b"])
+        fetch, taken = queue._outlet.fetch, []
+
+        def fetch_for_others(now):
+            has_some = fetch(now)
+            if not taken:
+                taken.append(queue._ready.popleft())
+                taken.append(queue._ready.popleft())
+            return has_some
+
+        monkeypatch.setattr(queue._outlet, "fetch", fetch_for_others)
+        assert queue.get() is None
+        assert queue.put(b"c") == 3
+        assert queue.get().value == b"c"
+
+
 def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
     with penstock.open(tmp_path) as queue:
         assert queue.put(b"a") == 1

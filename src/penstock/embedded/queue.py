@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
@@ -301,7 +302,9 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
             self._driver.serve()
         has_some = self._outlet.fetch(now)
         if has_some:
-            self._timings.age.add(max(0, now.wall_ns - self._ready[0].timestamp))
+            # Others take from it without the lock, and may have taken all by now.
+            with suppress(IndexError):
+                self._timings.age.add(max(0, now.wall_ns - self._ready[0].timestamp))
         return has_some
 
     def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
