@@ -45,7 +45,7 @@ class Blobs(NamedTuple):
         """The byte strings and nulls."""
         if self.lengths is None:
             return [None] * count
-        items: list[bytes | None] = [*self.cut(count)]
+        items: list[bytes | None] = self.cut(count)  # type: ignore[assignment]  # Nobody else has this list.
         if self.valid is not None:
             for index in np.flatnonzero(~self.valid).tolist():
                 items[index] = None
