@@ -285,8 +285,10 @@ def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
     count = offsets.range_cardinality(base, end)
     if not count:
         return ()
-    first = next_of(offsets, base)
     is_dense = opened.head.is_dense
+    if is_dense and count == opened.head.message_count:
+        return opened.unpacked()  # All of it: nothing is copied.
+    first = next_of(offsets, base)
     # Neighbours, as most are: no set has to be made for them.
     if is_dense and offsets.contains_range(first, first + count):
         return [column[first - base : first - base + count] for column in opened.unpacked()]
