@@ -1,12 +1,13 @@
 """What a poll hands out: columns, and objects that say the same."""
 
+import msgspec
 import pytest
 
 from penstock.broker.handed import Handed, Part
 from penstock.broker.received import Place, Received
 from penstock.model import Message
 
-from .world import World
+from .world import GROUP, MS, TOPIC, WALL_NS, World
 
 PLACE, OTHER = Place("t", 0, 5), Place("t", 1, 5)
 
@@ -26,9 +27,9 @@ def part(*offsets, place=PLACE, lease=1, attempts=1):
 def test_objects_say_what_the_columns_say():
     handed = Handed(part(3, 4, attempts=[1, 2]), part(7, place=OTHER, lease=9))
     assert list(handed) == [
-        Received(None, b"key", (), 2, 77, None, None, None, 3, 1, 1, PLACE),
-        Received(b"v4", None, (("a", b"b"),), 2, 77, None, None, None, 4, 2, 1, PLACE),
-        Received(b"v7", b"key", (), 2, 77, None, None, None, 7, 1, 9, OTHER),
+        Received(None, 3, 77, 1, 1, PLACE, key=b"key"),
+        Received(b"v4", 4, 77, 2, 1, PLACE, headers=(("a", b"b"),)),
+        Received(b"v7", 7, 77, 1, 9, OTHER, key=b"key"),
     ]
     assert handed[-1] is handed[2]
     assert (len(handed), bool(handed), handed.content_bytes()) == (3, True, 10)
@@ -85,10 +86,49 @@ def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
     another = Part(place, 10, columns, 1)
     handed = Handed(Part(place, 9, columns, 1), Part(place, 9, others, [2, 3]), another)
     joined, last = handed.leased()
-    assert joined.messages() + last.messages() == [*handed]
+    assert [*joined.messages(), *last.messages()] == [*handed]
     assert (joined.attempts, [*joined.offsets], last) == ([1, 2, 3], [4, 7, 8], another)
     (even,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 1)).leased()
     assert even.attempts == 1
     assert even.count == 3
     (uneven,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 2)).leased()
     assert uneven.attempts == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"key": b"k"},
+        {"headers": (("a", b"b"),)},
+        {"priority": 4},
+        {"expires_at": WALL_NS + 60_000 * MS},
+        {"idempotency_key": b"once"},
+        {"schema_id": 3},
+    ],
+    ids=lambda said: next(iter(said), "nothing"),
+)
+@pytest.mark.parametrize("limit", [2, 3], ids=["a part of the batch", "all of it"])
+def test_what_one_message_of_a_batch_says_only_that_one_says(said, limit):
+    world = World()
+    world.topic()
+    world.group()
+    place = Place(TOPIC, 0, world.node.partition(TOPIC, 0).group(GROUP).group)
+    world.publish(b"a", Message(b"b", **said), b"c")
+    handed = world.poll(limit)
+    lease = handed.parts[0].lease
+    plain = {
+        offset: Received(value, offset, WALL_NS, 1, lease, place)
+        for offset, value in enumerate((b"a", b"b", b"c"))
+    }
+    wanted = {**plain, 1: msgspec.structs.replace(plain[1], **said)}
+    assert {one.offset: one for one in handed} == {one.offset: wanted[one.offset] for one in handed}
+    assert (len(handed), handed.parts[0].is_bare) == (limit, not said)
+
+
+def test_a_message_shows_what_was_put_before_what_its_delivery_adds():
+    assert repr(Received(b"v", 3, 77, 1, 9, PLACE, headers=(("a", b"b"),))) == (
+        "Received(value=b'v', key=None, headers=(('a', b'b'),), priority=2, timestamp=77, expires_at=None,"
+        " idempotency_key=None, schema_id=None, offset=3, attempts=1, lease=9,"
+        " place=Place(topic='t', partition=0, group=5))"
+    )

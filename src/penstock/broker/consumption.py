@@ -68,10 +68,11 @@ class Wanted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority if they all have the same."""
+    """Messages of one batch in columns, and their priority if they all have the same. `is_bare`: see Part."""
 
     priority: int
     columns: Sequence[Sequence[Any]]
+    is_bare: bool = False
 
 
 def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> Handed:
@@ -103,8 +104,8 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             _note_served(delivery, rows, now)
             return Handed(
                 *[
-                    Part(place, granted.lease, columns, _attempts(delivery, columns[-1]))
-                    for _, columns in rows
+                    Part(place, granted.lease, columns, _attempts(delivery, columns[-1]), is_bare)
+                    for _, columns, is_bare in rows
                 ]
             )
         look = room if is_look else _LOOK_AHEAD
@@ -149,7 +150,7 @@ def _by_priority(found: list[Rows]) -> list[Rows]:
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
-    for priority, columns in found:
+    for priority, columns, _ in found:
         times = columns[_TIMESTAMPS]
         groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
         if priority == MIXED:
@@ -275,7 +276,7 @@ def _rows_of_all(seen: list[Opened], offsets: BitMap64) -> list[Rows]:
         if columns:
             mask = opened.head.priorities
             priority = mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED
-            found.append(Rows(priority, columns))
+            found.append(Rows(priority, columns, opened.body.is_bare))
     return found
 
 

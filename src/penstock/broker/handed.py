@@ -19,6 +19,8 @@ class Part(msgspec.Struct, frozen=True):
     columns: Sequence[Sequence[Any]]
     # Of all of them, or of each.
     attempts: int | list[int]
+    # Whether it is known that none of them has more than a value, a time and an offset.
+    is_bare: bool = False
 
     @property
     def count(self) -> int:
@@ -40,10 +42,16 @@ class Part(msgspec.Struct, frozen=True):
     def offsets(self) -> Sequence[int]:
         return self.columns[-1]
 
-    def messages(self) -> list[Received]:
+    def messages(self) -> Iterator[Received]:
+        """Made as they are taken."""
         attempts = self.attempts
         counts = repeat(attempts) if isinstance(attempts, int) else attempts
-        return list(map(Received, *self.columns, counts, repeat(self.lease), repeat(self.place)))
+        values, keys, headers, priorities, timestamps, expires_at, ids, schemas, offsets = (
+            self.columns
+        )
+        rest = () if self.is_bare else (keys, headers, priorities, expires_at, ids, schemas)
+        lease, place = repeat(self.lease), repeat(self.place)
+        return map(Received, values, offsets, timestamps, counts, lease, place, *rest)
 
     def rows(self, start: int, stop: int) -> "Part":
         attempts = self.attempts
@@ -52,6 +60,7 @@ class Part(msgspec.Struct, frozen=True):
             self.lease,
             [column[start:stop] for column in self.columns],
             attempts if isinstance(attempts, int) else attempts[start:stop],
+            self.is_bare,
         )
 
 

@@ -17,21 +17,42 @@ class Place(NamedTuple):
     group: int
 
 
+# Their order for people: what was put first, then the delivery.
+_SHOWN = (
+    "value",
+    "key",
+    "headers",
+    "priority",
+    "timestamp",
+    "expires_at",
+    "idempotency_key",
+    "schema_id",
+    "offset",
+    "attempts",
+    "lease",
+    "place",
+)
+
+
 class Received(msgspec.Struct, frozen=True, gc=False):
     """A message and the lease under which it was handed out. `attempts` counts deliveries from 1."""
 
+    # What every message has comes first: most have nothing else, and what is not said costs nothing to make.
     value: bytes | None
-    key: bytes | None
-    headers: Headers
-    priority: Priority | int
-    timestamp: int
-    expires_at: int | None
-    idempotency_key: bytes | None
-    schema_id: int | None
     offset: int
+    timestamp: int
     attempts: int
     lease: int
     place: Place
+    key: bytes | None = None
+    headers: Headers = ()
+    priority: Priority | int = int(Priority.NORMAL)
+    expires_at: int | None = None
+    idempotency_key: bytes | None = None
+    schema_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Received({', '.join(f'{name}={getattr(self, name)!r}' for name in _SHOWN)})"
 
     @property
     def id(self) -> int:

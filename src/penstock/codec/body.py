@@ -80,6 +80,7 @@ DEFAULTS = {
 """Offset deltas have none: without the column the offsets are dense, and a single delta of 0 says less."""
 
 _NO_BLOBS = Blobs()
+_BARE = frozenset((VALUES, TIMESTAMPS, OFFSET_DELTAS))
 
 
 class Rule(NamedTuple):
@@ -127,6 +128,11 @@ class Body:
     header_count: int = 0
     numbers: dict[int, Numbers] = field(default_factory=dict)
     blobs: dict[int, Blobs] = field(default_factory=dict)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether no message has more than a value, a time and an offset."""
+        return self.numbers.keys() <= _BARE and self.blobs.keys() <= _BARE
 
     def number(self, column: int) -> Numbers:
         return self.numbers.get(column, DEFAULTS[column])

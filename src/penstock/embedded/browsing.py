@@ -1,8 +1,9 @@
 """Looking at a queue without taking anything out of it, and cleaning up behind it."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..broker.handed import Part
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
@@ -44,8 +45,8 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
         index = lists[-1].index(offset)
         failure = delivery.failures.get(offset)
         attempts = 0 if failure is None else failure.attempts
-        row: list[Any] = [column[index] for column in lists]
-        message = Received(*row, attempts, NO_LEASE, place)  # type: ignore[call-arg]  # The columns of a message, in order.
+        row = [[column[index]] for column in lists]
+        (message,) = Part(place, NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)
     return found
