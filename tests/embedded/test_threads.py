@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 
 import penstock
+from penstock.broker.handed import Part
 from penstock.errors import NoSpace
 from penstock.runtime.file import RealFile
 
@@ -274,6 +275,27 @@ def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeyp
         monkeypatch.undo()
         assert queue.put(b"b") == 2
         assert [(one.id, one.value) for one in queue] == [(1, b"a"), (2, b"b")]
+
+
+def test_get_that_is_interrupted_loses_nothing_that_nobody_has_seen(tmp_path, monkeypatch):
+    batches = [[b"%d" % one for one in range(start, start + 100)] for start in (0, 100)]
+    with penstock.open(tmp_path) as queue:
+        for batch in batches:
+            queue.put_many(batch)
+            queue.flush()
+        made = Part.messages
+
+        def interrupted(part):
+            if part.offsets[0] >= 100:
+                raise KeyboardInterrupt
+            return made(part)
+
+        monkeypatch.setattr(Part, "messages", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+        monkeypatch.undo()
+    with penstock.open(tmp_path) as queue:
+        assert [one.value for one in queue] == [*batches[0], *batches[1]]
 
 
 def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypatch):
