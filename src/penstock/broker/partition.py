@@ -12,6 +12,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
+
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
 from ..codec.single import encode_even, encode_value
@@ -97,8 +99,7 @@ class Opening:
     delayed: Recovery | None = None
 
 
-@dataclass(slots=True, eq=False)
-class PartitionPlan:
+class PartitionPlan(msgspec.Struct, eq=False):
     """What makes a partition durable: messages, those delayed, then state, then perhaps a snapshot of all."""
 
     messages: SyncPlan

@@ -89,7 +89,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         self._is_idle = True
         # The same for a put, which is also wanted by those who wait for messages, or has to wait for its own sync.
         self._is_wanted = True
-        self._driver.on_tick, self._driver.before_sync = self._tick, self._flush_before_sync
+        self._driver.on_tick, self._driver.before_sync = self._tick, self._inlet.flush
         atexit.register(self.close)
 
     def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
@@ -226,9 +226,6 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         if self._small_bytes_max == _NONE_SMALL:
             self._inlet.flush(now)
             self._partition().require_room(count)
-
-    def _flush_before_sync(self) -> None:
-        self._inlet.flush(self._driver.now())
 
     def _tick(self, now: Now) -> float:
         """Write what was put and ack what was handed out. Returns when to look again."""

@@ -9,9 +9,10 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from ..codec import HEAD_BYTES, Head, read_head, seed_of, verify
 from ..codec.head import pack_head, place
@@ -56,8 +57,7 @@ _appended: Callable[[tuple[Offset, Offset, int, Head]], Appended] = partial(tupl
 _run: Callable[[tuple[memoryview, int, int]], Run] = partial(tuple.__new__, Run)
 
 
-@dataclass(slots=True, eq=False)
-class SyncPlan:
+class SyncPlan(msgspec.Struct, eq=False):
     """What makes a log durable up to an offset. May be run in another thread; one at a time."""
 
     disk: Disk

@@ -242,7 +242,8 @@ class SyncPoint(Generic[P]):
 
     def _sync(self) -> None:
         """Run a plan, if there is anything to sync. Those whom it covered are yet to be told."""
-        self._committer.check()
+        if self._committer.failure is not None:
+            self._committer.check()
         with self.lock:
             if self.is_closed or not (self._is_dirty or self._covered or self._ticket.arrived):
                 return
@@ -258,7 +259,8 @@ class SyncPoint(Generic[P]):
         self._expected = writers + len(self._ticket.arrived)
         self._synced_in_ns = ended_ns - started_ns
         self._gather_until_ns = ended_ns + self._synced_in_ns
-        self._committer.on_synced(self._synced_in_ns, writers)
+        if self._committer.on_synced is not None:
+            self._committer.on_synced(self._synced_in_ns, writers)
 
     def _plan(self) -> P:
         """A plan that covers all who have come; who comes later waits for the next one."""
@@ -309,10 +311,6 @@ class SyncPoint(Generic[P]):
         self._ticket.settle(Refused("the log is closed"))
 
 
-def _nothing(_duration_ns: int, _waiters: int) -> None:
-    return
-
-
 class Committer:
     """Syncs any number of logs, one after the other, in a thread of its own.
 
@@ -331,7 +329,7 @@ class Committer:
         self.failure: BaseException | None = None
         self._on_fatal = on_fatal
         # Told after each sync how long it took, in nanoseconds, and how many had waited for it.
-        self.on_synced: Callable[[int, int], None] = _nothing
+        self.on_synced: Callable[[int, int], None] | None = None
         self._ending = RLock()
         self._points: set[SyncPoint[Any]] = set()
         self._asked: SimpleQueue[SyncPoint[Any] | None] = SimpleQueue()

@@ -1,13 +1,13 @@
 """What a node has to sync, as it stood at one moment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ..broker.partition import Partition, PartitionPlan
 
 
-@dataclass(slots=True, eq=False)
-class NodePlan:
+class NodePlan(msgspec.Struct, eq=False):
     """The plans of all partitions that have something to sync."""
 
     parts: Sequence[tuple[Partition, PartitionPlan]]

@@ -74,7 +74,7 @@ class ThreadDriver:
         # Entered while delayed messages go to their logs, with the lock held.
         self.while_firing: Callable[[], AbstractContextManager[None]] = nullcontext
         # Called before a sync, with the lock held: what is still in memory only goes to the node now.
-        self.before_sync: Callable[[], None] = _nothing
+        self.before_sync: Callable[[Now], None] | None = None
         self._ticker = Ticker(self._tick_or_fail, world.clock)
         if isinstance(world.clock, SteppedClock):
             world.clock.listen(self._tick_and_tell)
@@ -415,11 +415,12 @@ class ThreadDriver:
         self._is_hurried = False
         if self._is_torn:
             self._open_again()
-        self._is_planning = True
-        try:
-            self.before_sync()
-        finally:
-            self._is_planning = False
+        if self.before_sync is not None:
+            self._is_planning = True
+            try:
+                self.before_sync(self.now())
+            finally:
+                self._is_planning = False
         parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
         return NodePlan(parts)
 
@@ -465,7 +466,8 @@ class ThreadDriver:
             try:
                 if self._committer.failure is None:
                     before(self.now())
-                    self.before_sync()
+                    if self.before_sync is not None:
+                        self.before_sync(self.now())
                     self.node.close()
             finally:
                 self._point.close()
