@@ -47,7 +47,9 @@ class Connection(TimedConnection):
         super().__init__(*args, **more)
         self.on_lost: Callable[[], object] | None = None
         self.is_lost = False
-        # What serves the request that is under way, once it has to wait for something.
+        # The request that is under way, which is not the newest if others wait behind it; and what serves it, once it
+        # has to wait for something.
+        self._under_way: RequestResponseCycle | None = None
         self._task: asyncio.Task[None] | None = None
         # A request that came with what is being received now, and is begun when all of that was read.
         self._fresh: tuple[RequestResponseCycle, ASGI3Application] | None = None
@@ -81,14 +83,23 @@ class Connection(TimedConnection):
             self.door.known = None
         if self._follower is not None:
             self._follower.leave()
+        self._disconnect(self._under_way)
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
         self._let_go()
 
+    def _disconnect(self, cycle: RequestResponseCycle | None) -> None:
+        """As uvicorn does it, but it only knows of the newest request. Others would write to a closed transport."""
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
     def _let_go(self) -> None:
         """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
-        self._known = self._straight = self._known_read = self._follower = None
+        self._known = self._straight = self._known_read = self._follower = self._under_way = None
+        # Nobody begins them any more.
+        self.pipeline.clear()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return
@@ -130,12 +141,14 @@ class Connection(TimedConnection):
         if self._is_receiving:
             self._fresh = (cycle, app)
         else:
+            self._under_way = cycle
             self._serve(cycle.run_asgi(app))
 
     def _begin_fresh(self) -> None:
         """Begin what was just received; at once if it is whole and nothing came behind it, which would have to wait."""
         assert self._fresh is not None, "somebody looked"
         (cycle, app), self._fresh = self._fresh, None
+        self._under_way = cycle
         work: Work = cycle.run_asgi(app)
         is_whole = cycle is self.cycle and not cycle.more_body
         if not is_whole or self.transport.is_closing():
