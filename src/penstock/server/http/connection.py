@@ -245,7 +245,7 @@ class Connection(TimedConnection):
     def _send_yes(self, head: bytes, body: bytes | memoryview) -> None:
         start = (STATUS_LINE[200], self._usual(), head, b"\r\n")
         if len(body) <= COPIED_BYTES_MAX:
-            self.write_now(b"".join((*start, body)))
+            self.transport.write(b"".join((*start, body)))
         else:
             self.transport.write(b"".join(start))
             self.transport.write(body)

@@ -1,7 +1,6 @@
 """A connection of uvicorn with what it leaves out: limits on headers, and on how long clients may take."""
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -35,22 +34,15 @@ class TimedConnection(HttpToolsProtocol):
         self._is_in_headers = True
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        # The socket's, where bytes may go to it as they are.
-        self._descriptor = -1
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         super().connection_made(transport)
-        socket = transport.get_extra_info("socket")
-        if self.scheme == "http" and socket is not None:
-            self._descriptor = socket.fileno()
         self._expect_headers()
         if len(self.connections) > self.connections_max:
             text = b"there are %d connections already" % self.connections_max
             self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # From here on the number may be another's.
-        self._descriptor = -1
         self._headers_done()
         self._writing_goes_on()
         if self.timeout_keep_alive_task is not None:
@@ -67,18 +59,6 @@ class TimedConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._writing_goes_on()
-
-    def write_now(self, data: bytes) -> None:
-        """Send what somebody waits for, now: when a transport does so is its own affair, and differs between loops."""
-        transport, sent = self.transport, 0
-        is_ours = self._descriptor >= 0 and not transport.is_closing()
-        if is_ours and not transport.get_write_buffer_size():
-            try:
-                sent = os.write(self._descriptor, data)
-            except OSError:
-                sent = 0  # Full, or gone: the transport finds out, and knows what to do.
-        if sent < len(data):
-            transport.write(data[sent:] if sent else data)
 
     def unsent_bytes(self) -> int:
         """Part of `Slow`."""
