@@ -179,6 +179,9 @@ class AsyncProducer:
     async def _send_with_care(self, one: Given, partition: int | None) -> AsyncDelivery:
         if not self._outlets:
             await self._start()
+        # However batches were sealed: plain values come by here once a batch, all others each time.
+        if self._tally.buffered_bytes > self._buffer_bytes_max:
+            await self._await_room()
         full: list[AsyncOutlet] = []
         with self._guard:
             while True:
@@ -252,6 +255,9 @@ class AsyncProducer:
     async def _push(self, outlet: AsyncOutlet) -> None:
         """Send what is full, and wait while too much is on its way."""
         await self._pump(outlet, _SOON_S)
+        await self._await_room()
+
+    async def _await_room(self) -> None:
         while True:
             # Cleared before looking: what is settled in between sets it again.
             self._room.clear()

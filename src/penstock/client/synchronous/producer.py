@@ -180,6 +180,9 @@ class Producer:
     def _send_with_care(self, one: Given, partition: int | None) -> Delivery:
         if not self._outlets:
             self._start()
+        # However batches were sealed: plain values come by here once a batch, all others each time.
+        if self._tally.buffered_bytes > self._buffer_bytes_max:
+            self._await_room()
         full: list[Outlet] = []
         with self._guard:
             while True:
@@ -253,6 +256,9 @@ class Producer:
     def _push(self, outlet: Outlet) -> None:
         """Send what is full, and wait while too much is on its way."""
         self._pump(outlet, _SOON_S)
+        self._await_room()
+
+    def _await_room(self) -> None:
         while True:
             # Cleared before looking: what is settled in between sets it again.
             self._room.clear()
