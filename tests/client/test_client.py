@@ -9,8 +9,6 @@ from contextlib import contextmanager
 import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, Redrive, RetryPolicy
-from penstock.client.address import Address
-from penstock.client.synchronous.io import Connection
 from penstock.errors import (
     AlreadyExists,
     AnswerTimeout,
@@ -266,12 +264,3 @@ def test_a_batch_that_cannot_be_encoded_fails_alone(url):
         assert producer.send(b"small").batch is not deliveries[0].batch
         producer.close()
         assert (producer.stored, producer.failed) == (1, 2)
-
-
-def test_what_nobody_takes_is_given_up():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        connection = Connection.open(address, None, 0.05)
-        with pytest.raises(Unreachable, match="timed out"):
-            connection.post(b"POST / HTTP/1.1\r\n\r\n", bytes(64 << 20))
-        assert not connection.is_usable

@@ -9,8 +9,6 @@ def reason_of(error: Exception) -> str:
         return f"the name is not known ({error.strerror})"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; does a broker run there?"
-    if isinstance(error, BlockingIOError):
-        return "timed out"  # As the system says it to who waits for a socket.
     if found := vars(error).get("verify_message"):  # Only TLS has it.
         return f"its certificate is not trusted: {found}"
     if isinstance(error, OSError) and error.strerror:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
 from ..reasons import reason_of
+from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, address: Address, tls: "ssl.SSLContext | None", timeout_s: float
+        cls, address: Address, tls: "ssl.SSLContext | None", settings: ClientSettings
     ) -> "Connection":
         """Unreachable if nobody is there, or if it takes too long."""
-        loop = asyncio.get_running_loop()
+        loop, timeout_s = asyncio.get_running_loop(), settings.connect_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(

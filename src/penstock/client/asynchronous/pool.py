@@ -113,7 +113,7 @@ class AsyncPool:
                 await connection.post(head, call.body)
                 return connection
             connection.close()
-        connection = await Connection.open(self.address, self._tls, self.settings.connect_timeout_s)
+        connection = await Connection.open(self.address, self._tls, self.settings)
         await connection.post(head, call.body)
         return connection
 

@@ -18,6 +18,7 @@ from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
 from ..reasons import reason_of
+from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
 if TYPE_CHECKING:
@@ -42,33 +43,36 @@ OnHead = Callable[[Headers], None]
 _JOINED_BYTES_MAX = 64 * 1024
 # What of a large body comes with its head is copied once more.
 _PIECE_BYTES = 64 * 1024
-# As `setsockopt` takes a time.
 _TIMEVAL = struct.Struct("@ll")
-_RECEIVING = (socket.SO_RCVTIMEO,)
-_BOTH_WAYS = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
-_CONNECT_S = 5.0
+# The system counts in these, and may be one too early.
+_TICK_S = 0.01
 _CLOSED = "the server closed the connection"
 
 
 class Connection:
     """One connection; one request at a time, `post` and then `collect`."""
 
-    def __init__(self, address: Address, stream: socket.socket) -> None:
+    def __init__(self, address: Address, stream: socket.socket, timeout_s: float) -> None:
+        """`timeout_s`: so long a request may take to be sent."""
         self._address = str(address)
         self._stream = stream
-        self._is_tls, self._waits_s = address.is_tls, stream.gettimeout() or _CONNECT_S
+        self._is_tls, self._timeout_s = address.is_tls, timeout_s
         if not self._is_tls:
             # Python's own timeouts ask the system twice each time: whether it may be done, and then to do it.
             stream.setblocking(True)
-            self._wait_at_most(self._waits_s, _BOTH_WAYS)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        self._wait_at_most(timeout_s)
         self._reader = AnswerReader(self._address)
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         self._is_open = True
 
     @classmethod
-    def open(cls, address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> "Connection":
+    def open(
+        cls, address: Address, tls: "ssl.SSLContext | None", settings: ClientSettings
+    ) -> "Connection":
         """Unreachable if nobody is there, or if it takes too long."""
+        timeout_s = settings.connect_timeout_s
         try:
             stream = socket.create_connection((address.host, address.port), timeout_s)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -78,7 +82,7 @@ class Connection:
             raise Unreachable(str(address), f"no connection within {timeout_s:g} s") from None
         except OSError as error:
             raise Unreachable(str(address), reason_of(error)) from None
-        return cls(address, stream)
+        return cls(address, stream, settings.timeout_s)
 
     @property
     def is_usable(self) -> bool:
@@ -86,26 +90,45 @@ class Connection:
         return self._is_open and not self._poll.poll(0)
 
     def post(self, head: bytes, body: Body) -> None:
-        """Send a request."""
+        """Send a request. AnswerTimeout if the server does not take it in time, however slowly it takes some of it."""
+        until_s = time.monotonic() + self._timeout_s
         try:
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
-                self._stream.sendall(head + body)
+                data = head + body
             elif size_of(body) < _JOINED_BYTES_MAX:
-                self._stream.sendall(joined(head, body))
+                data = joined(head, body)
             else:
-                self._send_pieces([head, body] if isinstance(body, bytes) else [head, *body])
+                self._send_pieces([head, *([body] if isinstance(body, bytes) else body)], until_s)
+                return
+            # Mostly the system takes all of it at once.
+            sent = 0 if self._is_tls else self._stream.send(data)
+            if sent < len(data):
+                self._send_rest(data, sent, until_s)
+        except (TimeoutError, BlockingIOError):
+            self.close()
+            reason = f"the request was not taken within {self._timeout_s:g} s"
+            raise AnswerTimeout(self._address, reason, is_sent=True) from None
         except OSError as error:
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
 
-    def _send_pieces(self, pieces: list[Buffer]) -> None:
+    def _send_pieces(self, pieces: list[Buffer], until_s: float) -> None:
         """What is large is not copied together first: memory that is new each time costs more than to send it."""
         sent = 0 if self._is_tls else self._stream.sendmsg(pieces)
         for piece in pieces:
             size = len(piece)
             if sent < size:
-                self._stream.sendall(memoryview(piece)[sent:] if sent else piece)
+                self._send_rest(piece, sent, until_s)
             sent = max(0, sent - size)
+
+    def _send_rest(self, data: Buffer, sent: int, until_s: float) -> None:
+        """TLS never takes more than a record at once; the system takes less only when time is up, or a signal came."""
+        if self._is_tls and self._waits_s != self._timeout_s:
+            self._wait_at_most(self._timeout_s)
+        while sent < len(data):
+            if time.monotonic() > until_s - _TICK_S:
+                raise TimeoutError
+            sent += self._stream.send(memoryview(data)[sent:])
 
     def is_answered(self, within_s: float) -> bool:
         """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
@@ -129,23 +152,19 @@ class Connection:
             self.close()
         return answer
 
-    def _wait_at_most(self, seconds: float, ways: tuple[int, ...]) -> None:
-        """From here on what is received, or sent, may take so long. TLS knows no difference."""
+    def _wait_at_most(self, seconds: float) -> None:
+        """From here on what is received may take so long; with TLS, what is sent too."""
         self._waits_s = seconds
         if self._is_tls:
             self._stream.settimeout(seconds)
-            return
-        whole = int(seconds)
-        # 0 would be for ever.
-        span = _TIMEVAL.pack(whole, max(1, int((seconds - whole) * 1_000_000)))
-        for way in ways:
-            self._stream.setsockopt(socket.SOL_SOCKET, way, span)
+        else:
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
 
     def _collect(self, timeout_s: float, on_head: OnHead | None) -> Answer:
         deadline_s = time.monotonic() + timeout_s
         # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
         if timeout_s != self._waits_s:
-            self._wait_at_most(timeout_s, _BOTH_WAYS)
+            self._wait_at_most(timeout_s)
         while True:
             answer = self._received()
             if answer is not None:
@@ -156,7 +175,7 @@ class Connection:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            self._wait_at_most(left_s, _RECEIVING)
+            self._wait_at_most(left_s)
 
     def _received(self) -> Answer | None:
         space = self._reader.space()
@@ -176,6 +195,13 @@ class Connection:
     def close(self) -> None:
         self._is_open = False
         self._stream.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    """As `setsockopt` takes a time."""
+    whole = int(seconds)
+    # 0 would be for ever.
+    return _TIMEVAL.pack(whole, max(1, int((seconds - whole) * 1_000_000)))
 
 
 def call_back(call: Callable[..., Any], *given: object) -> None:

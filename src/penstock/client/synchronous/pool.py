@@ -114,7 +114,7 @@ class Pool:
                 connection.post(head, call.body)
                 return connection
             connection.close()
-        connection = Connection.open(self.address, self._tls, self.settings.connect_timeout_s)
+        connection = Connection.open(self.address, self._tls, self.settings)
         connection.post(head, call.body)
         return connection
 

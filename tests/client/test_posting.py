@@ -1,0 +1,74 @@
+"""A server that does not take a request, or only drop by drop: a call ends when its time is over."""
+
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+import trustme
+
+from penstock.client import ClientSettings
+from penstock.client.address import Address
+from penstock.client.synchronous.io import Connection
+from penstock.errors import AnswerTimeout
+
+HEAD = b"POST / HTTP/1.1\r\n\r\n"
+# More than all buffers of the system hold.
+LARGE = bytes(16 << 20)
+SETTINGS = ClientSettings(timeout_s=0.1)
+
+
+@contextmanager
+def taking_drops(tls: ssl.SSLContext | None):
+    """A server that takes in a little every few milliseconds, with which all of it would take some seconds."""
+    is_over = threading.Event()
+
+    def take(listener: socket.socket) -> None:
+        with suppress(OSError):
+            stream, _ = listener.accept()
+            if tls is not None:
+                stream = tls.wrap_socket(stream, server_side=True)
+            with stream:
+                while not is_over.wait(0.01) and stream.recv(1 << 16):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # Passed on to the connections.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        server = threading.Thread(target=take, args=(listener,), daemon=True)
+        server.start()
+        yield listener.getsockname()[1]
+        is_over.set()
+        server.join(20)
+
+
+def post_large(connection: Connection, body) -> None:
+    with pytest.raises(AnswerTimeout, match=r"not taken within 0\.1 s") as raised:
+        connection.post(HEAD, body)
+    assert raised.value.is_sent
+    assert not connection.is_usable
+
+
+def test_what_nobody_takes_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        post_large(Connection.open(address, None, SETTINGS), LARGE)
+
+
+@pytest.mark.parametrize("body", [LARGE, (LARGE[: 1 << 10], LARGE, LARGE)], ids=["one", "pieces"])
+def test_what_is_taken_drop_by_drop_is_given_up(body):
+    with taking_drops(None) as port:
+        address = Address.parse(f"http://127.0.0.1:{port}")
+        post_large(Connection.open(address, None, SETTINGS), body)
+
+
+def test_with_tls_too():
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    with taking_drops(server) as port:
+        address = Address.parse(f"https://localhost:{port}")
+        post_large(Connection.open(address, client, SETTINGS), LARGE)
