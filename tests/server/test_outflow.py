@@ -22,7 +22,7 @@ from penstock.server.http.outflow import Outflow
 from penstock.server.http.reading import is_checked_here
 from penstock.server.http.requests import Request
 
-from .rigs import in_process, request, scope_of
+from .rigs import in_process, request, scope_of, until
 from .wires import connected
 
 MB = 1_000_000
@@ -216,14 +216,20 @@ def test_damage_is_told_to_whoever_finds_it(shared_broker):
     assert raised.value.fields["next_offset"] == 2 * PER_BATCH
 
 
-async def test_a_file_that_cannot_be_sent_is_read_in_pieces(tmp_path, monkeypatch):
-    def sendfile(*_given):
-        raise OSError(errno.EINVAL, "no")
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    return near, far
 
-    monkeypatch.setattr(os, "sendfile", sendfile)
-    content = os.urandom(3 * MB)
+
+@pytest.fixture
+async def flowing(tmp_path):
+    """An answer from a file that has begun, the end where it is read, and what there is to read."""
+    # More than the systems of both ends hold.
+    content = os.urandom(997) * 12_000
     (tmp_path / "file").write_bytes(content)
-    near, far = socket.socketpair()
+    near, far = tcp_pair()
     with near, far, (tmp_path / "file").open("rb") as file:
         near.setblocking(False)
         far.setblocking(False)
@@ -231,12 +237,55 @@ async def test_a_file_that_cannot_be_sent_is_read_in_pieces(tmp_path, monkeypatc
         outflow = Outflow(asyncio.get_running_loop(), near.fileno(), b"head", body)
         outflow.go_on()
         assert not outflow.is_done
-        rest, found = asyncio.ensure_future(outflow.rest()), b""
-        while len(found) < 4 + body.size:
-            found += await asyncio.get_running_loop().sock_recv(far, MB)
-        await rest
+        yield outflow, far, b"head" + content[5:]
         outflow.end()
-    assert found == b"head" + content[5:]
+
+
+async def read_all(outflow: Outflow, far: socket.socket, size: int) -> bytes:
+    rest, found = asyncio.ensure_future(outflow.rest()), b""
+    while len(found) < size:
+        found += await asyncio.get_running_loop().sock_recv(far, MB)
+    await rest
+    return found
+
+
+@pytest.fixture
+def nothing_is_sent(monkeypatch):
+    def sendfile(*_given):
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(os, "sendfile", sendfile)
+
+
+@pytest.mark.usefixtures("nothing_is_sent")
+async def test_a_file_that_cannot_be_sent_is_read_in_pieces(flowing):
+    outflow, far, expected = flowing
+    assert await read_all(outflow, far, len(expected)) == expected
+
+
+async def test_whether_a_client_reads_is_seen_before_there_is_room_for_more(flowing):
+    outflow, far, _ = flowing
+    for _ in range(3):
+        # Nothing is added here, so that there is an end to it.
+        while outflow.has_moved():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        far.recv(MB // 4)
+        async with asyncio.timeout(5):
+            await until(outflow.has_moved)
+
+
+async def test_who_reads_on_is_not_cut_off_and_who_stops_is(tmp_path):
+    async with in_process(tmp_path) as broker:
+        connection, wire = connected(broker)
+        looks = [True, True, False]
+        wire.abort, wire.get_write_buffer_size = wire.close, lambda: 0
+        connection._outflow = SimpleNamespace(has_moved=lambda: looks.pop(0), end=lambda: None)
+        connection.write_timeout_s = 0.001
+        connection.pause_writing()
+        async with asyncio.timeout(5):
+            await wire.is_closed.wait()
+        connection.connection_lost(None)
+        assert looks == []
 
 
 @pytest.mark.parametrize(

@@ -468,6 +468,13 @@ class Connection(TimedConnection):
         finally:
             self.resume_writing()
 
+    def _writing_stuck(self) -> None:
+        """A transport tells when a client has read some of what waits. Of a file we look how much has gone."""
+        if self._outflow is not None and self._outflow.has_moved():
+            self._watch_writing()
+        else:
+            super()._writing_stuck()
+
     def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
         if self._outflow is not None:
             # What is said now would stand in the middle of an answer.

@@ -3,10 +3,14 @@
 import asyncio
 import errno
 import os
+import struct
+from fcntl import ioctl
+from termios import TIOCOUTQ
 
 from ...broker.fetching import InFile
 from .responses import COPIED_BYTES_MAX
 
+_INT = struct.Struct("@i")
 # Not every file system lets its files be sent.
 _CANNOT_SEND = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
@@ -25,6 +29,8 @@ class Outflow:
         self._lent, self._position, self._left = body
         self._gone: asyncio.Future[None] = loop.create_future()
         self._is_waiting = False
+        # What the client had not taken yet when we looked last.
+        self._untaken = 0
 
     @property
     def is_done(self) -> bool:
@@ -55,7 +61,7 @@ class Outflow:
 
     async def rest(self) -> None:
         """Hand over what is left, whenever there is room for some. OSError as before, or CancelledError after `end`."""
-        self._is_waiting = True
+        self._is_waiting, self._untaken = True, self._now_untaken()
         self._loop.add_writer(self._socket, self._when_free)
         await self._gone
 
@@ -69,6 +75,16 @@ class Outflow:
         else:
             if self.is_done:
                 self._gone.set_result(None)
+
+    def has_moved(self) -> bool:
+        """Whether the client has taken some since it was asked last, or since the wait began."""
+        before, self._untaken = self._untaken, self._now_untaken()
+        return self._untaken < before
+
+    def _now_untaken(self) -> int:
+        """With what the system still has: it takes more of the file only when a third of its room is free again."""
+        queued = ioctl(self._socket, TIOCOUTQ, bytes(_INT.size))
+        return len(self._head) + self._left + int(_INT.unpack(queued)[0])
 
     def end(self) -> None:
         """Nothing more is sent. Whoever waits for the rest hears of it."""

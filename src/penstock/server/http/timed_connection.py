@@ -54,7 +54,14 @@ class TimedConnection(HttpToolsProtocol):
         super().pause_writing()
         self.door.unsent.begin(self)
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.write_timeout_s, self.transport.abort)
+            self._watch_writing()
+
+    def _watch_writing(self) -> None:
+        self._write_timer = self.loop.call_later(self.write_timeout_s, self._writing_stuck)
+
+    def _writing_stuck(self) -> None:
+        self._write_timer = None
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
