@@ -1,4 +1,4 @@
-"""Clients that leave while several of their requests are here: nobody is answered, and nothing is said about it."""
+"""Clients that leave, or are left, while requests of theirs are here: nobody is answered, and the log says nothing."""
 
 import asyncio
 
@@ -41,4 +41,32 @@ async def test_who_leaves_with_requests_in_line_is_no_error(tmp_path, caplog, fi
             await until(lambda: not connection.tasks)
         assert not broker.door.driver.waiting
         assert (wire.written, broker.door.room.coming, broker.door.room.under_way) == (b"", 0, 0)
+    assert caplog.messages == []
+
+
+HALF = publish()[:-5]
+HALF_BATCH = (
+    b"POST /topics/orders/partitions/0/batches HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/vnd.penstock.batch\r\nContent-Length: 1000000\r\n\r\nhalf"
+)
+
+
+@pytest.mark.parametrize("said", [HALF, HALF_BATCH], ids=["half a body", "half a batch"])
+async def test_who_is_too_slow_for_a_server_that_stops_is_no_error(tmp_path, caplog, said):
+    """And gets no answer, from which it would learn that nothing was done."""
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, _ = connected(broker)
+        connection.connection_made(wire := Closed())
+        wire.abort, wire.set_protocol = wire.close, lambda _protocol: None
+        connection.data_received(said)
+        (task,) = connection.tasks
+        await asyncio.sleep(0)
+        broker.door.drain()
+        # As uvicorn ends those that are left.
+        task.cancel()
+        async with asyncio.timeout(5):
+            await until(lambda: not connection.tasks)
+        assert (wire.written, wire.is_closing()) == (b"", True)
+        connection.connection_lost(None)
     assert caplog.messages == []

@@ -46,7 +46,6 @@ class Connection(TimedConnection):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.on_lost: Callable[[], object] | None = None
-        self.is_lost = False
         # The request that is under way, which is not the newest if others wait behind it; and what serves it, once it
         # has to wait for something.
         self._under_way: RequestResponseCycle | None = None
@@ -75,7 +74,6 @@ class Connection(TimedConnection):
         self._outflow: Outflow | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
         if self._outflow is not None:
             self._outflow.end()
         if self.door.known is self._known:
@@ -94,6 +92,11 @@ class Connection(TimedConnection):
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
+
+    def cut_off(self) -> None:
+        """End a request that gets no answer, or no more of one, and the connection with it."""
+        self._disconnect(self._under_way)
+        self.transport.abort()
 
     def _let_go(self) -> None:
         """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
@@ -346,23 +349,6 @@ class Connection(TimedConnection):
             self.transport.close()
         else:
             self.door.unread.hold(self, answer.wait_s)
-
-    def stop_reading(self) -> int:
-        """Part of `Held`: what comes stays in the socket. Meanwhile nobody can say that the client says nothing."""
-        self.transport.pause_reading()
-        self._unset_keepalive_if_required()
-        socket = self.transport.get_extra_info("socket")
-        return -1 if socket is None else int(socket.fileno())
-
-    def read_on(self, *, is_gone: bool) -> None:
-        """Part of `Held`."""
-        if self.is_lost or self.transport.is_closing():
-            return
-        if is_gone:
-            self.transport.abort()
-            return
-        self.transport.resume_reading()
-        self._rest()
 
     def on_response_complete(self) -> None:
         """As uvicorn has it; but the timer that ends idle connections runs on, and looks when its time is up."""

@@ -39,6 +39,7 @@ _LARGE = frozenset({Command.FETCH, Command.CONSUME, Command.SEE_DEAD_LETTERS, Co
 _UNKNOWN_ROUTE = "unknown"
 # What nginx calls it; never sent, only counted.
 _CLIENT_GONE = 499
+_CUT_OFF = 503
 
 
 class TurnedAway(NamedTuple):
@@ -205,7 +206,7 @@ class Door:
         return TurnedAway(head, failure.body, wait_ms / 1000)
 
     async def _end_cancelled(self, request: Request, send: Send) -> int:
-        """Cancelled because the client left, or because its body did not come; otherwise by the server."""
+        """Cancelled because the client left, because its body did not come, or because we stop."""
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
         connection = request.scope.get("penstock.connection")
@@ -213,7 +214,12 @@ class Door:
             task.uncancel()
             return _CLIENT_GONE
         if task not in self.patience.late:
-            raise asyncio.CancelledError
+            if connection is None or not self.is_draining:
+                raise asyncio.CancelledError
+            # We stop, and waited for it long enough. Nobody knows what has been done, so there is nothing to say.
+            task.uncancel()
+            connection.cut_off()
+            return _CUT_OFF
         self.patience.late.discard(task)
         task.uncancel()
         seconds = self.patience.seconds

@@ -25,6 +25,7 @@ class TimedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.is_lost = False
         # What an answer still has for the transport.
         self.owed_bytes = 0
         # When the last answer was complete; None while a request is under way.
@@ -43,6 +44,7 @@ class TimedConnection(HttpToolsProtocol):
             self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._headers_done()
         self._writing_goes_on()
         if self.timeout_keep_alive_task is not None:
@@ -76,6 +78,23 @@ class TimedConnection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+    def stop_reading(self) -> int:
+        """Part of `Held`: what comes stays in the socket. Meanwhile nobody can say that the client says nothing."""
+        self.transport.pause_reading()
+        self._unset_keepalive_if_required()
+        socket = self.transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
+    def read_on(self, *, is_gone: bool) -> None:
+        """Part of `Held`."""
+        if self.is_lost or self.transport.is_closing():
+            return
+        if is_gone:
+            self.transport.abort()
+            return
+        self.transport.resume_reading()
+        self._rest()
 
     def _rest(self) -> None:
         """Nothing is under way, and for how long that may stay so is counted from now."""
