@@ -1,6 +1,7 @@
 """Clients that leave, or are left, while requests of theirs are here: nobody is answered, and the log says nothing."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -69,4 +70,53 @@ async def test_who_is_too_slow_for_a_server_that_stops_is_no_error(tmp_path, cap
             await until(lambda: not connection.tasks)
         assert (wire.written, wire.is_closing()) == (b"", True)
         connection.connection_lost(None)
+    assert caplog.messages == []
+
+
+class Secure(Closed):
+    """As one with TLS: it says nothing of a client that has ended its side, and takes all that it is given."""
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__()
+        self.end, self.writes, self.abort = end, 0, self.close
+
+    def get_extra_info(self, name: str) -> object:
+        return {"socket": self.end, "sslcontext": True}.get(name)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.writes += 1
+        if self.writes == 2:
+            self.on_second()
+
+    def on_second(self) -> None:
+        """For the test to say."""
+
+
+LARGE = (
+    b"GET /topics/orders/partitions/0/messages?limit=9&max_bytes=9000000&offset=0 HTTP/1.1\r\n"
+    b"Host: localhost\r\n\r\n"
+)
+STREAM = b"GET /consume?topic=orders&group=g HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("asked", [LARGE, STREAM, read() * 9], ids=["large", "stream", "in line"])
+async def test_who_ends_tls_is_written_to_no_more(tmp_path, caplog, asked):
+    here, there = socket.socketpair()
+    with here, there:
+        async with in_process(tmp_path) as broker:
+            await broker.topic()
+            await broker.publish(*["x" * 100_000] * 9)
+            connection, _ = connected(broker)
+            connection.connection_made(wire := Secure(here))
+            wire.on_second = there.close
+            connection.data_received(asked)
+            async with asyncio.timeout(5):
+                await until(lambda: wire.writes >= 2)
+                await broker.publish("one more")
+                await wire.is_closed.wait()
+                await until(lambda: not connection.tasks)
+            connection.connection_lost(None)
+            # The transport says something from the fifth in vain on.
+            assert wire.writes <= 4
     assert caplog.messages == []

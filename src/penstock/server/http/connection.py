@@ -1,7 +1,6 @@
 """One connection, as by uvicorn, but for shorter ways, word of clients that left, and what a full server says."""
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -13,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from ...broker.fetching import InFile
+from .ending_connection import EndingConnection
 from .following import Follower
 from .known_head import Known, KnownHead, KnownRead
 from .large_body import LargeBody
@@ -20,7 +20,6 @@ from .outflow import Outflow
 from .prompt import Work, begun
 from .responses import COPIED_BYTES_MAX
 from .straight import Outcome, Straight
-from .timed_connection import TimedConnection
 
 if TYPE_CHECKING:
     from .door import TurnedAway
@@ -40,15 +39,12 @@ def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
     return parser
 
 
-class Connection(TimedConnection):
+class Connection(EndingConnection):
     """Made by `serving`, which sets the limits for all connections of a process."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.on_lost: Callable[[], object] | None = None
-        # The request that is under way, which is not the newest if others wait behind it; and what serves it, once it
-        # has to wait for something.
-        self._under_way: RequestResponseCycle | None = None
+        # What serves the request that is under way, once it has to wait for something.
         self._task: asyncio.Task[None] | None = None
         # A request that came with what is being received now, and is begun when all of that was read.
         self._fresh: tuple[RequestResponseCycle, ASGI3Application] | None = None
@@ -81,22 +77,8 @@ class Connection(TimedConnection):
             self.door.known = None
         if self._follower is not None:
             self._follower.leave()
-        self._disconnect(self._under_way)
         super().connection_lost(exc)
-        if self.on_lost is not None:
-            self.on_lost()
         self._let_go()
-
-    def _disconnect(self, cycle: RequestResponseCycle | None) -> None:
-        """As uvicorn does it, but it only knows of the newest request. Others would write to a closed transport."""
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
-
-    def cut_off(self) -> None:
-        """End a request that gets no answer, or no more of one, and the connection with it."""
-        self._disconnect(self._under_way)
-        self.transport.abort()
 
     def _let_go(self) -> None:
         """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
@@ -357,7 +339,8 @@ class Connection(TimedConnection):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            if self.is_heard():
+                self._start_asgi_task(*self.pipeline.pop())
             return
         self._rest()
 

@@ -72,7 +72,7 @@ class Response:
         """The rest waits here, where it is counted."""
         rest = memoryview(self.body)
         try:
-            while rest:
+            while rest and connection.is_heard():
                 piece, rest = rest[:COPIED_BYTES_MAX], rest[COPIED_BYTES_MAX:]
                 connection.owed_bytes = len(rest)
                 await send({"type": "http.response.body", "body": piece, "more_body": bool(rest)})
@@ -94,7 +94,8 @@ class Stream:
     content_type: bytes
     status: int = 200
 
-    async def send(self, send: Send, request_id: bytes, _scope: Mapping[str, Any]) -> None:
+    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
+        connection = scope.get("penstock.connection")
         headers = [
             (b"x-request-id", request_id),
             (b"content-type", self.content_type),
@@ -104,6 +105,8 @@ class Stream:
         # Closed by us and at once: what the pieces hold must not wait for the garbage collector.
         async with aclosing(self.pieces) as pieces:
             async for piece in pieces:
+                if connection is not None and not connection.is_heard():
+                    return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 

@@ -55,13 +55,13 @@ class Unread:
         now, due = self._now(), []
         while self._held and self._held[0].until <= now:
             due.append(self._held.popleft())
-        gone = _gone(one.descriptor for one in due)
+        gone = gone_of(one.descriptor for one in due)
         for one in due:
             one.connection.read_on(is_gone=one.descriptor in gone)
         self._timer = self._loop.call_later(_LOOK_S, self._look) if self._held else None
 
 
-def _gone(descriptors: Iterable[int]) -> set[int]:
+def gone_of(descriptors: Iterable[int]) -> set[int]:
     """Sockets whose other side has closed. What waits in them would otherwise be served to nobody."""
     poll = select.poll()
     for one in descriptors:
