@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+from penstock.server.http import consuming
+
 from .rigs import in_process, until
 from .test_following import asks
 from .test_straight import publish, read
@@ -119,4 +121,22 @@ async def test_who_ends_tls_is_written_to_no_more(tmp_path, caplog, asked):
             connection.connection_lost(None)
             # The transport says something from the fifth in vain on.
             assert wire.writes <= 4
+    assert caplog.messages == []
+
+
+async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog, monkeypatch):
+    # So often it looks by itself.
+    monkeypatch.setattr(consuming, "_KEEP_ALIVE_NS", 1_000_000)
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = connected(broker)
+        wire.abort = wire.close
+        await broker.publish("first")
+        connection.data_received(STREAM)
+        async with asyncio.timeout(5):
+            await until(lambda: b"first" in wire.written)
+            await broker.call("DELETE", "/topics/orders")
+            await until(lambda: not connection.tasks)
+        assert wire.is_closing()
+        connection.connection_lost(None)
     assert caplog.messages == []

@@ -119,9 +119,7 @@ class Door:
             status = answer.status
             await answer.send(send, request.id, scope)
         except PenstockError as error:
-            failure = error_response(error)
-            status = failure.status
-            await failure.send(send, request.id, scope)
+            status = await self._refuse(error_response(error), request, send)
         except ClientGone:
             status = _CLIENT_GONE
         except asyncio.CancelledError:
@@ -204,6 +202,15 @@ class Door:
         head = failure.head(self._id(sent))
         self.traffic.count("any", _UNKNOWN_ROUTE, failure.status, 0)
         return TurnedAway(head, failure.body, wait_ms / 1000)
+
+    async def _refuse(self, failure: Response, request: Request, send: Send) -> int:
+        """What has begun as a yes can only end."""
+        connection = request.scope.get("penstock.connection")
+        if connection is not None and connection.is_answering:
+            connection.cut_off()
+        else:
+            await failure.send(send, request.id, request.scope)
+        return failure.status
 
     async def _end_cancelled(self, request: Request, send: Send) -> int:
         """Cancelled because the client left, because its body did not come, or because we stop."""

@@ -30,6 +30,12 @@ class EndingConnection(TimedConnection):
             cycle.disconnected = True
             cycle.message_event.set()
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a client has heard a part of an answer, and can be told nothing else."""
+        cycle = self._under_way
+        return cycle is not None and cycle.response_started and not cycle.response_complete
+
     def cut_off(self) -> None:
         """End a request that gets no answer, or no more of one, and the connection with it."""
         self._disconnect()
