@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.broker.handed import Part
-from penstock.errors import NoSpace
+from penstock.errors import NoSpace, NotFound
 from penstock.runtime.file import RealFile
 
 
@@ -124,7 +124,7 @@ def is_idle_again(broker, got, sent):
 
 
 def waiting(broker):
-    return len([*broker.driver._room._all()])
+    return sum(map(len, broker.driver._room.queues.values()))
 
 
 def test_ten_messages_at_once_are_divided_among_those_who_wait(tmp_path):
@@ -149,6 +149,23 @@ def test_waiting_poll_gets_a_retry_and_an_expired_lease_when_they_are_due(tmp_pa
             (b"nacked", 2),
             (b"forgotten", 2),
         ]
+
+
+def test_who_waits_on_a_topic_that_is_deleted_hears_of_it_at_once_and_others_do_not(tmp_path):
+    with penstock.Broker(tmp_path) as broker, ThreadPoolExecutor(3) as pool:
+        for topic in "tu":
+            broker.create_topic(topic, partitions=1)
+        lost = [pool.submit(broker.poll, "t", one, timeout=None) for one in "ab"]
+        other = pool.submit(broker.poll, "u", "a", timeout=10)
+        until(lambda: waiting(broker) == 3)
+        broker.delete_topic("t")
+        for one in lost:
+            with pytest.raises(NotFound):
+                one.result(10)
+        broker.create_topic("t", partitions=1)
+        broker.publish("u", b"x")
+        assert len(other.result(10)) == 1
+        assert not broker.driver._room
 
 
 def test_release_and_redrive_wake_who_waits(tmp_path):

@@ -5,8 +5,6 @@ import socket
 
 import pytest
 
-from penstock.server.http import consuming
-
 from .rigs import in_process, until
 from .test_following import asks
 from .test_straight import publish, read
@@ -124,9 +122,7 @@ async def test_who_ends_tls_is_written_to_no_more(tmp_path, caplog, asked):
     assert caplog.messages == []
 
 
-async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog, monkeypatch):
-    # So often it looks by itself.
-    monkeypatch.setattr(consuming, "_KEEP_ALIVE_NS", 1_000_000)
+async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog):
     async with in_process(tmp_path) as broker:
         await broker.topic()
         connection, wire = connected(broker)
@@ -140,3 +136,14 @@ async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog,
         assert wire.is_closing()
         connection.connection_lost(None)
     assert caplog.messages == []
+
+
+async def test_a_poll_whose_topic_goes_is_told_at_once(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        asked = "/topics/orders/messages?group=g&timeout=20s"
+        poll = asyncio.create_task(broker.call("GET", asked))
+        async with asyncio.timeout(5):
+            await until(lambda: broker.door.driver.waiting)
+            await broker.call("DELETE", "/topics/orders")
+            assert (await poll).status == 404

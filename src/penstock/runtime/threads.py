@@ -22,7 +22,7 @@ from ..broker.partition import Now, Partition, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
-from ..errors import Fatal, PenstockError, Refused, Unavailable
+from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .members import MemberRoom
@@ -194,8 +194,14 @@ class ThreadDriver:
                 self._is_torn = True
                 raise
             # Somebody may be waiting for what is no more.
+            self._dismiss_lost()
             self.after_change()
             return reply
+
+    def _dismiss_lost(self) -> None:
+        for place in self._room.groups():
+            if place[0] not in self.node.open:
+                self._room.dismiss(NotFound("topic", place[0]), [place])
 
     def _mend(self) -> None:
         with self._failing(), self._point.maintenance():

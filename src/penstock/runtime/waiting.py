@@ -6,7 +6,7 @@ one. A message is put into the hands of the one it is for, so ten thousand who w
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -135,13 +135,8 @@ class WaitingRoom:
     def next_until_ns(self) -> float:
         return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
 
-    def dismiss(self, error: BaseException) -> None:
-        """Everybody goes with an error: the house is closed."""
-        for waiter in [*self._all()]:
-            waiter.settle(Handed(), error)
-        self.queues.clear()
-        self._timed.clear()
-
-    def _all(self) -> Iterator[Waiter]:
-        for queue in self.queues.values():
-            yield from queue
+    def dismiss(self, error: BaseException, places: Iterable[Place] | None = None) -> None:
+        """Everybody at these places goes with an error; without any, everybody: the house is closed."""
+        for place in [*self.queues] if places is None else places:
+            for waiter in self.queues.pop(place):
+                self._settle(waiter, Handed(), error)
