@@ -123,6 +123,27 @@ def is_idle_again(broker, got, sent):
     return sum(map(len, got.values())) == sent and waiting(broker) == hungry
 
 
+def test_what_others_take_while_one_fetches_is_acked(tmp_path, monkeypatch):
+    """One that found nothing ready comes to fetch when another has done so; and the rest goes just then."""
+    with penstock.open(tmp_path) as queue:
+        queue.put_many([b"%d" % number for number in range(10)])
+        taken = [queue.get()]
+        queue.put_many([b"more"] * 3)
+        ack = type(queue._outlet).ack
+
+        def ack_and_let_others_in(outlet, now):
+            ack(outlet, now)
+            taken.extend(iter(queue.get_if_ready, None))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(queue._outlet), "ack", ack_and_let_others_in)
+            queue._driver.change_at_once(queue._fetch)
+        taken.extend(iter(queue.get, None))
+        assert len(taken) == 13
+    with penstock.open(tmp_path) as queue:
+        assert queue.get() is None
+
+
 def waiting(broker):
     return sum(map(len, broker.driver._room.queues.values()))
 

@@ -63,9 +63,10 @@ class Outlet:
 
     def fetch(self, now: Now) -> bool:
         """Lease the next messages; whether there are any. Only when all before are handed out."""
-        self.ack(now)
+        # First of all: whoever takes some without the lock after the ack would never have them acked.
         if self.ready:
             return True  # Somebody else was quicker.
+        self.ack(now)
         partition = self._find()
         wanted = Wanted(AUTO, fetch_limit(partition), HELD_MS)
         fetched = self._driver.take(partition.topic, self._group, wanted, now)
