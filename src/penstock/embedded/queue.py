@@ -256,7 +256,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
             self._wake()
         if message.expires_at is not None and message.expires_at <= self._driver.clock.now_ns():
             self._outlet.set_aside(message)
-            return self.get(timeout)
+            return self.get_if_ready() or self._get_next(timeout)
         return message
 
     def _get_next(self, timeout: Duration | None) -> Received | None:
