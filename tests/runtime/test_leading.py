@@ -385,3 +385,56 @@ def test_who_comes_after_the_end_is_refused_and_leaves_nothing_to_do(build):
     desk.point.commit()
     assert not desk.runners
     assert not asked
+
+
+def test_another_maintenance_after_the_end_lays_out_nothing_that_would_be_waited_for(build):
+    desk = Desk(build)
+    with desk.point.maintenance():
+        early = submit(desk.put)
+        until(lambda: desk.point._ticket.arrived)
+        desk.point.close()
+    for _ in range(2):
+        with desk.point.maintenance():
+            pass
+        for one in (early, submit(desk.put)):
+            with pytest.raises(Refused):
+                one.result(PATIENCE_S)
+    assert not desk.runners
+
+
+def test_a_failure_just_before_a_maintainer_lays_out_a_ticket_reaches_who_takes_that(build):
+    desk, error, late = Desk(build), SyncFailed("log", "no answer"), []
+
+    def fail() -> None:
+        # As from another thread, between the look at the failure and the new ticket.
+        desk.rig.committer.failure = error
+        late.append(submit(desk.put))
+        until(lambda: desk.point._ticket.arrived)
+
+    desk.rig.committer.ask = lambda _point: None
+    with desk.point.lock:
+        ticket = desk.point.draw()
+    desk.before_run = fail
+    with desk.point.maintenance():
+        pass
+    for wait in (ticket.wait, lambda: late[0].result(PATIENCE_S)):
+        with pytest.raises(SyncFailed):
+            wait()
+
+
+def test_a_maintainer_that_fails_ends_everything_before_anybody_else_can_try(build):
+    desk, error, failures = Desk(build), SyncFailed("log", "no answer"), []
+    desk.rig.committer.ask = lambda _point: None
+    fail = desk.rig.committer.fail
+
+    def failing(error: BaseException) -> None:
+        failures.append((error, desk.point.lock.locked()))
+        fail(error)
+
+    desk.rig.committer.fail = failing
+    with desk.point.lock:
+        desk.point.draw()
+    desk.before_run = raiser(error)
+    with pytest.raises(SyncFailed), desk.point.maintenance():
+        pass
+    assert failures == [(error, True)]

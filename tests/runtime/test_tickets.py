@@ -92,6 +92,31 @@ def test_who_lingers_leaves_when_it_is_time_or_all_are_here_or_it_is_settled():
     ticket.linger(PATIENCE_S)
 
 
+class Interrupted:
+    """A lock that a Ctrl-C cuts off when it is looked at, once."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.release, self._looks = lock.release, iter((KeyboardInterrupt,))
+        self._lock = lock
+
+    def locked(self) -> bool:
+        for interrupt in self._looks:
+            raise interrupt
+        return self._lock.locked()
+
+
+def test_a_ctrl_c_leaves_the_gate_open_and_the_rest_to_the_next_who_settles():
+    ticket, told = Ticket(), []
+    ticket.notify(lambda: told.append(None))
+    ticket._is_lingering = Interrupted(ticket._is_lingering)
+    with pytest.raises(KeyboardInterrupt):
+        ticket.settle(None)
+    assert not submit(pass_gate, ticket).result(PATIENCE_S)
+    ticket.settle(Unavailable("too late"))
+    assert told == [None]
+    ticket.check()
+
+
 def test_nobody_at_the_gate_is_lost_when_it_is_settled_while_one_is_called(effort):
     """Both at once, again and again: a gate that is opened twice raises, one that is opened never holds them all."""
     for _ in range(effort(check=200, test=1_000, torture=50_000)):

@@ -287,6 +287,9 @@ class SyncPoint(Generic[P]):
                 yield
         finally:
             self._maintainers.discard(maintainer)
+            if self._committer.failure is not None:
+                # It may have come just before a ticket was laid out.
+                self.fail(self._committer.failure)
             self._committer.ask(self)
 
     def _let_go(self) -> None:
@@ -294,11 +297,18 @@ class SyncPoint(Generic[P]):
 
         If a Ctrl-C comes in between, the committer will see to them.
         """
-        if self._committer.failure is not None or not (self._covered or self._ticket.arrived):
+        if self.is_closed or self._committer.failure is not None:
             return
-        plan = self._plan()
-        plan.run()
-        self._target.synced(plan)
+        if not (self._covered or self._ticket.arrived):
+            return
+        try:
+            plan = self._plan()
+            plan.run()
+            self._target.synced(plan)
+        except Fatal as error:
+            # Before anybody else has a turn: what failed is not tried again.
+            self._committer.fail(error)
+            raise
         for ticket in self._covered:
             ticket.settle(self._committer.failure)
         self._covered.clear()

@@ -29,15 +29,18 @@ class Ticket:
         self._listeners: deque[Callable[[], None]] = deque()
 
     def settle(self, error: BaseException | None) -> None:
-        """Everything is durable that it was for, or will never be. Only the first outcome counts."""
+        """Everything is durable that it was for, or will never be. Only the first outcome counts.
+
+        Once more does no harm, and completes one that a Ctrl-C has cut off.
+        """
         with self._deciding:
-            if self.is_settled:
-                return
-            self.error, self.is_settled = error, True
+            if not self.is_settled:
+                # Nothing that a Ctrl-C could come after until the gate is open.
+                self.error, self.is_settled = error, True
+                if not self.is_called:
+                    self.gate.release()
             if self._is_lingering.locked():
                 self._is_lingering.release()
-            if not self.is_called:
-                self.gate.release()
         if self._listeners:
             self._tell()
 
