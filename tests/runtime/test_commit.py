@@ -1,11 +1,13 @@
 """Group commit: few fsyncs, no early answer, no lost waiter, whatever fails."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
+from time import monotonic_ns
 
 import pytest
 
@@ -383,3 +385,40 @@ def test_interrupted_sync_of_a_maintainer_leaves_nobody_waiting(build):
 def enter(point: SyncPoint) -> None:
     with point.maintenance():
         pass
+
+
+class Due:
+    """What is due a moment after it was looked at."""
+
+    def __init__(self) -> None:
+        self.done, self._at_ns = Event(), 0
+
+    def due_ns(self) -> int:
+        self._at_ns = self._at_ns or monotonic_ns() + 20_000
+        return self._at_ns
+
+    def commit(self) -> None:
+        self.done.set()
+
+
+def test_a_moment_that_is_over_before_the_wait_begins_is_not_waited_for_for_ever(build, effort):
+    committer, interval = build(ALWAYS).committer, sys.getswitchinterval()
+    is_over = Event()
+
+    def distract() -> None:
+        while not is_over.is_set():
+            pass
+
+    busy = [submit(distract) for _ in range(2)]
+    # As often as it gets, so that time is up at every step of a wait.
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(effort(check=500, test=4_000, torture=100_000)):
+            due = Due()
+            committer.ask(due)
+            assert due.done.wait(PATIENCE_S)
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+    for one in busy:
+        one.result(PATIENCE_S)

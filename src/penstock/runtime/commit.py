@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
-from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -32,6 +31,7 @@ _MS_NS = 1_000_000
 # Looking a member up in its class costs more than the comparison, and every append asks.
 _ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
 _S_NS = 1_000_000_000
+_FOR_EVER_S = -1
 # The writers whom a sync has just let go are about to come back. Waiting for them, for at most as long as the sync
 # took, makes one sync out of two; if they stay away, the others lose no more than that, once.
 _PATIENCE_NS_MAX = 200_000
@@ -342,7 +342,9 @@ class Committer:
         self.on_synced: Callable[[int, int], None] | None = None
         self._ending = RLock()
         self._points: set[SyncPoint[Any]] = set()
-        self._asked: SimpleQueue[SyncPoint[Any] | None] = SimpleQueue()
+        self._asked: deque[SyncPoint[Any] | None] = deque()
+        # Free when somebody has asked. A SimpleQueue may wait for ever if its time is up while it is about to wait.
+        self._bell = Lock()
         # A daemon: a caller that forgets to close must not keep the process from ending.
         self._thread = Thread(target=self._run, name="penstock-committer", daemon=True)
         self._thread.start()
@@ -360,7 +362,7 @@ class Committer:
 
     def close(self) -> None:
         """Sync what is left and end the thread; whoever still writes is refused."""
-        self._asked.put(None)
+        self._ask(None)
         self._thread.join()
         self.failure = self.failure or Refused("the committer is closed")
         self._let_go(self.failure)
@@ -373,7 +375,14 @@ class Committer:
 
     def ask(self, point: SyncPoint[Any]) -> None:
         """Look at this point soon. Asking more often than needed does no harm."""
-        self._asked.put(point)
+        self._ask(point)
+
+    def _ask(self, point: SyncPoint[Any] | None) -> None:
+        self._asked.append(point)
+        if self._bell.locked():
+            # Unless somebody else has rung just now.
+            with suppress(RuntimeError):
+                self._bell.release()
 
     def check(self) -> None:
         if self.failure is not None:
@@ -403,7 +412,7 @@ class Committer:
     def _let_go(self, error: BaseException) -> None:
         for point in list(self._points):
             point.fail(error)
-        self._asked.put(None)
+        self._ask(None)
 
     def _run(self) -> None:
         try:
@@ -430,10 +439,10 @@ class Committer:
 
     def _next(self, later: list[tuple[int, int, SyncPoint[Any]]]) -> SyncPoint[Any] | None:
         """The next point to look at: the first whose time has come, or one that was asked for. None: stop."""
-        if not later:
-            return self._asked.get()
-        wait_ns = later[0][0] - self.clock.monotonic_ns()
-        if wait_ns > 0:
-            with suppress(Empty):
-                return self._asked.get(timeout=wait_ns / _S_NS)
-        return heappop(later)[2]
+        while True:
+            wait_s = (later[0][0] - self.clock.monotonic_ns()) / _S_NS if later else _FOR_EVER_S
+            if later and wait_s <= 0:
+                return heappop(later)[2]
+            with suppress(IndexError):
+                return self._asked.popleft()
+            self._bell.acquire(timeout=wait_s)
