@@ -25,6 +25,9 @@ _S_NS = 1_000_000_000
 # A hundred years: what lies beyond is a mistake, and would not fit into a time of 64 bits.
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _LIMITS = LimitsConfig()
+# What a message takes in memory beside its bytes, and what each of its headers does: about what the interpreter adds.
+_MESSAGE_COST = 48
+_HEADER_COST = 96
 
 
 class Extra(NamedTuple):
@@ -84,6 +87,7 @@ class Batch:
         "take_in",
         "tries",
         "values",
+        "weight",
     )
 
     def __init__(
@@ -106,6 +110,8 @@ class Batch:
         self.extras: dict[int, Extra] = {}
         # How many bytes and how many messages are in it: known once it is not plain, or sealed.
         self.size = self.count = 0
+        # What it takes of a producer's buffer, once it is sealed: more than its bytes, which may be none.
+        self.weight = 0
         # Of every single value, if they are all of one.
         self._size = UNEVEN
         self.tries = 0
@@ -154,6 +160,8 @@ class Batch:
         """Take no more."""
         self._stop_gathering()
         self.count = len(self.values)
+        headers = sum([len(one.headers) for one in self.extras.values()])
+        self.weight = self.size + _MESSAGE_COST * self.count + _HEADER_COST * headers
 
     def columns(self) -> Columns:
         rows = range(self.count) if self.extras else ()
@@ -322,11 +330,11 @@ class Tally:
 
     def sealed(self, batch: Batch) -> None:
         self.unsettled[batch] = None
-        self.buffered_bytes += batch.size
+        self.buffered_bytes += batch.weight
 
     def settled(self, batch: Batch) -> None:
         del self.unsettled[batch]
-        self.buffered_bytes -= batch.size
+        self.buffered_bytes -= batch.weight
         if batch.error is None:
             self.stored += batch.count
         else:

@@ -143,7 +143,7 @@ class Producer:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much is sealed and not stored yet."""
+        """How much is sealed and not stored yet, counted as `buffer_bytes_max` is."""
         return self._tally.buffered_bytes
 
     def send(
