@@ -13,7 +13,17 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src/penstock/client"
-MODULES = ("pool", "ahead", "client", "producer", "messenger", "member", "consumer", "worker")
+MODULES = (
+    "pool",
+    "ahead",
+    "client",
+    "outlet",
+    "producer",
+    "messenger",
+    "member",
+    "consumer",
+    "worker",
+)
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),

@@ -87,11 +87,17 @@ class Connection(asyncio.Protocol):
             await asyncio.wait({waiting}, timeout=within_s)
         return waiting is None or waiting.done()
 
-    async def collect(self, timeout_s: float, on_head: OnHead | None = None) -> Answer:
-        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here."""
+    async def collect(
+        self, timeout_s: float, on_head: OnHead | None = None, waited_s: float = 0.0
+    ) -> Answer:
+        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here.
+
+        `waited_s`: so much of the time is over.
+        """
         waiting = self._waiting
         assert waiting is not None, "nothing was posted"
-        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up, timeout_s)
+        left_s = max(0.0, timeout_s - waited_s)
+        timer = asyncio.get_running_loop().call_later(left_s, self._give_up, timeout_s)
         try:
             if on_head is not None and (headers := await self._headers(waiting)) is not None:
                 await on_head(headers)

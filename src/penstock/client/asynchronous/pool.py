@@ -56,11 +56,23 @@ class AsyncPool:
 
     async def begin(self, call: Call[T]) -> Connection:
         """Send a call; `end` has to follow on the connection that this returns."""
+        self._admit()
+        await self._room.acquire()
+        return await self._begun(call)
+
+    async def begin_now(self, call: Call[T]) -> Connection | None:
+        """The same for whoever must not wait for room. None: there is none now."""
+        self._admit()
+        return await self._begun(call) if await take_now(self._room) else None
+
+    def _admit(self) -> None:
         if self._is_closed:
             raise Unreachable(self.name, "the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
-        await self._room.acquire()
+
+    async def _begun(self, call: Call[T]) -> Connection:
+        """Send a call; room was taken for it."""
         try:
             return await self._posted(call)
         except BaseException as error:
@@ -117,11 +129,17 @@ class AsyncPool:
         await connection.post(head, call.body)
         return connection
 
-    async def end(self, call: Call[T], connection: Connection, on_head: OnHead | None = None) -> T:
-        """Wait for the answer to a call that `begin` sent."""
+    async def end(
+        self,
+        call: Call[T],
+        connection: Connection,
+        on_head: OnHead | None = None,
+        waited_s: float = 0.0,
+    ) -> T:
+        """Wait for the answer to a call that `begin` sent. `waited_s`: so much of its time is over."""
         try:
             answer: Answer = await connection.collect(
-                self.settings.timeout_s + call.wait_s, on_head
+                self.settings.timeout_s + call.wait_s, on_head, waited_s
             )
         except BaseException as error:
             connection.close()

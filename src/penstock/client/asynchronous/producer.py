@@ -1,7 +1,6 @@
 """The producer: `send` one by one, stored in large batches, each exactly once."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from secrets import randbits
 from types import TracebackType
@@ -30,6 +29,7 @@ from ..publishing import BatchStored, HeadersIn, Published
 from ..settings import chance
 from ..topics import describe
 from .io import Background, Connection, Guard, Lock, Signal
+from .outlet import AsyncOutlet
 from .pool import AsyncPool
 
 _ROOM_CHECK_S = 1.0
@@ -37,6 +37,8 @@ _ROOM_CHECK_S = 1.0
 _SOON_S = 0.005
 # An answer that came is taken by whoever sends next; only if nobody does, the background asks for it.
 _LEFT_ALONE_LINGERS = 4
+# The least that the background waits for answers at a time: it goes round all the time while one is missing.
+_ROUND_S_MIN = 0.001
 
 
 class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -58,23 +60,8 @@ class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
         return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
 
 
-class AsyncOutlet:
-    """One partition: what waits for it, and the one batch that is under way. In order, so one at a time."""
-
-    def __init__(self, number: int, numbering: Numbering | None) -> None:
-        self.number, self.numbering = number, numbering
-        # The one that is being filled.
-        self.filling: Batch | None = None
-        self.queue: deque[Batch] = deque()
-        self.lock = Lock()
-        self.sent: tuple[Batch, Call[BatchStored], Connection] | None = None
-        self.sent_s = 0.0
-        # A batch that failed, and when to try it again.
-        self.trouble: tuple[Batch, Call[BatchStored], float] | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.filling or self.queue or self.sent or self.trouble)
+def _left_s(until_s: float) -> float:
+    return max(0.0, until_s - time.monotonic())
 
 
 def _nobody(_value: bytes) -> AsyncDelivery:
@@ -266,22 +253,23 @@ class AsyncProducer:
             self._wake.set()
             await self._room.wait(_ROOM_CHECK_S)
 
-    async def _pump(self, outlet: AsyncOutlet, within_s: float | None = None) -> None:
+    async def _pump(
+        self, outlet: AsyncOutlet, within_s: float | None = None, *, is_patient: bool = True
+    ) -> None:
         """Send what is queued. The last one stays under way: its answer travels while the next is filled.
 
         With `within_s` an answer that does not come soon is left to the background, and with it what waits behind. As
         long the background may send before we go on: two threads at it take far longer than one after the other.
+        `is_patient`: see `_posted`.
         """
         if not outlet.queue or outlet.trouble or not await self._is_ours(outlet, within_s):
             return
         try:
             while outlet.queue and not outlet.trouble:
-                if within_s is not None and not await self._is_answered(outlet, within_s):
-                    self._wake.set()
+                if not await self._is_collected(outlet, within_s):
                     return
-                await self._collect(outlet)
                 if not outlet.trouble:
-                    await self._begin(outlet, outlet.queue.popleft())
+                    await self._begin(outlet, outlet.queue.popleft(), is_patient=is_patient)
         finally:
             outlet.lock.release()
 
@@ -290,32 +278,57 @@ class AsyncProducer:
             return True
         return within_s is not None and await outlet.lock.acquire_within(within_s)
 
-    async def _is_answered(self, outlet: AsyncOutlet, within_s: float) -> bool:
-        return outlet.sent is None or await outlet.sent[2].is_answered(within_s)
+    async def _is_collected(self, outlet: AsyncOutlet, within_s: float | None) -> bool:
+        """Take the answer; whether it came so soon. One that takes too long is an error."""
+        if outlet.sent is None:
+            return True
+        waited_s = 0.0
+        if within_s is not None and not await outlet.sent[2].is_answered(within_s):
+            waited_s = time.monotonic() - outlet.sent_s
+            if waited_s < self._pool.settings.timeout_s:
+                self._wake.set()
+                return False
+        await self._collect(outlet, waited_s)
+        return True
 
-    async def _begin(self, outlet: AsyncOutlet, batch: Batch) -> None:
-        batch.tries += 1
+    async def _begin(self, outlet: AsyncOutlet, batch: Batch, *, is_patient: bool) -> None:
         try:
             call = call_of(batch, self._wanted, outlet.numbering)
         except PenstockError as error:
             self._settle(outlet, batch, None, error)
             return
+        await self._post(outlet, batch, call, is_patient=is_patient)
+
+    async def _post(
+        self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored], *, is_patient: bool
+    ) -> None:
+        batch.tries += 1
         try:
-            connection = await self._pool.begin(call)
+            connection = await self._posted(call, is_patient=is_patient)
         except PenstockError as error:
             self._failed(outlet, batch, call, error)
             return
         except BaseException:
             self._interrupted(outlet, batch, call)
             raise
-        outlet.sent, outlet.sent_s = (batch, call, connection), time.monotonic()
-
-    async def _collect(self, outlet: AsyncOutlet) -> None:
-        if outlet.sent is None:
+        if connection is None:
+            batch.tries -= 1
+            outlet.trouble = (batch, call, time.monotonic())
             return
+        outlet.sent_s = time.monotonic()
+        outlet.sent = (batch, call, connection)
+
+    async def _posted(self, call: Call[BatchStored], *, is_patient: bool) -> Connection | None:
+        """None: not now. While answers wait for the background, it cannot wait for room: they may have all of it."""
+        if is_patient or not any(one.sent for one in self._outlets):
+            return await self._pool.begin(call)
+        return await self._pool.begin_now(call)
+
+    async def _collect(self, outlet: AsyncOutlet, waited_s: float) -> None:
+        assert outlet.sent is not None, "there is an answer to come"
         (batch, call, connection), outlet.sent = outlet.sent, None
         try:
-            stored = await self._pool.end(call, connection)
+            stored = await self._pool.end(call, connection, waited_s=waited_s)
         except PenstockError as error:
             self._failed(outlet, batch, call, error)
             return
@@ -379,7 +392,10 @@ class AsyncProducer:
             self._on_delivery(batch.count, error)
 
     async def _tend_all(self) -> None:
-        """The background: seals what has waited long enough, takes answers nobody takes, tries again what failed."""
+        """The background: seals what has waited long enough, takes answers nobody takes, tries again what failed.
+
+        It waits for answers no longer than for messages, so that a partition that is silent does not delay the others.
+        """
         while True:
             with self._guard:
                 self._is_asleep = self._is_idle()
@@ -390,42 +406,40 @@ class AsyncProducer:
             with self._guard:
                 self._is_asleep = False
                 self._seal_all(time.monotonic() - self._linger_s)
+            until_s = time.monotonic() + max(self._linger_s, _ROUND_S_MIN)
             for outlet in self._outlets:
-                await self._tend(outlet)
+                await self._tend(outlet, until_s)
 
     def _is_idle(self) -> bool:
         return all(one.is_idle for one in self._outlets)
 
-    async def _tend(self, outlet: AsyncOutlet) -> None:
-        await self._pump(outlet)
-        is_alone = time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
-        is_left = is_alone or not outlet.filling or self._flushing
-        if outlet.trouble or (outlet.sent and is_left):
-            await self._finish(outlet)
+    async def _tend(self, outlet: AsyncOutlet, until_s: float) -> None:
+        await self._pump(outlet, _left_s(until_s), is_patient=False)
+        if outlet.trouble or self._is_left_alone(outlet):
+            await self._finish(outlet, _left_s(until_s), is_patient=False)
 
-    async def _finish(self, outlet: AsyncOutlet) -> None:
-        """Take the answer that is due, and try again what failed if it is time."""
+    def _is_left_alone(self, outlet: AsyncOutlet) -> bool:
+        """Whether nobody else would take the answer soon."""
+        sent = outlet.sent
+        if sent is None:
+            return False
+        if not outlet.filling or self._flushing or sent[0].tries > 1:
+            return True
+        return time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
+
+    async def _finish(
+        self, outlet: AsyncOutlet, within_s: float | None = None, *, is_patient: bool = True
+    ) -> None:
+        """Try again what failed if it is time, and take the answer that is due."""
         if not await outlet.lock.try_acquire():
             return
         try:
-            await self._collect(outlet)
             if outlet.trouble is not None and outlet.trouble[2] <= time.monotonic():
                 (batch, call, _), outlet.trouble = outlet.trouble, None
-                await self._again(outlet, batch, call)
+                await self._post(outlet, batch, call, is_patient=is_patient)
+            await self._is_collected(outlet, within_s)
         finally:
             outlet.lock.release()
-
-    async def _again(self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored]) -> None:
-        batch.tries += 1
-        try:
-            stored = await self._pool.run_once(call)
-        except PenstockError as error:
-            self._failed(outlet, batch, call, error)
-            return
-        except BaseException:
-            self._interrupted(outlet, batch, call)
-            raise
-        self._settle(outlet, batch, stored, None)
 
     async def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""

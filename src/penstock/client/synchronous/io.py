@@ -134,10 +134,15 @@ class Connection:
         """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
         return not self._is_open or bool(self._poll.poll(within_s * 1000))
 
-    def collect(self, timeout_s: float, on_head: OnHead | None = None) -> Answer:
-        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here."""
+    def collect(
+        self, timeout_s: float, on_head: OnHead | None = None, waited_s: float = 0.0
+    ) -> Answer:
+        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here.
+
+        `waited_s`: so much of the time is over.
+        """
         try:
-            answer = self._collect(timeout_s, on_head)
+            answer = self._collect(max(_TICK_S, timeout_s - waited_s), on_head)
         except (TimeoutError, BlockingIOError):
             self.close()
             reason = f"nothing within {timeout_s:g} s"

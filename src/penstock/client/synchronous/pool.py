@@ -57,11 +57,23 @@ class Pool:
 
     def begin(self, call: Call[T]) -> Connection:
         """Send a call; `end` has to follow on the connection that this returns."""
+        self._admit()
+        self._room.acquire()
+        return self._begun(call)
+
+    def begin_now(self, call: Call[T]) -> Connection | None:
+        """The same for whoever must not wait for room. None: there is none now."""
+        self._admit()
+        return self._begun(call) if take_now(self._room) else None
+
+    def _admit(self) -> None:
         if self._is_closed:
             raise Unreachable(self.name, "the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
-        self._room.acquire()
+
+    def _begun(self, call: Call[T]) -> Connection:
+        """Send a call; room was taken for it."""
         try:
             return self._posted(call)
         except BaseException as error:
@@ -118,10 +130,18 @@ class Pool:
         connection.post(head, call.body)
         return connection
 
-    def end(self, call: Call[T], connection: Connection, on_head: OnHead | None = None) -> T:
-        """Wait for the answer to a call that `begin` sent."""
+    def end(
+        self,
+        call: Call[T],
+        connection: Connection,
+        on_head: OnHead | None = None,
+        waited_s: float = 0.0,
+    ) -> T:
+        """Wait for the answer to a call that `begin` sent. `waited_s`: so much of its time is over."""
         try:
-            answer: Answer = connection.collect(self.settings.timeout_s + call.wait_s, on_head)
+            answer: Answer = connection.collect(
+                self.settings.timeout_s + call.wait_s, on_head, waited_s
+            )
         except BaseException as error:
             connection.close()
             self._note(error)

@@ -1,0 +1,115 @@
+"""A server that does not answer for one partition: the others of a producer go on, and it has its time and no more."""
+
+import threading
+
+import pytest
+
+from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
+from penstock.errors import AnswerTimeout
+
+from .meddler import Meddler, busy
+from .servers import until
+
+PATIENT = ClientSettings(retry=RetryPolicy(backoff_ms=1))
+HASTY = ClientSettings(timeout_s=0.1)
+NARROW = ClientSettings(connections_max=2)
+
+
+class Silence:
+    """Batches for partition 0 (or for all) get no answer before the gate is open, at the end of a block at the latest.
+
+    `first` may answer some.
+    """
+
+    def __init__(self, url, *, first=(), is_for_all=False):
+        self.gate, self.heard = threading.Event(), 0
+        self._first, self._is_for_all = [*first], is_for_all
+        self.wire = Meddler(url, before=self._before)
+
+    def _before(self, asked):
+        if self._is_for_all or b"/partitions/0/" in asked[:200]:
+            if self._first:
+                return self._first.pop()(asked)
+            self.heard += 1
+            self.gate.wait(30)
+        return None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.gate.set()
+
+
+# Silent from the beginning, or when it is asked again.
+FIRST = pytest.mark.parametrize("first", [(), (busy,)])
+
+
+def values_in(client, topic):
+    return {message.value for _, message in client.read(topic)}
+
+
+@FIRST
+def test_the_other_partitions_go_on(url, first):
+    topic = f"silent-{len(first)}"
+    silence = Silence(url, first=first)
+    with silence.wire as wire, Client(wire.url, settings=PATIENT) as client:
+        client.create_topic(topic, partitions=2)
+        with client.producer(topic, linger_ms=1) as producer, silence:
+            late = producer.send(b"late", partition=0)
+            until(lambda: silence.heard)
+            assert producer.send(b"soon", partition=1).result(5).partition == 1
+        assert late.result(5).partition == 0
+        assert values_in(client, topic) == {b"soon", b"late"}
+
+
+@FIRST
+async def test_the_other_partitions_go_on_in_asyncio(url, first):
+    topic = f"silent-async-{len(first)}"
+    silence = Silence(url, first=first)
+    with silence.wire as wire:
+        async with AsyncClient(wire.url, settings=PATIENT) as client:
+            await client.create_topic(topic, partitions=2)
+            async with client.producer(topic, linger_ms=1) as producer:
+                with silence:
+                    late = await producer.send(b"late", partition=0)
+                    for value in (b"first", b"soon"):
+                        sent = await producer.send(value, partition=1)
+                        assert (await sent.result(5)).partition == 1
+                assert (await late.result(5)).partition == 0
+            found = {message.value async for _, message in client.read(topic)}
+            assert found == {b"first", b"soon", b"late"}
+
+
+def test_an_answer_that_takes_too_long_is_an_error(url):
+    silence = Silence(url)
+    with silence.wire as wire, Client(wire.url, settings=HASTY) as client, silence:
+        client.create_topic("too-long", partitions=1)
+        producer = client.producer("too-long", linger_ms=1, is_idempotent=False)
+        with pytest.raises(AnswerTimeout, match=r"nothing within 0\.1 s"):
+            producer.send(b"unheard").result(5)
+        with pytest.raises(AnswerTimeout):
+            producer.close()
+
+
+async def test_an_answer_that_takes_too_long_is_an_error_in_asyncio(url):
+    with Silence(url) as silence, silence.wire as wire:
+        async with AsyncClient(wire.url, settings=HASTY) as client:
+            await client.create_topic("too-long-async", partitions=1)
+            producer = client.producer("too-long-async", linger_ms=1, is_idempotent=False)
+            with pytest.raises(AnswerTimeout, match=r"nothing within 0\.1 s"):
+                await (await producer.send(b"unheard")).result(5)
+            with pytest.raises(AnswerTimeout):
+                await producer.close()
+
+
+def test_more_partitions_than_connections_have_all_their_turn(url):
+    silence = Silence(url, is_for_all=True)
+    with silence.wire as wire, Client(wire.url, settings=NARROW) as client:
+        client.create_topic("narrow", partitions=4)
+        producer = client.producer("narrow", linger_ms=1)
+        with silence:
+            sent = [producer.send(b"%d" % number, partition=number) for number in range(4)]
+            until(lambda: silence.heard == 2)
+        assert [one.result(5).partition for one in sent] == [*range(4)]
+        producer.close()
