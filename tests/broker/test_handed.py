@@ -95,6 +95,28 @@ def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
     assert uneven.attempts == [1, 2, 2]
 
 
+def bare(*offsets):
+    """Found in a batch of which it is known that nobody says more, with times of their own."""
+    count = len(offsets)
+    rest = [[one] * count for one in (None, (), 2)], [[None] * count for _ in range(3)]
+    values, times = [b"v%d" % one for one in offsets], [77 + one for one in offsets]
+    return Part(
+        PLACE, 1, [values, *rest[0], times, *rest[1], range(offsets[0], offsets[-1] + 1)], 1, True
+    )
+
+
+def test_bare_parts_are_joined_into_a_bare_one():
+    parts = [bare(3, 4), bare(7), bare(9, 10, 11)]
+    (joined,) = Handed(*parts).leased()
+    (looked_at,) = Handed(*[msgspec.structs.replace(one, is_bare=False) for one in parts]).leased()
+    assert (joined.is_bare, looked_at.is_bare) == (True, False)
+    assert joined.columns == looked_at.columns
+    assert Handed(*parts).content_bytes() == sum(map(len, joined.values))
+    (mixed,) = Handed(bare(1, 2), part(4, 5)).leased()
+    assert not mixed.is_bare
+    assert [*mixed.messages()] == [*Handed(bare(1, 2), part(4, 5))]
+
+
 @pytest.mark.parametrize(
     "said",
     [

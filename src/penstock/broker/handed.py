@@ -9,6 +9,9 @@ import msgspec
 
 from .received import Place, Received
 
+# The columns that bare messages have: values, times and offsets.
+_SAID = frozenset((0, 4, 8))
+
 
 class Part(msgspec.Struct, frozen=True):
     """Messages of one lease, at least one of them: mostly those of one batch."""
@@ -52,6 +55,11 @@ class Part(msgspec.Struct, frozen=True):
         rest = () if self.is_bare else (keys, headers, priorities, expires_at, ids, schemas)
         lease, place = repeat(self.lease), repeat(self.place)
         return map(Received, values, offsets, timestamps, counts, lease, place, *rest)
+
+    def content_bytes(self) -> int:
+        """How large values and keys are together."""
+        size = _size_of(self.values)
+        return size if self.is_bare else size + _size_of(self.keys)
 
     def rows(self, start: int, stop: int) -> "Part":
         attempts = self.attempts
@@ -117,7 +125,7 @@ class Handed(Sequence[Received]):
 
     def content_bytes(self) -> int:
         """How large values and keys are together."""
-        return sum([_size_of(part.values) + _size_of(part.keys) for part in self.parts])
+        return sum([part.content_bytes() for part in self.parts])
 
     def content_sizes(self) -> list[int]:
         """How large value and key of each are."""
@@ -145,18 +153,28 @@ def joined_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
     return [list(chain.from_iterable(column)) for column in zip(*found, strict=True)]
 
 
+def _bare_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
+    """The same of bare ones: most columns say the same of each message."""
+    count = sum([len(columns[-1]) for columns in found])
+    return [
+        list(chain.from_iterable(column)) if place in _SAID else [column[0][0]] * count
+        for place, column in enumerate(zip(*found, strict=True))
+    ]
+
+
 def _joined(parts: list[Part]) -> Part:
     first = parts[0]
     if len(parts) == 1:
         return first
-    columns = joined_columns([part.columns for part in parts])
+    is_bare = all(part.is_bare for part in parts)
+    columns = (_bare_columns if is_bare else joined_columns)([part.columns for part in parts])
     if all(part.attempts == first.attempts and isinstance(part.attempts, int) for part in parts):
-        return Part(first.place, first.lease, columns, first.attempts)
+        return Part(first.place, first.lease, columns, first.attempts, is_bare)
     counts = [
         [part.attempts] * part.count if isinstance(part.attempts, int) else part.attempts
         for part in parts
     ]
-    return Part(first.place, first.lease, columns, [*chain.from_iterable(counts)])
+    return Part(first.place, first.lease, columns, [*chain.from_iterable(counts)], is_bare)
 
 
 def _size_of(items: Sequence[bytes | None]) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from ...broker.handed import Handed, Part
-from ...codec import encode
+from ...codec import Columns, encode
 from ...codec.encode import without_empty
 from ...codec.leased import Lent, collapsed, encode_leased
 from ...config import LimitsConfig
+from ...model import Priority
 from .responses import BATCH, HeaderPairs, Response
 
 # What is within its own limits is sent, whatever the limits of today are.
@@ -24,6 +25,9 @@ ANSWER_BYTES = 16 << 20
 OPENED_BYTES = ANSWER_BYTES + (1 << 20)
 # Parts stay small enough to be read without a second thought about memory.
 _PART_BYTES = 8 << 20
+# A column's place among the fields of Message, and one of priorities that are all as usual.
+_TIMESTAMPS = 4
+_NORMAL = (Priority.NORMAL,)
 
 
 def leased_response(
@@ -31,11 +35,18 @@ def leased_response(
 ) -> Response:
     """`errors` is what went wrong last, by topic, partition and offset."""
     parts = [
-        (_lent(part, errors), encode(without_empty(part.columns), limits=_LIMITS))
+        (_lent(part, errors), encode(_columns(part), limits=_LIMITS))
         for some in _pieces(messages)
         for part in some.leased()
     ]
     return Response(encode_leased(parts), 200, BATCH, headers)
+
+
+def _columns(part: Part) -> Columns:
+    """As an encoder takes them. What is known to say nothing is not looked through."""
+    if not part.is_bare:
+        return without_empty(part.columns)
+    return without_empty([part.values, (), (), _NORMAL, part.columns[_TIMESTAMPS], (), (), ()])
 
 
 def _pieces(messages: Handed) -> Iterator[Handed]:
