@@ -9,6 +9,8 @@ KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
 OFF = -1  # A limit that does not apply.
+# A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
+TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
 
 
 def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
@@ -189,8 +191,9 @@ class TopicConfig:
         _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
         kinds = ("none", "lz4", "zstd")
         _require("compression", self.compression, self.compression in kinds, "none, lz4 or zstd")
+        is_possible = self.ttl_ms == OFF or 0 < self.ttl_ms <= TTL_MS_MAX
+        _require("ttl_ms", self.ttl_ms, is_possible, f"in 1..{TTL_MS_MAX}, or -1 for off")
         for name in (
-            "ttl_ms",
             "max_backlog_messages",
             "max_backlog_bytes",
             "group_retention_hours",

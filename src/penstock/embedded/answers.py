@@ -35,6 +35,7 @@ def nack(
     driver: ThreadDriver, held: Held | Iterable[Held], reason: str, delay: Duration | None
 ) -> None:
     delay_ms = None if delay is None else milliseconds(delay)
+    _require_text(reason)
 
     def retry(
         partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
@@ -47,12 +48,20 @@ def nack(
 
 
 def reject(driver: ThreadDriver, held: Held | Iterable[Held], reason: str) -> None:
+    _require_text(reason)
+
     def bury(
         partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
     ) -> Answered:
         return consumption.reject(partition, delivery, lease, offsets, now, error=reason)
 
     respond(driver, held, bury)
+
+
+def _require_text(reason: object) -> None:
+    if not isinstance(reason, str):
+        kind = type(reason).__name__
+        raise Refused(f"a reason is text, not {kind}; str(error) makes one of an error")
 
 
 def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration) -> None:
@@ -68,11 +77,24 @@ def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration
 
 def respond(driver: ThreadDriver, held: Held | Iterable[Held], answer: Respond) -> None:
     """Give an answer for each. Those that are not held any more: StaleReceipt, after all others were answered."""
-    leases = _by_lease((held,) if isinstance(held, Received | str) else held)
+    leases = _by_lease(_several(held))
     stale = driver.change(lambda now: _answer_all(driver, leases, answer, now))
     if stale:
         first = stale[0]
         raise StaleReceipt(first if isinstance(first, str) else first.receipt)
+
+
+def _several(held: Held | Iterable[Held]) -> Iterable[Held]:
+    if isinstance(held, Received | str):
+        return (held,)
+    if not isinstance(held, Iterable):
+        raise _no_message(held)
+    return held
+
+
+def _no_message(found: object) -> Refused:
+    kind = type(found).__name__
+    return Refused(f"an answer is for messages that a get returned, or their receipts, not {kind}")
 
 
 def _by_lease(held: Iterable[Held]) -> list[_Lease]:
@@ -80,10 +102,13 @@ def _by_lease(held: Iterable[Held]) -> list[_Lease]:
     lease: _Lease | None = None
     for one in held:
         receipt = read_receipt(one) if isinstance(one, str) else one
+        try:
+            number, place = receipt.lease, receipt.place
+        except AttributeError:
+            raise _no_message(one) from None
         # Neighbours mostly come from one poll, and then share even the object that names the place.
-        if lease is None or receipt.lease != lease.number or receipt.place is not lease.place:
-            fresh = _Lease(receipt.place, receipt.lease, {})
-            lease = leases.setdefault((receipt.place, receipt.lease), fresh)
+        if lease is None or number != lease.number or place is not lease.place:
+            lease = leases.setdefault((place, number), _Lease(place, number, {}))
         lease.held[receipt.offset] = one
     return [*leases.values()]
 

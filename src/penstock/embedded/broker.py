@@ -1,6 +1,5 @@
 """A whole broker in the process: topics, groups, retries, dead letters, without a server."""
 
-import atexit
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from logging import Logger
@@ -27,6 +26,7 @@ from . import answers
 from .answers import Held
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .durations import Duration, milliseconds, nanoseconds
+from .gone import Gone, disown, own
 from .member import Member, Told, Wish
 from .messages import MessageOptions, Value, make_message, priority_of
 from .opening import Path, open_driver, storage_of
@@ -64,7 +64,7 @@ class Broker(BrokerDelays):
         self._opened = open_driver(path, storage, clock=clock, logger=logger)
         # For those who build on the broker: benchmarks, tools.
         self.driver = self._opened.driver
-        atexit.register(self.close)
+        own(self)
 
     @property
     def clock(self) -> Any:
@@ -335,9 +335,14 @@ class Broker(BrokerDelays):
 
     def close(self) -> None:
         """Sync everything and let go of the directory. Leases stay: their time goes on when it is opened again."""
-        atexit.unregister(self.close)
+        disown(self)
         self.driver.close(_nothing)
         self._opened.give_up_disk()
+        self.let_go(Gone("the broker is closed"))
+
+    def let_go(self, gone: Any) -> None:
+        """Refuse everything from now on."""
+        self.driver = self._opened = gone
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..broker.partition import Now, Partition, Published
 from ..codec import Columns
 from ..config import OFF
-from ..errors import NoSpace, PenstockError, TooLarge, Unavailable
+from ..errors import NoSpace, PenstockError, Refused, TooLarge
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
@@ -131,7 +131,7 @@ class Inlet:
 
     def close(self, now: Now) -> None:
         """Write what is left, and refuse from now on."""
-        self._refuse(Unavailable("the queue is closed"))
+        self._refuse(Refused("the queue is closed"))
         self.flush(now)
 
 

@@ -53,13 +53,27 @@ def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Messa
         priority_of(options.get("priority", Priority.NORMAL)),
         now_ns,
         # Who waits does not age: the time to live begins when the message comes.
-        None if ttl is None else max(due_ns, now_ns) + nanoseconds(ttl),
+        None if ttl is None else _expiry(max(due_ns, now_ns), ttl),
         _sized(
             "idempotency key",
             as_bytes("idempotency key", options.get("idempotency_key")),
             LIMITS.key_bytes_max,
         ),
     )
+
+
+def listed(values: Iterable[Value]) -> list[Value]:
+    """Several values. Text and bytes are one each, though Python would make many of them."""
+    if isinstance(values, str | bytes):
+        raise Refused(f"put_many takes several values, got {type(values).__name__}; use put")
+    return list(values)
+
+
+def _expiry(begin_ns: int, ttl: Duration) -> int:
+    expires_ns = begin_ns + nanoseconds(ttl)
+    if expires_ns > _DUE_NS_MAX:
+        raise Refused(f"a message cannot live on after the year 2262, as with ttl={ttl!r}")
+    return expires_ns
 
 
 def due_of(options: MessageOptions, now_ns: int) -> int | None:
@@ -90,10 +104,17 @@ def as_bytes(what: str, found: Value) -> bytes | None:
     if found is None or type(found) is bytes:
         return found
     if isinstance(found, str):
-        return found.encode()
+        return _encoded(what, found)
     if isinstance(found, bytes | bytearray | memoryview):
         return bytes(found)
     raise Refused(f"{what} must be bytes, str or None, got {type(found).__name__}")
+
+
+def _encoded(what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f"{what} is text that UTF-8 cannot hold: {error.reason}") from None
 
 
 def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
@@ -105,7 +126,7 @@ def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
 def headers_of(found: HeadersIn) -> Headers:
     pairs = found.items() if isinstance(found, Mapping) else found
     headers = tuple(map(_header_of, pairs))
-    size = sum(len(name.encode()) + len(value) for name, value in headers)
+    size = sum(len(_encoded("a header's name", name)) + len(value) for name, value in headers)
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
     return headers

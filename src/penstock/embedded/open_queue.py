@@ -4,6 +4,7 @@ from logging import Logger
 from typing import Any
 
 from ..broker.topics import config_from
+from ..errors import InvalidConfig
 from ..ports import Clock
 from .opening import Path, open_driver, storage_of
 from .queue import QUEUE_SETTINGS, Queue
@@ -30,6 +31,8 @@ def open_queue(
     `backoff_max_ms`, `ttl_ms`, `ttl_action`, `compression` ("none", "lz4", "zstd"), `dedup_window_ms`,
     `max_backlog_messages`, `retention_hours` of finished messages, and more: see docs/embedded.md.
     """
+    if not isinstance(auto_ack, bool):
+        raise InvalidConfig("auto_ack", auto_ack, "True or False")
     config_from(QUEUE_SETTINGS | settings)
     storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
     opened = open_driver(path, storage, clock=clock, logger=logger)

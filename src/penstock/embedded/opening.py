@@ -1,6 +1,7 @@
 """A data directory, opened for a queue or a broker in this process."""
 
 import os
+import pathlib
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 from logging import Logger, getLogger
 
 from ..config import FsyncPolicy, StorageConfig
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, Refused
 from ..ports import Clock, Disk
 from ..runtime import RealDisk, SystemClock
 from ..runtime.threads import ThreadDriver
@@ -47,13 +48,23 @@ def open_driver(
         # Memory has no free space to speak of.
         unguarded = replace(storage, min_free_bytes=0)
         return Opened(ThreadDriver(_memory(), unguarded, world), _nothing)
-    disk = RealDisk(os.fspath(path), storage)
+    disk = RealDisk(_checked(path), storage)
     try:
         return Opened(ThreadDriver(disk, storage, world), disk.close)
     except BaseException:
         with suppress(OSError):
             disk.close()
         raise
+
+
+def _checked(path: object) -> str:
+    found = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(found, str) or not found or "\0" in found:
+        raise Refused(f"a directory is named by text or a path, not {found!r}")
+    place = pathlib.Path(found)
+    if place.exists() and not place.is_dir():
+        raise Refused(f"{found} is not a directory")
+    return found
 
 
 def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -> StorageConfig:

@@ -1,6 +1,5 @@
 """A durable FIFO queue in a directory."""
 
-import atexit
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -26,9 +25,10 @@ from .browsing import Compacted, compact, look_ahead, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
+from .gone import Gone, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
 from .intake import NOT_TAKEN, Entries, Pack, pack_of
-from .messages import MessageOptions, Value, make_message
+from .messages import MessageOptions, Value, listed, make_message
 from .opening import Opened
 from .outlet import Outlet
 from .stats import QueueStats, Timings
@@ -90,7 +90,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         # The same for a put, which is also wanted by those who wait for messages, or has to wait for its own sync.
         self._is_wanted = True
         self._driver.on_tick, self._driver.before_sync = self._tick, self._inlet.flush
-        atexit.register(self.close)
+        own(self)
 
     def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
         config = config_from(QUEUE_SETTINGS | settings)
@@ -140,7 +140,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
         Several with one `idempotency_key` or `delay_key` would be one message, so those are for `put`.
         """
-        batch: list[Any] = values if type(values) is list else list(values)
+        batch: list[Any] = values if type(values) is list else listed(values)
         pack = None if options else self._packed(batch)
         if pack is None:
             return self._put_many_carefully(batch, options)
@@ -353,10 +353,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         else:
             self._driver.change_at_once(self._prepare)
             wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        needless = self._has_ready
-        waiter = self._driver.enter(
-            TOPIC, GROUP, wanted, timeout_ns, on_settled, is_needless=needless
-        )
+        who, needless = (TOPIC, GROUP, wanted), self._has_ready
+        waiter = self._driver.enter(*who, timeout_ns, on_settled, is_needless=needless)
         return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
     def end_get(self, waiter: Waiter) -> list[Received]:
@@ -461,9 +459,15 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def close(self) -> None:
         """Write and sync everything, give back what nobody took, and let go of the directory."""
-        atexit.unregister(self.close)
+        disown(self)
         self._driver.close(self._finish)
         self._opened.give_up_disk()
+        self.let_go(Gone("the queue is closed"))
+
+    def let_go(self, gone: Any) -> None:
+        """Refuse everything from now on."""
+        self._driver = self._intake = self._opened = gone
+        self._ready.clear()
 
     def _finish(self, now: Now) -> None:
         self._inlet.close(now)
