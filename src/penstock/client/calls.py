@@ -32,6 +32,8 @@ CHECKED_HERE = b"Penstock-Checked-By: client\r\n"
 
 _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299
+# From here on it pays to look: control characters take six bytes each in JSON, and a body has a limit.
+_LARGE_BYTES = 1 << 20
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -60,11 +62,15 @@ def written(content: Content) -> Written:
     if content is None or isinstance(content, str):
         return content
     try:
-        return content.decode()
+        text = content.decode()
     except UnicodeDecodeError:
         return Base64(base64.b64encode(content).decode())
     except AttributeError:
-        raise Refused(f"keys and values are bytes, text or None, not {type(content)}") from None
+        kind = type(content).__name__
+        raise Refused(f"keys and values are bytes, text or None, not {kind}") from None
+    if len(content) > _LARGE_BYTES and len(_ENCODE(text)) > 2 * len(content):
+        return Base64(base64.b64encode(content).decode())
+    return text
 
 
 def content_of(found: Written) -> bytes | None:
@@ -82,9 +88,16 @@ def content_of(found: Written) -> bytes | None:
 def span(duration: Duration) -> str:
     """A duration as the server reads it."""
     if isinstance(duration, str):
+        _require_unit(duration)
         return duration
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     return f"{seconds * 1000:.6f}ms"
+
+
+def _require_unit(duration: str) -> None:
+    """A server reads a bare number as milliseconds, and everybody else here as seconds."""
+    if duration.strip().replace(".", "", 1).isdecimal():
+        raise Refused(f'a duration in text has a unit, as in "30s" or "5m", not {duration[:40]!r}')
 
 
 def seconds_of(duration: Duration) -> float:
@@ -93,6 +106,7 @@ def seconds_of(duration: Duration) -> float:
         return duration.total_seconds()
     if not isinstance(duration, str):
         return float(duration)
+    _require_unit(duration)
     number = duration.strip().rstrip("smhd")
     unit = duration.strip()[len(number) :]
     units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -140,7 +154,15 @@ def send(
     method: str, target: str, body: object, kind: type[T], *, is_repeatable: bool = True
 ) -> Call[T]:
     """A request with JSON."""
-    return Call(method, target, reader(kind), _ENCODE(body), JSON_TYPE, is_repeatable)
+    return Call(method, target, reader(kind), as_json(body), JSON_TYPE, is_repeatable)
+
+
+def as_json(body: object) -> bytes:
+    """Refused if something in it is no text, or nothing that JSON knows."""
+    try:
+        return _ENCODE(body)
+    except (UnicodeEncodeError, TypeError) as error:
+        raise Refused(f"this cannot be sent as JSON: {error}") from None
 
 
 def nothing(_answer: Answer) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import PenstockError
+from ..errors import PenstockError, Refused
 from .calls import ACCEPT_BATCH, Call, Duration, path_of, reader, seconds_of, send, span, with_query
 from .failures import rebuilt
 from .lent import Polled, Received, read_polled
@@ -68,7 +68,10 @@ def receipts_of(held: Held | Iterable[Held]) -> list[str]:
         return [held.receipt]
     if isinstance(held, Polled):
         return held.receipts()
-    return [one if isinstance(one, str) else one.receipt for one in held]
+    try:
+        return [one if isinstance(one, str) else one.receipt for one in held]
+    except (AttributeError, TypeError):
+        raise Refused("an answer is for messages that a poll returned, or their receipts") from None
 
 
 def _answers(verb: str, receipts: Sequence[str], fields: dict[str, object]) -> Call[Any]:
@@ -97,14 +100,21 @@ def ack(receipts: Sequence[str]) -> Call[Results]:
 
 
 def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[Results]:
-    fields: dict[str, object] = {"reason": reason}
+    fields: dict[str, object] = {"reason": _text(reason)}
     if delay is not None:
         fields["delay"] = span(delay)
     return _answers("nack", receipts, fields)
 
 
 def reject(receipts: Sequence[str], reason: str) -> Call[Results]:
-    return _answers("reject", receipts, {"reason": reason})
+    return _answers("reject", receipts, {"reason": _text(reason)})
+
+
+def _text(reason: object) -> str:
+    if not isinstance(reason, str):
+        kind = type(reason).__name__
+        raise Refused(f"a reason is text, not {kind}; str(error) makes one of an error")
+    return reason
 
 
 def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:

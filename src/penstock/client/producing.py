@@ -268,10 +268,17 @@ def partition_of(key: bytes, partitions: int) -> int:
     return int(mmh3.hash(key, 0, signed=False)) % partitions
 
 
+def encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f"a {what} is text that UTF-8 cannot hold: {error.reason}") from None
+
+
 def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     """Checked where the caller still sees the error, so that one message cannot spoil a batch."""
     if isinstance(content, str):
-        content = content.encode()
+        content = encoded(content, what)
     if content is None:
         return None
     if not isinstance(content, bytes):
@@ -310,7 +317,7 @@ def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
         content = bytes_of(value, "header value", _LIMITS.headers_bytes_max)
         if not name or content is None:
             raise Refused("a header needs a name of at least one character and a value")
-        size += len(name.encode()) + len(content)
+        size += len(encoded(name, "header's name")) + len(content)
         found.append((name, content))
     if size > _LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=_LIMITS.headers_bytes_max)

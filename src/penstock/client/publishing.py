@@ -14,6 +14,7 @@ from .calls import (
     Duration,
     Moment,
     Written,
+    as_json,
     moment,
     path_of,
     reader,
@@ -25,7 +26,6 @@ from .failures import rebuilt
 from .wire import Answer, Body
 
 HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -114,12 +114,12 @@ def publish(
     body = {"messages": [*map(_sent, items)], "acks": acks}
     is_repeatable = None not in [one.idempotency_key for one in items]
     target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, _ENCODE(body), JSON_TYPE, is_repeatable)
+    return Call("POST", target, _published, as_json(body), JSON_TYPE, is_repeatable)
 
 
 def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Published]]:
     """The same for one value and nothing else, in fewer steps: whoever publishes one by one waits for each of them."""
-    body = b'{"messages":[{"value":%b}],"acks":%b}' % (_ENCODE(written(value)), _ENCODE(acks))
+    body = b'{"messages":[{"value":%b}],"acks":%b}' % (as_json(written(value)), as_json(acks))
     target = path_of("topics", topic, "messages")
     return Call("POST", target, _published, body, JSON_TYPE, is_repeatable=False)
 

@@ -109,8 +109,19 @@ class Connection:
             reason = f"the request was not taken within {self._timeout_s:g} s"
             raise AnswerTimeout(self._address, reason, is_sent=True) from None
         except OSError as error:
+            if self._is_answered_early():
+                return
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
+
+    def _is_answered_early(self) -> bool:
+        """A server that refuses a body for its size says so and takes no more of it: that answer is worth more."""
+        try:
+            return not self._is_tls and bool(
+                self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            )
+        except OSError:
+            return False
 
     def _send_pieces(self, pieces: list[Buffer], until_s: float) -> None:
         """What is large is not copied together first: memory that is new each time costs more than to send it."""
