@@ -75,7 +75,7 @@ def test_lines_of_the_standard_input_are_messages(path):
         (["requeue", "{path}"], Exit.USAGE, "some ids, or --all"),
         (["put", "{path}", "x", "--header", "a"], Exit.USAGE, "NAME=VALUE"),
         (["put", "{path}", "x", "--priority", "urgent"], Exit.REFUSED, "priority must be"),
-        (["put", "{path}", "x", "--ttl", "soon"], Exit.REFUSED, "duration"),
+        (["put", "{path}", "x", "--ttl", "soon"], Exit.USAGE, "does not look like"),
     ],
 )
 def test_wrong_calls_get_one_clear_line(path, call, words, code, text):

@@ -34,7 +34,7 @@ def test_the_first_key_is_made_on_the_data_directory(tmp_path, penstock):
     made = json.loads(penstock("keys", "create", "ops", *words).stdout)
     assert made["key"].startswith(f"{made['key_id']}.")
     _titles, listed = penstock("keys", "list", "--data-dir", data).stdout.splitlines()
-    assert listed.split() == [made["key_id"], "admin", "ops", "orders*"]
+    assert listed.split() == [made["key_id"], "admin", "ops", "orders*", "-"]
     rotated = penstock("keys", "rotate", made["key_id"], "--data-dir", data)
     assert rotated.stdout.strip() != made["key"]
     assert penstock("keys", "revoke", made["key_id"], "--data-dir", data).returncode == 0

@@ -7,7 +7,7 @@ import click
 from .contents import printed, text_of
 from .output import Output, output_options
 from .remote import Place, connected, remote_options
-from .spans import place_in
+from .spans import place_in, span
 
 if TYPE_CHECKING:
     from ..client.delays import Delayed, DelayedPlace
@@ -106,7 +106,7 @@ def show(
 @click.argument("topic")
 @_WHERE
 @_KEY
-@click.option("--delay", "span", help='So long from now: "30s", "2h".')
+@click.option("--delay", "span", type=span, help='So long from now: "30s", "2h".')
 @click.option("--deliver-at", help="At this time: 2026-01-31T12:00:00Z.")
 @remote_options
 @output_options

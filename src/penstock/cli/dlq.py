@@ -29,6 +29,7 @@ Examples:
   penstock dlq redrive orders 0/3 0/4 --target group   these two, only to the group that failed
 """
 
+REASONS = ["MAX_RETRIES_EXCEEDED", "REJECTED", "TTL_EXPIRED"]
 LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
 
 
@@ -40,7 +41,9 @@ def dlq() -> None:
 def letter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the conditions that select dead letters; the command gets `letters`."""
 
-    @click.option("--reason", help="MAX_RETRIES_EXCEEDED, REJECTED or TTL_EXPIRED.")
+    @click.option(
+        "--reason", type=click.Choice(REASONS, case_sensitive=False), help="Why it was given up."
+    )
     @click.option("--group", help="The group that gave up.")
     @click.option("--error", help="The last error, as it is.")
     @click.option("--after", help="Given up after this time; 1h is an hour ago.")
@@ -251,6 +254,9 @@ def redrive(
     with connected(place) as client:
         done = send_back(client, topic, order)
     report(ctx, done, output)
+    if done.matched < min(len(set(places)), order.limit or len(places)):
+        click.echo("some of those places have no dead letter, or none of that kind", err=True)
+        ctx.exit(Exit.FOUND_PROBLEMS)
 
 
 def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":

@@ -9,6 +9,7 @@ import click
 
 from .output import Output, output_options
 from .remote import KEY_VARIABLE, Place, connected, remote_options
+from .spans import seconds_in, span
 
 if TYPE_CHECKING:
     from ..server.keys import KeyRing
@@ -49,7 +50,7 @@ def keys() -> None:
     help="What the key may do.",
 )
 @click.option("--prefix", "prefixes", multiple=True, help="Only topics that begin so; repeatable.")
-@click.option("--expires-in", help='For how long: "30d", "12h"; for ever if not said.')
+@click.option("--expires-in", type=span, help='For how long: "30d", "12h"; for ever if not said.')
 @DATA_DIR
 @remote_options
 @output_options
@@ -64,6 +65,8 @@ def create(
     output: Output,
 ) -> None:
     """Make a key for NAME and show it, once."""
+    if expires_in is not None and seconds_in(expires_in) < 1:
+        raise click.UsageError(f"--expires-in: at least 1s, got {expires_in}")
     if is_remote(data_dir, place):
         from ..client.keys import create as call
 
@@ -76,7 +79,7 @@ def create(
         from ..broker.authorise import Role
         from ..server.http.times import span_ms
 
-        ttl_s = span_ms("--expires-in", expires_in or 0) // 1000
+        ttl_s = span_ms("--expires-in", expires_in or "0s") // 1000
         with ring_of(data_dir, "create a key") as ring:
             stored, text = ring.create(name, Role(role), prefixes=prefixes, ttl_s=ttl_s)
         made = {"key_id": stored.key_id, "key": text}
@@ -92,6 +95,8 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
     if is_remote(data_dir, place):
         found = list(listed(place))
     else:
+        from ..server.http.times import time_text
+
         with ring_of(data_dir, "list keys") as ring:
             found = [
                 {
@@ -99,12 +104,13 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
                     "name": one.name,
                     "role": one.role.value,
                     "prefixes": list(one.prefixes),
+                    "expires_at": time_text(ends) if (ends := one.secrets[-1].expires_at) else None,
                 }
                 for one in ring.all()
             ]
     if output.is_table:
         found = [{**one, "topics": topics_of(one["prefixes"])} for one in found]
-    output.rows(found, ["key_id", "role", "name", "topics"], empty="no keys yet")
+    output.rows(found, ["key_id", "role", "name", "topics", "expires_at"], empty="no keys yet")
 
 
 def topics_of(prefixes: list[str]) -> str:
@@ -124,7 +130,9 @@ def listed(place: Place) -> Iterator[dict[str, Any]]:
 
 @keys.command(epilog="Example: penstock keys rotate pk-0123456789ab --grace 1h --data-dir ./data")
 @click.argument("key_id")
-@click.option("--grace", default="24h", show_default=True, help="How long the old secret works on.")
+@click.option(
+    "--grace", type=span, default="24h", show_default=True, help="How long the old secret works on."
+)
 @DATA_DIR
 @remote_options
 @output_options

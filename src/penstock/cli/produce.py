@@ -10,6 +10,7 @@ from ..errors import PenstockError
 from .contents import pairs
 from .output import Output, output_options
 from .remote import Place, connected, remote_options
+from .spans import span
 
 if TYPE_CHECKING:
     from ..client import Client, Outgoing
@@ -52,8 +53,8 @@ PRIORITIES = ("critical", "high", "normal", "low", "background")
 )
 @click.option("--partition", type=int, help="Where they go; otherwise the key decides.")
 @click.option("--priority", type=click.Choice(PRIORITIES), help="How urgent they are.")
-@click.option("--ttl", help='Not handed out after this long: "30s", "2h".')
-@click.option("--delay", help='Not handed out before this long: "30s", "2h".')
+@click.option("--ttl", type=span, help='Not handed out after this long: "30s", "2h".')
+@click.option("--delay", type=span, help='Not handed out before this long: "30s", "2h".')
 @click.option("--deliver-at", help="Not handed out before this time: 2026-01-31T12:00:00Z.")
 @click.option("--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True)
 @remote_options

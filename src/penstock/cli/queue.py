@@ -11,6 +11,7 @@ import click
 from .contents import pairs, printed, text_of
 from .exits import Exit
 from .output import Output, output_options
+from .spans import span
 
 if TYPE_CHECKING:
     from ..broker.received import Received
@@ -30,6 +31,7 @@ Examples:
 One process owns a queue: while another one has it open, every command says so.
 """
 
+COUNT = click.IntRange(min=1)
 DIRECTORY = click.argument(
     "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR"
 )
@@ -58,7 +60,7 @@ def stats(directory: Path, *, output: Output) -> None:
 
 @queue.command(epilog="Example: penstock queue peek ./jobs --count 3")
 @DIRECTORY
-@click.option("--count", default=10, show_default=True, help="At most so many.")
+@click.option("--count", type=COUNT, default=10, show_default=True, help="At most so many.")
 @output_options
 def peek(directory: Path, *, count: int, output: Output) -> None:
     """Show the next messages and leave them where they are."""
@@ -75,7 +77,7 @@ def peek(directory: Path, *, count: int, output: Output) -> None:
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; repeatable."
 )
 @click.option("--priority", default="normal", show_default=True, help="critical to background.")
-@click.option("--ttl", help='Not handed out after this long: "30s", "2h".')
+@click.option("--ttl", type=span, help='Not handed out after this long: "30s", "2h".')
 @output_options
 def put(
     directory: Path,
@@ -99,8 +101,10 @@ def put(
 
 @queue.command(epilog="Example: penstock queue get ./jobs --count 100 --json")
 @DIRECTORY
-@click.option("--count", default=1, show_default=True, help="At most so many.")
-@click.option("--timeout", default="0s", show_default=True, help="How long to wait for the first.")
+@click.option("--count", type=COUNT, default=1, show_default=True, help="At most so many.")
+@click.option(
+    "--timeout", type=span, default="0s", show_default=True, help="How long to wait for the first."
+)
 @output_options
 @click.pass_context
 def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, output: Output) -> None:
@@ -117,7 +121,9 @@ def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, output
 @queue.command(epilog="Example: penstock queue compact ./jobs --older-than 0s")
 @DIRECTORY
 @click.option(
-    "--older-than", help="Finished messages older than this; retention decides if unsaid."
+    "--older-than",
+    type=span,
+    help="Finished messages older than this; retention decides if unsaid.",
 )
 @output_options
 def compact(directory: Path, *, older_than: str | None, output: Output) -> None:
@@ -130,7 +136,7 @@ def compact(directory: Path, *, older_than: str | None, output: Output) -> None:
 
 @queue.command("dead-letters", epilog="Example: penstock queue dead-letters ./jobs --json")
 @DIRECTORY
-@click.option("--count", default=100, show_default=True, help="At most so many.")
+@click.option("--count", type=COUNT, default=100, show_default=True, help="At most so many.")
 @output_options
 def dead_letters(directory: Path, *, count: int, output: Output) -> None:
     """Show messages that were given up, and why."""
@@ -150,21 +156,32 @@ def dead_letters(directory: Path, *, count: int, output: Output) -> None:
 @click.argument("ids", nargs=-1, type=int)
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
 @output_options
-def requeue(directory: Path, ids: tuple[int, ...], *, is_all: bool, output: Output) -> None:
-    """Hand dead letters out once more: those with IDS, or all."""
+@click.pass_context
+def requeue(
+    ctx: click.Context, directory: Path, ids: tuple[int, ...], *, is_all: bool, output: Output
+) -> None:
+    """Hand dead letters out once more: those with IDS, or all. Exit code 1 if one of them could not."""
     if bool(ids) == is_all:
         raise click.UsageError("say which: some ids, or --all")
     with opened(directory) as found:
         chosen = None if is_all else [one for one in found.dead_letters(10_000) if one.id in ids]
         done = found.requeue(chosen)
+    missing = set(ids) - {one.id for one in chosen or ()}
+    if missing:
+        click.echo(f"no dead letters: {', '.join(map(str, sorted(missing)))}", err=True)
     output.said(f"requeued {done.requeued}, failed {done.failed}", done._asdict())
+    if missing or done.failed:
+        ctx.exit(Exit.FOUND_PROBLEMS)
 
 
 def opened(directory: Path, *, is_made: bool = False) -> "Queue":
     from ..embedded.open_queue import open_queue
     from ..errors import FileMissing
 
-    if not is_made and not directory.joinpath("meta").is_dir():
+    is_empty = not directory.joinpath("meta").is_dir()
+    # In the directory of a broker a queue would be one more topic; a look must not make one.
+    is_brokers = not is_empty and not any(directory.glob("topics/queue.*"))
+    if is_brokers or (is_empty and not is_made):
         raise FileMissing(f"a queue in {directory}")
     return open_queue(directory)
 

@@ -43,6 +43,7 @@ CONFIG = click.option(
 def serve(file: Path | None, **flags: Any) -> None:
     """Run the broker until it is told to stop."""
     settings = load_settings(file, flags)
+    require_directory(settings.broker.data_dir)
 
     from ..server.http.serving import Serving
     from ..server.logs import configure_logging
@@ -50,6 +51,14 @@ def serve(file: Path | None, **flags: Any) -> None:
     logger = configure_logging(settings.log)
     serving = Serving(settings, lambda: load_settings(file, flags), logger)
     serving.run(say_where)
+
+
+def require_directory(name: str) -> None:
+    """Somebody named a file: that it does not exist as a directory would be hard to understand."""
+    from ..errors import InvalidConfig
+
+    if Path(name).exists() and not Path(name).is_dir():
+        raise InvalidConfig("broker.data_dir", name, "a directory, not a file")
 
 
 def say_where(address: str) -> None:
@@ -66,11 +75,21 @@ FLAGS = {
 }
 
 
+def text_in(path: Path) -> str:
+    """What a file of settings says; InvalidSettings if it is no text."""
+    from ..errors import InvalidSettings
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidSettings([f"{path}: not text in UTF-8 from byte {error.start} on"]) from None
+
+
 def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":
     """Settings of a file, the environment and flags; InvalidSettings with all problems."""
     from ..server.reading_settings import read_settings
 
     path = file or Path(DEFAULT_FILE)
-    text = path.read_text() if file is not None or path.exists() else None
+    text = text_in(path) if file is not None or path.exists() else None
     given = {FLAGS[name]: value for name, value in flags.items() if value is not None}
     return read_settings(text, path=str(path), environment=os.environ, flags=given)

@@ -5,9 +5,25 @@ import time
 
 import click
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
+
+
+def span(value: str) -> str:
+    """A span with its unit. A bare number is seconds in Python and milliseconds in HTTP, so here it is neither."""
+    if _SPAN.fullmatch(value.strip()) is None:
+        raise click.BadParameter(
+            f'{value[:60]!r} does not look like "500ms", "30s", "5m", "2h" or "3d"'
+        )
+    return value.strip()
+
+
+def seconds_in(span: str) -> float:
+    """The seconds of a span that was checked."""
+    found = _SPAN.fullmatch(span)
+    assert found is not None, "an option of this type"
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def moment_of(written: str) -> str:
@@ -15,7 +31,7 @@ def moment_of(written: str) -> str:
     found = _SPAN.fullmatch(written.strip())
     if found is None:
         return written
-    return str(max(1, time.time_ns() - int(float(found[1]) * _SECONDS[found[2]] * 1_000_000_000)))
+    return str(max(1, time.time_ns() - int(seconds_in(found[0]) * 1_000_000_000)))
 
 
 def place_in(written: str) -> tuple[int, int]:

@@ -139,12 +139,18 @@ def _check(value: Value, given: dict[tuple[str, str], Value], problems: list[str
     try:
         found = msgspec.convert(found, hints[value.key], strict=not value.is_text)
     except msgspec.ValidationError as error:
-        problems.append(f"{value.source}: {value.name}: {error}")
+        problems.append(f"{value.source}: {value.name}: {error}{_choices(hints[value.key])}")
         return
     if isinstance(found, int) and abs(found) > _NUMBER_MAX:
         problems.append(f"{value.source}: {value.name} does not fit into 64 bits")
         return
     given[value.section, value.key] = value._replace(found=found)
+
+
+def _choices(kind: Any) -> str:
+    """What may be said where only a few things may."""
+    is_few = isinstance(kind, type) and issubclass(kind, Enum)
+    return f"; one of {', '.join(str(one.value) for one in kind)}" if is_few else ""
 
 
 def _unknown(kind: str, name: str, known: Iterable[str], value: Value) -> str:

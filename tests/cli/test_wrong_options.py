@@ -1,0 +1,73 @@
+"""Options that look right and are not: each is refused before anything happens."""
+
+import json
+
+import pytest
+
+import penstock
+from penstock.cli.exits import Exit
+
+
+@pytest.mark.parametrize("option", ["--ttl", "--delay"])
+def test_a_span_without_a_unit_is_refused(run, option):
+    done = run("produce", "nowhere", "x", option, "30")
+    assert done.code == Exit.USAGE
+    assert "'30' does not look like" in done.err
+
+
+@pytest.mark.parametrize("span", ["30", "500ms", "0s"])
+def test_a_key_that_would_end_at_once_is_not_one_for_ever(run, tmp_path, span):
+    done = run(
+        "keys", "create", "x", "--role", "admin", "--expires-in", span, "--data-dir", str(tmp_path)
+    )
+    assert done.code == Exit.USAGE
+    assert "--expires-in" in done.err
+
+
+def test_the_end_of_a_key_is_listed(run, tmp_path):
+    where = ("--data-dir", str(tmp_path))
+    run("keys", "create", "x", "--role", "admin", "--expires-in", "2h", *where)
+    assert json.loads(run("keys", "list", "--json", *where).out.splitlines()[-1])["expires_at"]
+
+
+def test_a_look_at_the_directory_of_a_broker_makes_no_queue_there(run, tmp_path):
+    with penstock.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders")
+    done = run("queue", "stats", str(tmp_path / "data"))
+    assert (done.code, "a queue in" in done.err) == (Exit.REFUSED, True)
+    with penstock.Broker(tmp_path / "data") as broker:
+        assert broker.topics() == ["orders"]
+
+
+def test_a_count_below_one_takes_nothing(run, tmp_path):
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.put(b"x")
+    assert run("queue", "get", str(tmp_path / "queue"), "--count", "-1").code == Exit.USAGE
+    with penstock.open(tmp_path / "queue") as queue:
+        assert queue.get().value == b"x"
+
+
+def test_ids_that_are_no_dead_letters_are_named(run, tmp_path):
+    penstock.open(tmp_path / "queue").close()
+    done = run("queue", "requeue", str(tmp_path / "queue"), "17")
+    assert (done.code, "17" in done.err) == (Exit.FOUND_PROBLEMS, True)
+
+
+def test_settings_that_are_no_text_are_a_problem_of_settings(run, tmp_path):
+    file = tmp_path / "penstock.yaml"
+    file.write_bytes(b"broker:\xff")
+    assert "not text in UTF-8 from byte 7 on" in run("config", "check", "--config", str(file)).out
+    assert run("serve", "--config", str(file)).code == Exit.REFUSED
+
+
+def test_what_may_be_said_is_said(run, tmp_path):
+    file = tmp_path / "penstock.yaml"
+    file.write_text("storage:\n  fsync: maybe\n")
+    assert "one of always, interval, never" in run("config", "check", "--config", str(file)).out
+
+
+def test_a_file_is_no_data_directory(run, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    done = run("serve", "--port", "0", "--data-dir", str(file))
+    assert (done.code, "a directory, not a file" in done.err) == (Exit.REFUSED, True)
