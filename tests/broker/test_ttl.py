@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.codec import Marks, encode_messages
 from penstock.config import TtlAction
 from penstock.model import Message
 
@@ -27,6 +28,24 @@ def test_an_expired_message_is_dropped_and_counted(stop) -> None:
     assert values(world.drain()) == [b"b", b"c"]
     assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1
     assert world.node.lag(GROUP, world.now())[0].floor == 3
+
+
+@STOPS
+@pytest.mark.parametrize(
+    "marks", [Marks(), Marks(producer_id=7, producer_epoch=0, first_sequence=0)]
+)
+def test_a_topic_s_time_to_live_holds_for_a_batch_that_says_nothing_of_it(stop, marks) -> None:
+    world = World()
+    world.topic(ttl_ms=100)
+    world.group()
+    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks)
+    for _ in range(2 if marks.producer_id >= 0 else 1):
+        first, _ = world.node.append_batch(TOPIC, 0, batch, world.now())
+        assert first.offset == 0
+    world.now(150)
+    getattr(world, stop)()
+    assert values(world.drain()) == [b"b"]
+    assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1
 
 
 def test_it_lives_until_the_last_nanosecond_before() -> None:

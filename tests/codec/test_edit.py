@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.codec import (
     COUNT_MAX,
@@ -23,6 +24,7 @@ from penstock.codec import (
     verify,
 )
 from penstock.codec.body import HEADERS_MAX
+from penstock.codec.edit import expiring
 from penstock.config import LimitsConfig
 from penstock.errors import ChecksumMismatch, OffsetOutOfRange, Refused, TooLarge
 from penstock.model import Message
@@ -58,6 +60,30 @@ def test_a_slice_is_the_batch_of_the_sliced_list(placed, data):
         ),
     )
     assert slice_batch(batch, head, first, end) == expected
+
+
+@given(
+    message_lists(min_size=1),
+    st.integers(1, 2**63 - 1),
+    st.sampled_from(Compression),
+    st.sampled_from([Marks(), Marks(producer_id=7, producer_epoch=1, first_sequence=9)]),
+)
+def test_what_did_not_say_when_it_expires_does_so_then(messages, expires_at, compression, marks):
+    batch = encode_messages(messages, compression=compression, marks=marks)
+    made = expiring(batch, verify(batch), expires_at, size_max=BATCH_BYTES_MAX)
+    head = verify(made)
+    assert head.marks == marks
+    expected = [
+        one if one.expires_at is not None else structs.replace(one, expires_at=expires_at)
+        for one in decode_messages(batch, verify(batch))
+    ]
+    assert list(decode_messages(made, head)) == expected
+
+
+def test_a_batch_without_room_to_say_when_it_expires_is_refused():
+    batch = encode(Columns(values=[b"x" * 1000], timestamps=1))
+    with pytest.raises(TooLarge):
+        expiring(batch, verify(batch), 2, size_max=len(batch))
 
 
 @given(placed_batches(), st.data())

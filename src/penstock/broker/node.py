@@ -8,8 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from ..codec.head import NO_MARKS
-from ..config import Cleanup, LimitsConfig, TopicConfig
+from ..codec.edit import expiring
+from ..codec.head import NO_MARKS, read_head
+from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
 from ..errors import NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
@@ -38,6 +39,7 @@ __all__ = ["Node", "Now", "Topic"]
 
 _DEAD_LETTER_HOURS = 336
 _LIMITS = LimitsConfig()
+_MS = 1_000_000
 
 
 class PartitionFacts(NamedTuple):
@@ -133,6 +135,12 @@ class Node(Catalogue):
         self.guard.admit_bytes(head.length, now)
         if messages is not None and head.marks == NO_MARKS:
             return self.publish(topic, messages, now, partition=partition)
+        ttl_ms = target.config.ttl_ms
+        if ttl_ms != OFF:
+            batch = expiring(
+                batch, head, now.wall_ns + ttl_ms * _MS, size_max=self.limits.batch_bytes_max
+            )
+            head = read_head(batch)
         target.require_room(head.message_count)
         first = target.append_batch(batch, head, now)
         return PublishedRun(first, head.message_count)

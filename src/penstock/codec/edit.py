@@ -1,4 +1,4 @@
-"""Batches made from batches: a part of one, some messages of one, or several as one."""
+"""Batches made from batches: a part of one, some messages of one, one with another time to live, or several as one."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from ..model import Buffer
 from .blobs import Bools, join_blobs
 from .body import (
     BLOB_COLUMNS,
+    EXPIRES_AT,
     HEADER_COLUMNS,
     HEADER_COUNTS,
     NUMBER_COLUMNS,
@@ -65,6 +66,25 @@ def select(
     body = open_body(batch, head, size_max=size_max)
     kept, place = chosen(body, mask), (head.base_offset, last_offset)
     return _rebuild(kept, _offsets(body, head)[mask], head, place, head.compression)
+
+
+def expiring(batch: Buffer, head: Head, expires_at: int, *, size_max: int) -> Buffer:
+    """The same batch, in which whatever did not say when it expires does so then. TooLarge if that does not fit in."""
+    body = open_body(batch, head, size_max=size_max)
+    times = body.number(EXPIRES_AT)
+    if isinstance(times, int):
+        if times:
+            return batch
+        body.numbers[EXPIRES_AT] = expires_at
+    else:
+        filled = np.where(times == 0, np.uint64(expires_at), times)
+        _put(body, EXPIRES_AT, filled)
+    place = head.base_offset, head.last_offset
+    made = _rebuild(body, _offsets(body, head), head, place, head.compression)
+    found = max(len(made), read_head(made).body_size)
+    if found > size_max:
+        raise TooLarge("batch in bytes, with when it expires,", found=found, limit=size_max)
+    return made
 
 
 def merge(batches: Sequence[Buffer], *, limits: LimitsConfig = _LIMITS) -> bytes:
