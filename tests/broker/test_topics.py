@@ -324,3 +324,18 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
     begun.sync()
     start = begun.disk.tree()
     assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=start) > 40
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_retries": "x", "ttl_ms": 5}, "max_retries must be `int`, got 'x'"),
+        ({"backoff_multiplier": []}, "backoff_multiplier must be `float`, got []"),
+        ({"compression": "gzip"}, "compression must be none, lz4 or zstd, got 'gzip'"),
+        ({"max_retries": -5}, "max_retries must be >= -1, got -5"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_no_other(settings, said) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        config_from(settings)
+    assert str(refused.value) == said

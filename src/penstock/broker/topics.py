@@ -95,7 +95,10 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
     try:
         return msgspec.convert(settings, TopicConfig)
     except msgspec.ValidationError as error:
-        raise InvalidConfig("topic config", settings, f"valid: {error}") from None
+        what, _, place = str(error).partition(" - at `$.")
+        name = place.removesuffix("`")
+        expected = what.removeprefix("Expected ").partition(", got ")[0]
+        raise InvalidConfig(name, settings.get(name), expected) from None
 
 
 def _stored_config(settings: dict[str, Any]) -> TopicConfig:
