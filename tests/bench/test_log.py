@@ -57,6 +57,7 @@ def test_appenders_share_their_syncs():
     assert measured("group_commit").value < 1
 
 
+@pytest.mark.tier("test")
 def test_memory_and_descriptors_stay_bounded():
     partitions = measured("open_partitions_rss")
     assert partitions.ok

@@ -34,6 +34,7 @@ def demo(tmp_path: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.tier("test")
 def test_log_recovers_everything_that_was_promised(tmp_path):
     found = json.loads(demo(tmp_path, "--json", "--part", "log", "--remove"))
     assert not list(tmp_path.iterdir())

@@ -32,7 +32,9 @@ def drain(queue):
     return values(iter(queue))
 
 
-@pytest.mark.parametrize("delay", ["3ms", "2h", "400d"])
+@pytest.mark.parametrize(
+    "delay", ["3ms", "2h", pytest.param("400d", marks=pytest.mark.tier("test"))]
+)
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_message_comes_after_its_delay_and_not_before(tmp_path, clock, delay, is_stopped):
     queue = penstock.open(tmp_path / "q", clock=clock)

@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from threading import Event, Thread
 
+import pytest
+
 import penstock
 from penstock.embedded.outlet import FETCH_MESSAGES
 
@@ -84,6 +86,7 @@ def test_nothing_that_put_had_returned_for_is_lost(tmp_path, effort):
     assert promised
 
 
+@pytest.mark.tier("test")
 def test_acked_is_never_seen_again_and_rejected_is_in_one_place(tmp_path, effort):
     with penstock.open(tmp_path) as queue:
         queue.put_many([b"%d" % number for number in range(4000)])
@@ -108,6 +111,7 @@ def test_acked_is_never_seen_again_and_rejected_is_in_one_place(tmp_path, effort
     assert acked
 
 
+@pytest.mark.tier("test")
 def test_auto_ack_loses_nothing_but_may_show_the_last_ones_again(tmp_path, effort):
     with penstock.open(tmp_path) as queue:
         queue.put_many([b"%d" % number for number in range(20_000)])

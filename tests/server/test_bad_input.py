@@ -291,6 +291,7 @@ def test_chunk_extensions_are_read_over(shared_broker):
     assert [one["value"] for one in found] == ["1"]
 
 
+@pytest.mark.tier("test")
 def test_slow_headers_and_slow_bodies_are_ended(shared_broker):
     for raw in (
         b"GET /topics HTTP/1.1\r\nHost: loc",
