@@ -141,7 +141,7 @@ def test_paced_redrive_is_called_until_all_that_can_go_are_gone(stuck):
         (["dlq", "list", "t", "--group-by", "mood"], Exit.USAGE, "mood"),
         (["dlq", "show", "t", "first"], Exit.USAGE, "is not PARTITION/OFFSET"),
         (["dlq", "redrive", "t"], Exit.USAGE, "say which"),
-        (["dlq", "redrive", "t", "--all", "--reason", "x"], Exit.USAGE, "say which"),
+        (["dlq", "redrive", "t", "--all", "--reason", "REJECTED"], Exit.USAGE, "say which"),
         (["dlq", "redrive", "t", "--all", "--rate", "0"], Exit.USAGE, "rate"),
         (["dlq", "redrive", "nowhere", "--all"], Exit.REFUSED, "no topic nowhere"),
     ],

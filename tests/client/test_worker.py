@@ -102,12 +102,12 @@ def test_a_worker_may_retry_less_often_than_the_topic(client):
 
 
 def test_a_handler_may_take_longer_than_the_lease(client):
-    filled(client, "w-long", 2, visibility_timeout_ms=300)
+    filled(client, "w-long", 2, visibility_timeout_ms=900)
     seen = []
 
     def handle(message):
         seen.append(message.attempts)
-        time.sleep(1.2)
+        time.sleep(2)
 
     with client.worker("w-long", "w3", handle, concurrency=2):
         until(lambda: lag(client, "w3") == 0)
