@@ -5,7 +5,9 @@ import json
 import pytest
 
 import penstock
+from penstock.cli.dlq import REASONS
 from penstock.cli.exits import Exit
+from penstock.delivery.records import DeadReason
 
 
 @pytest.mark.parametrize("option", ["--ttl", "--delay"])
@@ -71,3 +73,7 @@ def test_a_file_is_no_data_directory(run, tmp_path):
     file.write_text("")
     done = run("serve", "--port", "0", "--data-dir", str(file))
     assert (done.code, "a directory, not a file" in done.err) == (Exit.REFUSED, True)
+
+
+def test_all_reasons_of_a_dead_letter_can_be_asked_for():
+    assert [reason.name for reason in DeadReason] == REASONS
