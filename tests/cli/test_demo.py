@@ -41,7 +41,8 @@ def test_log_recovers_everything_that_was_promised(tmp_path):
     assert list(found) == LOG_SCENES
     proof, writing, recovery = found["proof"], found["writing"], found["recovery"]
     assert proof["acknowledged"] == proof["present"] == writing["batches"] > 10
-    assert recovery["cut_bytes"] == writing["torn_bytes"] > 0
+    # The kill may have cut a write of its own in two, behind the last page that the kernel took.
+    assert recovery["cut_bytes"] >= writing["torn_bytes"] > 0
     assert recovery["scanned_bytes"] <= recovery["log_bytes"]
     assert found["verify"]["batches"] == proof["present"] + proof["unacknowledged"]
     assert found["seeking"]["offset_at_its_time"] <= found["seeking"]["offset"]

@@ -151,7 +151,7 @@ def ack_of(line: bytes) -> Ack:
 
 
 def tear(root: Path) -> int:
-    """Add half a batch, as a power cut in the middle of a write would; a kill alone tears nothing."""
+    """Add half a batch, as a power cut in the middle of a write would; a kill alone seldom does."""
     newest = max((root / DIRECTORY).glob("*.log"))
     batch = encode(columns_from(0, time.time_ns()))
     head = stamp(
