@@ -270,6 +270,23 @@ def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
             assert queue.get().id == expected
 
 
+def test_tick_that_meets_an_interrupted_change_mends_it_and_says_nothing(tmp_path, caplog):
+    with penstock.open(tmp_path) as queue:
+        driver = queue._driver
+        check = driver._check
+
+        def check_when_interrupted():
+            driver._check = check
+            driver._is_torn = True
+            check()
+
+        driver._check = check_when_interrupted
+        driver.tick()
+        assert not driver._is_torn
+        assert not caplog.records
+        assert queue.put(b"x") == queue.get().id
+
+
 def test_interrupted_change_is_mended_from_the_files(tmp_path, monkeypatch):
     with penstock.open(tmp_path, auto_ack=False) as queue:
         queue.put_many([b"a", b"b"])

@@ -24,7 +24,8 @@ def test_a_worker_that_spark_keeps_is_not_looked_through_after_every_task(monkey
     rings.append(rings)
     del rings
     leave_loaded_alone()
-    assert gc.get_freeze_count() == frozen, "later garbage is still found"
+    # Fewer if something that was frozen has died meanwhile.
+    assert gc.get_freeze_count() <= frozen, "later garbage is still found"
 
 
 def test_any_other_process_is_left_as_it_is(monkeypatch):

@@ -348,11 +348,21 @@ class ThreadDriver:
         except Fatal:
             return  # Everybody has been told.
         except PenstockError as error:
-            self.logger.warning("cannot go on yet: %s", error)
-            with self.lock:
-                self.expect(self.clock.monotonic_ns() + _RETRY_NS)
+            self._tick_later(error)
         if self.clock.monotonic_ns() >= self._sweep_at_ns:
             self._sweep_on_time()
+
+    def _tick_later(self, error: PenstockError) -> None:
+        """Tick again: at once if a Ctrl-C in another thread was in the way and is mended, otherwise after a while."""
+        wait_ns = _RETRY_NS
+        if self._is_torn:
+            with suppress(PenstockError):
+                self._mend()
+                wait_ns = 0
+        if wait_ns:
+            self.logger.warning("cannot go on yet: %s", error)
+        with self.lock:
+            self.expect(self.clock.monotonic_ns() + wait_ns)
 
     def sweep(self) -> dict[str, Swept]:
         """Remove what retention lets go."""
