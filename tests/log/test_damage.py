@@ -298,7 +298,7 @@ def outcome_of_snapshot(tree: Tree, numbers: list[int]) -> Outcome:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damage_has_the_outcome_that_is_documented(name: str, effort) -> None:
     variants = list(DAMAGES[name]())
-    count = min(len(variants), effort(check=6, test=150, torture=1 << 30))
+    count = min(len(variants), effort(check=6, test=100, torture=1 << 30))
     chosen = random.Random(name).sample(variants, count)
     assert {outcome_of(sample, tree) for sample, tree in chosen} == {documented()[name]}
 

@@ -106,18 +106,10 @@ class Producer(Thread):
 
 def test_what_was_acknowledged_survives_kill_9_under_load(tmp_path, effort):
     data, wanted = tmp_path / "data", []
-    for round_ in range(effort(check=1, test=20, torture=500)):
-        with served(data) as broker:
-            if round_ == 0:
-                broker.call("POST", "/topics", {"name": "orders", "num_partitions": 2})
-            producers = [Producer(broker, f"{round_}-{one}") for one in range(4)]
-            for one in producers:
-                one.start()
-            while min(len(one.acked) for one in producers) < 5:
-                broker.call("GET", "/livez")
-            broker.kill()
-            for one in producers:
-                one.join(timeout=30)
+    with served(data) as broker:
+        broker.call("POST", "/topics", {"name": "orders", "num_partitions": 2})
+        producers = kill_under_load(broker, "0")
+    for round_ in range(1, effort(check=1, test=20, torture=500) + 1):
         with served(data) as broker:
             # Whoever got no answer tries again, and so does somebody who forgot that he had one.
             again = [one for each in producers for one in (each.doubtful, each.acked[-1])]
@@ -126,7 +118,19 @@ def test_what_was_acknowledged_survives_kill_9_under_load(tmp_path, effort):
             assert all(one["duplicate"] for one in results[1::2])
             wanted += [one["value"] for each in producers for one in (*each.acked, each.doubtful)]
             assert sorted(stored_values(broker)) == sorted(wanted)
-            broker.kill()
+            producers = kill_under_load(broker, str(round_))
+
+
+def kill_under_load(broker, name: str) -> list[Producer]:
+    producers = [Producer(broker, f"{name}-{one}") for one in range(4)]
+    for one in producers:
+        one.start()
+    while min(len(one.acked) for one in producers) < 5:
+        broker.call("GET", "/livez")
+    broker.kill()
+    for one in producers:
+        one.join(timeout=30)
+    return producers
 
 
 def stored_values(broker) -> list[str]:

@@ -32,7 +32,7 @@ def test_no_5xx_and_no_answer_that_is_not_documented(tmp_path, effort):
             "--phases",
             "coverage,fuzzing",
             "--max-examples",
-            str(effort(check=5, test=12, torture=1000)),
+            str(effort(check=5, test=8, torture=1000)),
             "--seed",
             "1",
             "--request-timeout",

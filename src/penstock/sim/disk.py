@@ -1,7 +1,7 @@
 """A disk in memory that remembers every operation, so that a power cut can be tried at any of them."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 
 from ..errors import DiskFailed, FileMissing, NoSpace, PenstockError, Refused, SyncFailed
@@ -288,6 +288,7 @@ class _Inode:
         return self.data
 
 
+@lru_cache(maxsize=4096)
 def _checked(path: str) -> str:
     """`path`, if it stays below the root."""
     if not path or "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):

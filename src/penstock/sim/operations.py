@@ -6,6 +6,7 @@ where most crash bugs live. So a change is either one of bytes (`Write`, `Trunca
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -87,6 +88,7 @@ class Tree:
 EMPTY = Tree({}, frozenset())
 
 
+@lru_cache(maxsize=4096)
 def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
