@@ -1,14 +1,17 @@
 """What a consumer says is gathered: the first word counts, nothing is sent twice, nothing is forgotten."""
 
+import os
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.lent import LentPart, Polled
-from penstock.client.saying import Answers, Delivered, Said
+from penstock.client.saying import Answers, Delivered, Said, messages_of, send_answers
 from penstock.codec import encode_messages, verify
 from penstock.codec.answers import Kind
 from penstock.codec.leased import Lent, Part
-from penstock.errors import StaleReceipt
+from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
 
 
@@ -107,3 +110,27 @@ def collect(answers, found):
             if one.kind is not Kind.EXTEND:
                 assert offset not in found
                 found[offset] = one.kind
+
+
+def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
+    answers = Answers()
+    first, second, third = lent(answers, 4, 5, 9)
+    first.nack("later", delay=10**30)
+    second.nack("later", delay=float("inf"))
+    third.reject(f"cannot read {os.fsdecode(bytes([255]))}")
+    assert b"cannot read \\udcff" in send_answers(answers.take()).body
+
+
+@pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])
+def test_a_reason_is_text(wrong):
+    (message,) = lent(Answers(), 4)
+    for answer in (message.nack, message.reject):
+        with pytest.raises(Refused, match="a reason is text"):
+            answer(wrong)
+    assert not message.is_answered
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "4", [None], b"\xff"])
+def test_only_messages_can_be_answered(wrong):
+    with pytest.raises(Refused, match="a message of this consumer"):
+        messages_of(wrong)

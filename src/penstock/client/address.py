@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..errors import Refused
+from .kinds import text
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _PORTS = {"http": 80, "https": 443}
@@ -22,7 +23,7 @@ class Address:
     def parse(cls, url: str) -> "Address":
         """Refused if it is no URL of ours: the scheme has to be there, and nothing may follow the path."""
         try:
-            parts = urlsplit(url.strip())
+            parts = urlsplit(text("an address", url).strip())
             port = parts.port
         except ValueError as error:
             raise Refused(f"{url[:200]!r} is not an address: {error}") from None
@@ -53,7 +54,7 @@ def standing_headers(address: Address, key: str | None) -> bytes:
     """The lines that are the same in every request."""
     lines = f"Host: {address.authority}\r\nUser-Agent: penstock\r\n"
     if key:
-        if not key.isascii() or not key.isprintable():
+        if not text("a key", key).isascii() or not key.isprintable():
             raise Refused("a key is one line of plain ASCII")
         lines += f"Authorization: Bearer {key}\r\n"
     return lines.encode("ascii")

@@ -2,9 +2,11 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -12,6 +14,7 @@ import msgspec
 
 from ..errors import BadAnswer, MalformedBatch, PenstockError, Refused
 from .failures import error_of
+from .kinds import kind_of
 from .wire import Answer, Body
 
 T = TypeVar("T")
@@ -34,6 +37,11 @@ _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299
 # From here on it pays to look: control characters take six bytes each in JSON, and a body has a limit.
 _LARGE_BYTES = 1 << 20
+
+_SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# For ever is so long: more than any server takes (a century), and every clock can count to there.
+_SECONDS_MAX = 200.0 * 366 * 86400
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -88,32 +96,40 @@ def content_of(found: Written) -> bytes | None:
 def span(duration: Duration) -> str:
     """A duration as the server reads it."""
     if isinstance(duration, str):
-        _require_unit(duration)
+        _in_text(duration)
         return duration
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    return f"{seconds * 1000:.6f}ms"
-
-
-def _require_unit(duration: str) -> None:
-    """A server reads a bare number as milliseconds, and everybody else here as seconds."""
-    if duration.strip().replace(".", "", 1).isdecimal():
-        raise Refused(f'a duration in text has a unit, as in "30s" or "5m", not {duration[:40]!r}')
+    return f"{_seconds(duration) * 1000:.6f}ms"
 
 
 def seconds_of(duration: Duration) -> float:
-    """A duration in seconds; Refused if it is none."""
+    """A duration in seconds, for ever being two centuries; Refused if it is none."""
+    seconds = _in_text(duration) if isinstance(duration, str) else _seconds(duration)
+    return min(seconds, _SECONDS_MAX)
+
+
+def _in_text(duration: str) -> float:
+    """Only with a unit: a server reads a bare number as milliseconds, and everybody else here as seconds."""
+    found = _SPAN.fullmatch(duration.strip())
+    if found is None:
+        known = '"500ms", "30s", "5m", "2h" or "3d"'
+        raise Refused(f"a duration in text has a unit, as in {known}, not {duration[:40]!r}")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _seconds(duration: float | timedelta) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
-    if not isinstance(duration, str):
-        return float(duration)
-    _require_unit(duration)
-    number = duration.strip().rstrip("smhd")
-    unit = duration.strip()[len(number) :]
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     try:
-        return float(number) * units[unit]
-    except (KeyError, ValueError):
-        raise Refused(f'a duration looks like 30, "30s", "5m" or "2h", not {duration!r}') from None
+        seconds = None if isinstance(duration, bool | bytes) else float(duration)
+    except OverflowError:
+        seconds = _SECONDS_MAX
+    except (TypeError, ValueError):
+        seconds = None
+    # Not a number, in the one sense or in the other.
+    if seconds is None or seconds != seconds:
+        shown = repr(duration)[:40]
+        raise Refused(f'a duration is seconds, "30s", "5m" or a timedelta, not {shown}')
+    return seconds
 
 
 def moment(when: Moment) -> str:
@@ -125,10 +141,27 @@ def moment(when: Moment) -> str:
     return str(when)
 
 
+def path_of(*words: str | int | None) -> str:
+    """A path from its words; none of them can leave its place. Refused if one is not text, or no number of a place."""
+    try:
+        return _path_of(*words)
+    except TypeError:
+        # A list, or something else that cannot be looked up.
+        raise Refused(f"a name is text, not one of {words[1:]!r}"[:200]) from None
+
+
 @lru_cache(maxsize=1024, typed=True)
-def path_of(*words: str | int) -> str:
-    """A path from its words; none of them can leave its place."""
+def _path_of(*words: str | int | None) -> str:
+    """Looked at once and then remembered: every request has a path."""
+    for what, word in pairwise(words):
+        if what in _NAMED and not isinstance(word, str):
+            raise Refused(f"the name of a {_NAMED[what]} is text, not {kind_of(word)}")
+        if isinstance(word, bool) or not isinstance(word, str | int):
+            raise Refused(f"partitions and offsets are whole numbers, not {kind_of(word)}")
     return "".join(f"/{quote(str(word), safe='')}" for word in words)
+
+
+_NAMED: dict[str | int | None, str] = {"topics": "topic", "groups": "group"}
 
 
 def with_query(path: str, fields: Mapping[str, object]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from ..errors import PenstockError, Refused
 from ..model import check_name
 from .calls import Duration, seconds_of
+from .kinds import called, called_at_once, several, text, whole
 from .membership import Joining
 
 PartitionsTold = Callable[[list[str]], Any]
@@ -69,13 +70,18 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise Refused(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
-        if self.max_poll < 1:
-            raise Refused(f"max_poll must be at least 1, got {self.max_poll}")
-        if self.member:
+        whole("max_poll", self.max_poll, 1)
+        if text("the name of a member", self.member):
             check_name(self.member, "member")
         for name in ("session_timeout", "heartbeat_interval"):
             if seconds_of(getattr(self, name)) <= 0:
                 raise Refused(f"{name} must be above 0, got {getattr(self, name)!r}")
+        for name in ("extend_for", "patience"):
+            if seconds_of(getattr(self, name)) < 0:
+                raise Refused(f"{name} cannot be below 0, got {getattr(self, name)!r}")
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            called(name, getattr(self, name))
+        called_at_once("on_error", self.on_error)
         if self.mode == "shared" and (self.order or self.assignor):
             raise Refused("order and assignor are for mode='assigned'")
 
@@ -91,7 +97,7 @@ class ConsumerSettings:
     def joining(self, group: str, topics: Sequence[str]) -> Joining:
         """How to join for the first time: always under a name, so that a lost answer can be asked for again."""
         return Joining(
-            check_name(group, "group"),
+            check_name(text("the name of a group", group), "group"),
             topics,
             self.mode,
             self.member or f"member-{token_hex(6)}",
@@ -102,9 +108,8 @@ class ConsumerSettings:
 
 
 def topics_of(topics: str | Sequence[str]) -> list[str]:
-    found = [topics] if isinstance(topics, str) else sorted(set(topics))
+    several_topics = [topics] if isinstance(topics, str) else several("topics", topics)
+    found = {check_name(text("the name of a topic", one), "topic") for one in several_topics}
     if not found:
         raise Refused("a consumer needs at least one topic")
-    for topic in found:
-        check_name(topic, "topic")
-    return found
+    return sorted(found)

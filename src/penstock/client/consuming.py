@@ -9,7 +9,9 @@ import msgspec
 from ..errors import PenstockError, Refused
 from .calls import ACCEPT_BATCH, Call, Duration, path_of, reader, seconds_of, send, span, with_query
 from .failures import rebuilt
+from .kinds import text
 from .lent import Polled, Received, read_polled
+from .saying import reason_text
 from .wire import Answer
 
 Held = Received | str
@@ -47,10 +49,10 @@ class Asked(NamedTuple):
 def poll(asked: Asked) -> Call[Polled[Received]]:
     """Repeated because its answer was lost, it brings the same messages, and no attempt counts."""
     fields = {
-        "group": asked.group,
+        "group": text("the name of a group", asked.group),
         "max": asked.limit,
         "timeout": span(asked.timeout),
-        "owner": asked.owner,
+        "owner": None if asked.owner is None else text("the name of an owner", asked.owner),
         "visibility_timeout": None
         if asked.visibility_timeout is None
         else span(asked.visibility_timeout),
@@ -100,21 +102,14 @@ def ack(receipts: Sequence[str]) -> Call[Results]:
 
 
 def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[Results]:
-    fields: dict[str, object] = {"reason": _text(reason)}
+    fields: dict[str, object] = {"reason": reason_text(reason)}
     if delay is not None:
         fields["delay"] = span(delay)
     return _answers("nack", receipts, fields)
 
 
 def reject(receipts: Sequence[str], reason: str) -> Call[Results]:
-    return _answers("reject", receipts, {"reason": _text(reason)})
-
-
-def _text(reason: object) -> str:
-    if not isinstance(reason, str):
-        kind = type(reason).__name__
-        raise Refused(f"a reason is text, not {kind}; str(error) makes one of an error")
-    return reason
+    return _answers("reject", receipts, {"reason": reason_text(reason)})
 
 
 def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:

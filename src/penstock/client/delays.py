@@ -19,6 +19,7 @@ from .calls import (
     span,
     with_query,
 )
+from .kinds import one_of
 
 
 class Delayed(msgspec.Struct, frozen=True):
@@ -91,7 +92,7 @@ def listed(topic: str, limit: int, cursor: str | None) -> Call[DelayedPage]:
 
 def describe(place: DelayedPlace) -> Call[Delayed]:
     """By business key the server answers with a list of one."""
-    if place.delay_key is not None:
+    if one_of("a place", place, DelayedPlace).delay_key is not None:
         return Call("GET", place.path, lambda answer: _read_page(answer).messages[0])
     return get(place.path, Delayed)
 
@@ -100,7 +101,8 @@ _read_page = reader(DelayedPage)
 
 
 def cancel(place: DelayedPlace) -> Call[Delayed]:
-    return Call("DELETE", place.path, reader(Delayed), is_repeatable=False)
+    path = one_of("a place", place, DelayedPlace).path
+    return Call("DELETE", path, reader(Delayed), is_repeatable=False)
 
 
 def reschedule(
@@ -110,7 +112,7 @@ def reschedule(
         delay=None if delay is None else span(delay),
         deliver_at=None if deliver_at is None else moment(deliver_at),
     )
-    return send("PATCH", place.path, body, Delayed)
+    return send("PATCH", one_of("a place", place, DelayedPlace).path, body, Delayed)
 
 
 def stats() -> Call[DelayStats]:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from .calls import Call, get, with_query
+from .kinds import text
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -44,4 +45,5 @@ def reliability() -> Call[Reliability]:
 
 
 def lanes(group: str | None) -> Call[Lanes]:
-    return get(with_query("/priority/stats", {"group": group}), Lanes)
+    name = None if group is None else text("the name of a group", group)
+    return get(with_query("/priority/stats", {"group": name}), Lanes)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..errors import NotFound
 from ..model import Message
 from .calls import Moment
+from .kinds import whole
 from .options import FetchOptions
 from .reading import Fetched
 from .topics import Topic
@@ -71,8 +72,10 @@ class Places:
 
 def places_of(topic: Topic, start: Moment, partition: int | None, *, is_followed: bool) -> Places:
     """Where to begin on every partition, or on one."""
-    if partition is not None and not 0 <= partition < topic.partitions:
+    if partition is not None and not whole("partition", partition, 0) < topic.partitions:
         raise NotFound("partition", f"{topic.name}/{partition}")
+    if isinstance(start, int):
+        whole("the offset to start from", start, 0)
     chosen = range(topic.partitions) if partition is None else [partition]
     return Places([_place(topic, start, one, is_followed=is_followed) for one in chosen])
 

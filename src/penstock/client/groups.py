@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import Refused
 from .calls import (
     Base64,
     Call,
@@ -20,6 +21,7 @@ from .calls import (
     with_query,
     written,
 )
+from .kinds import one_of, text
 
 
 class GroupName(msgspec.Struct, frozen=True):
@@ -111,10 +113,13 @@ def offsets(group: str) -> Call[Offsets]:
 
 
 def commit(group: str, floors: Mapping[str, Mapping[int, int]]) -> Call[Offsets]:
-    written_floors = {
-        topic: {str(partition): offset for partition, offset in places.items()}
-        for topic, places in floors.items()
-    }
+    try:
+        written_floors = {
+            topic: {str(partition): offset for partition, offset in places.items()}
+            for topic, places in floors.items()
+        }
+    except AttributeError:
+        raise Refused('offsets are given by topic and partition: {"orders": {0: 17}}') from None
     body = {"offsets": written_floors}
     return send("POST", path_of("groups", group, "offsets"), body, Offsets)
 
@@ -132,7 +137,7 @@ class ResetAsked(NamedTuple):
 def reset(asked: ResetAsked) -> Call[Reset]:
     body = given(
         to=asked.to if isinstance(asked.to, int) else moment(asked.to),
-        topic=asked.topic,
+        topic=None if asked.topic is None else text("the name of a topic", asked.topic),
         dry_run=asked.is_dry_run,
         force=asked.is_forced,
     )
@@ -216,7 +221,8 @@ ALL_LETTERS = Letters()
 
 
 def dead_letters(topic: str, letters: Letters, limit: int, cursor: str | None) -> Call[DeadLetters]:
-    fields = {**letters.conditions(), "limit": limit, "cursor": cursor}
+    chosen = one_of("what chooses dead letters", letters, Letters)
+    fields = {**chosen.conditions(), "limit": limit, "cursor": cursor}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
 
 
@@ -227,7 +233,8 @@ def dead_letter(topic: str, partition: int, offset: int) -> Call[DeadLetters]:
 
 
 def count_dead_letters(topic: str, by: str, letters: Letters) -> Call[DeadLetterCounts]:
-    fields = {**letters.conditions(), "group_by": by}
+    chosen = one_of("what chooses dead letters", letters, Letters)
+    fields = {**chosen.conditions(), "group_by": by}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetterCounts)
 
 
@@ -247,7 +254,7 @@ class Redrive(NamedTuple):
 
 
 def redrive(topic: str, order: Redrive) -> Call[Redriven]:
-    selection = order.letters.conditions()
+    selection = one_of("an order", order, Redrive).letters.conditions()
     if order.letters.offsets is not None:
         places = [{"partition": one, "offset": two} for one, two in order.letters.offsets]
         selection["offsets"] = places

@@ -17,6 +17,7 @@ from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachabl
 from ..model import Headers, Priority
 from .calls import Call, Duration, seconds_of
 from .gathering import UNEVEN, Gathering, Room
+from .kinds import text, whole
 from .publishing import BatchStored, HeadersIn, append_batch
 from .retrying import may_repeat
 
@@ -244,7 +245,7 @@ class Wanted(NamedTuple):
 
 def compression_of(name: str) -> Compression:
     try:
-        return Compression[name.upper()]
+        return Compression[text("compression", name).upper()]
     except KeyError:
         known = ", ".join(one.name.lower() for one in Compression)
         raise Refused(f"compression is one of {known}, not {name!r}") from None
@@ -295,7 +296,7 @@ def given(value: object, key: object, extra: Extra) -> Given:
 
 
 def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
-    chosen = Priority.NORMAL if priority is None else priority
+    chosen = Priority.NORMAL if priority is None else whole("priority", priority, 0)
     if not headers and chosen == Priority.NORMAL and ttl is None:
         return NO_EXTRA
     if not Priority.CRITICAL <= chosen <= Priority.BACKGROUND:
@@ -313,12 +314,15 @@ def _after(ttl: Duration) -> int:
 
 def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
     found, size = [], 0
-    for name, value in headers.items() if isinstance(headers, dict) else headers:
-        content = bytes_of(value, "header value", _LIMITS.headers_bytes_max)
-        if not name or content is None:
-            raise Refused("a header needs a name of at least one character and a value")
-        size += len(encoded(name, "header's name")) + len(content)
-        found.append((name, content))
+    try:
+        for name, value in headers.items() if isinstance(headers, dict) else headers:
+            content = bytes_of(value, "header value", _LIMITS.headers_bytes_max)
+            if not name or content is None:
+                raise Refused("a header needs a name of at least one character and a value")
+            size += len(encoded(name, "header's name")) + len(content)
+            found.append((name, content))
+    except (TypeError, ValueError, AttributeError):
+        raise Refused("headers are pairs of a name and a value, or a dict of them") from None
     if size > _LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=_LIMITS.headers_bytes_max)
     return tuple(found)

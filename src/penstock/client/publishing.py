@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import PartlyPublished, PenstockError
+from ..errors import PartlyPublished, PenstockError, Refused
 from .calls import (
     BATCH_TYPE,
     JSON_TYPE,
@@ -23,6 +23,7 @@ from .calls import (
     written,
 )
 from .failures import rebuilt
+from .kinds import several, text, whole
 from .wire import Answer, Body
 
 HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
@@ -88,16 +89,15 @@ class _Results(msgspec.Struct):
 
 
 def _sent(message: Outgoing) -> _Sent:
-    headers = message.headers
-    if headers:
-        pairs = headers.items() if isinstance(headers, dict) else headers
-        headers = [(name, written(one)) for name, one in pairs]  # type: ignore[misc]  # Written, on its way out.
+    priority = message.priority
     return _Sent(
         written(message.value),
         None if message.key is None else written(message.key),
-        headers or [],  # type: ignore[arg-type]  # As above.
-        message.partition,
-        message.priority,
+        _headers(message.headers) if message.headers else [],
+        None if message.partition is None else whole("partition", message.partition, 0),
+        priority
+        if priority is None or isinstance(priority, str)
+        else whole("priority", priority, 0),
         None if message.ttl is None else span(message.ttl),
         None if message.idempotency_key is None else written(message.idempotency_key),
         None if message.delay is None else span(message.delay),
@@ -106,11 +106,20 @@ def _sent(message: Outgoing) -> _Sent:
     )
 
 
+def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
+    pairs = headers.items() if isinstance(headers, dict) else several("headers", headers)
+    try:
+        return [(text("a header's name", name), written(one)) for name, one in pairs]
+    except (TypeError, ValueError):
+        raise Refused("headers are pairs of a name and a value, or a dict of them") from None
+
+
 def publish(
     topic: str, messages: Iterable[Outgoing | Content], acks: str | int
 ) -> Call[list[Published]]:
     """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
-    items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in messages]
+    given = several("messages", messages)
+    items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in given]
     body = {"messages": [*map(_sent, items)], "acks": acks}
     is_repeatable = None not in [one.idempotency_key for one in items]
     target = path_of("topics", topic, "messages")

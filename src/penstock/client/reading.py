@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codec import Head, decode_messages, verify
 from ..codec.single import decode_value, read_value
-from ..errors import MalformedBatch
+from ..errors import MalformedBatch, Refused
 from ..model import Message
 from .calls import (
     ACCEPT_BATCH,
@@ -187,11 +187,15 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
 def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
     """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
     wait_s = seconds_of(asked.timeout)
-    if asked.from_time is None and type(asked.offset) is int:
-        # A reader asks for the same again and again, but for the offset.
-        target = f"{_target(asked._replace(offset=None))}&offset={asked.offset}"
-    else:
-        target = _target(asked)
+    try:
+        if asked.from_time is None and type(asked.offset) is int:
+            # A reader asks for the same again and again, but for the offset.
+            target = f"{_target(asked._replace(offset=None))}&offset={asked.offset}"
+        else:
+            target = _target(asked)
+    except TypeError:
+        # A list, or something else that cannot be looked up.
+        raise Refused(f"a fetch is of numbers, times and text: {asked!r}"[:300]) from None
     headers = ACCEPT_BATCH if is_checked else ACCEPT_BATCH + CHECKED_HERE
     return Call("GET", target, Fetched, b"", headers, wait_s=wait_s)
 

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-from ..errors import PenstockError, Unreachable
+from ..errors import PenstockError, Refused, Unreachable
 from .failures import wait_asked_s
+from .kinds import whole
+
+_PAUSE_MS_MAX = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +18,13 @@ class RetryPolicy:
     backoff_ms_max: int = 30_000
 
     def __post_init__(self) -> None:
-        if self.retries < 0:
-            raise ValueError(f"retries must be at least 0, got {self.retries}")
-        if not 0 < self.backoff_ms <= self.backoff_ms_max:
-            raise ValueError(
-                f"backoff_ms must be in 1..{self.backoff_ms_max}, got {self.backoff_ms}"
+        whole("retries", self.retries, 0)
+        whole("backoff_ms", self.backoff_ms, 1)
+        whole("backoff_ms_max", self.backoff_ms_max, 1)
+        if not self.backoff_ms <= self.backoff_ms_max <= _PAUSE_MS_MAX:
+            raise Refused(
+                f"backoff_ms must be in 1..{self.backoff_ms_max}, and that at most {_PAUSE_MS_MAX},"
+                f" got {self.backoff_ms}"
             )
 
     def pause_s(self, tries: int, chance: float) -> float:

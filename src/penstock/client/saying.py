@@ -13,6 +13,7 @@ from ..codec.answers import Kind, LeaseAnswer, encode_answers
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, Duration, reader, seconds_of
 from .failures import rebuilt
+from .kinds import kind_of
 from .lent import LentPart, Polled, Received
 
 # Of what one request may carry, half: there is room for what is said meanwhile.
@@ -77,9 +78,16 @@ def milliseconds(duration: Duration) -> int:
     return max(0, round(seconds_of(duration) * 1000))
 
 
+def reason_text(reason: object) -> str:
+    """A reason that can be sent. The name of a file, say, may have letters that UTF-8 cannot hold."""
+    if not isinstance(reason, str):
+        raise Refused(f"a reason is text, not {kind_of(reason)}; str(error) makes one of an error")
+    return reason if reason.isascii() else reason.encode(errors="backslashreplace").decode()
+
+
 def shortened(reason: str) -> str:
     """Within the limit of the server: an error message can be of any length."""
-    return reason[:_REASON_CHARACTERS_MAX]
+    return reason_text(reason)[:_REASON_CHARACTERS_MAX]
 
 
 class Answers:
@@ -271,6 +279,11 @@ Told = Delivered | Polled[Delivered] | Iterable[Delivered]
 def messages_of(told: Told) -> Iterable[Delivered]:
     if isinstance(told, Received):
         return (told,)
-    if isinstance(told, Iterable):
-        return told
-    raise Refused(f"a message of this consumer, or several, not {type(told)}")
+    try:
+        found: list[Any] = [*told]
+    except TypeError:
+        found = [told]
+    for one in found:
+        if not isinstance(one, Received):
+            raise Refused(f"a message of this consumer, or several, not {kind_of(one)}")
+    return found

@@ -2,8 +2,15 @@
 
 import secrets
 from dataclasses import dataclass, field
+from os import PathLike
 
+from ..errors import Refused
+from .kinds import kind_of, number, one_of, whole
 from .retrying import RetryPolicy
+
+_TIMEOUT_S_MAX = 86_400 * 366
+# More than a process has ports for.
+_CONNECTIONS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +26,17 @@ class ClientSettings:
     idle_max: int = 16
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     # A file with certificates to trust instead of the system's.
-    ca_file: str | None = None
+    ca_file: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout_s <= 0 or self.connect_timeout_s <= 0:
-            raise ValueError("timeouts must be above 0")
-        if self.connections_max < 1 or self.idle_max < 0:
-            raise ValueError("connections_max must be at least 1 and idle_max at least 0")
+        for name in ("timeout_s", "connect_timeout_s"):
+            if not 0 < number(name, getattr(self, name), 0) <= _TIMEOUT_S_MAX:
+                raise Refused(f"{name} must be above 0 and at most {_TIMEOUT_S_MAX} s")
+        whole("connections_max", self.connections_max, 1, _CONNECTIONS_MAX)
+        whole("idle_max", self.idle_max, 0)
+        one_of("retry", self.retry, RetryPolicy)
+        if self.ca_file is not None and not isinstance(self.ca_file, str | PathLike):
+            raise Refused(f"ca_file is the path of a file, not {kind_of(self.ca_file)}")
 
 
 def chance() -> float:

@@ -1,11 +1,12 @@
 """The TLS context of a client. Certificates are always checked."""
 
 import ssl
+from os import PathLike
 
 from ..errors import Refused
 
 
-def context(ca_file: str | None) -> ssl.SSLContext:
+def context(ca_file: str | PathLike[str] | None) -> ssl.SSLContext:
     """Trusts the system's certificates, or only those in a file."""
     try:
         return ssl.create_default_context(cafile=ca_file)

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from .calls import Call, get, given, nothing, path_of, send, with_query
+from .kinds import text
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -57,7 +58,7 @@ class Swept(msgspec.Struct, frozen=True):
 def create(
     name: str, partitions: int | None, config: Mapping[str, Any] | None
 ) -> Call[TopicCreated]:
-    body = given(name=name, num_partitions=partitions, config=config or None)
+    body = given(name=text("the name of a topic", name), num_partitions=partitions, config=config)
     return send("POST", "/topics", body, TopicCreated, is_repeatable=False)
 
 

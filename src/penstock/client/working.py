@@ -7,12 +7,15 @@ from typing import Any
 from ..errors import Refused
 from .calls import Duration, seconds_of
 from .consumer_options import ConsumerOptions
+from .kinds import called, whole
 from .saying import Delivered
 
 # What is at hand is worked through in about so long: enough to be busy while the next poll is under way.
 _AT_HAND_S = 0.25
 # So long the lease of a message in work is extended; a worker with a `deadline` stops before.
 _EXTEND_FOR = "12h"
+# Each is a thread, or a task, from the start on.
+_CONCURRENCY_MAX = 10_000
 
 
 class Reject(Exception):
@@ -58,12 +61,14 @@ class WorkerSettings:
     on_failure: Callable[[Delivered, Exception], Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise Refused(f"concurrency must be at least 1, got {self.concurrency}")
-        if self.retries is not None and self.retries < 0:
-            raise Refused(f"retries must be at least 0, got {self.retries}")
+        whole("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
+        if self.retries is not None:
+            whole("retries", self.retries, 0)
         if self.deadline is not None and seconds_of(self.deadline) <= 0:
             raise Refused(f"deadline must be above 0, got {self.deadline!r}")
+        if seconds_of(self.grace) < 0:
+            raise Refused(f"grace cannot be below 0, got {self.grace!r}")
+        called("on_failure", self.on_failure)
 
     @property
     def deadline_s(self) -> float | None:

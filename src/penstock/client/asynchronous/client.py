@@ -28,6 +28,7 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
+from ..kinds import one_of, whole
 from ..lent import Polled, Received
 from ..options import FetchOptions, ProducerOptions, PublishOptions
 from ..publishing import BatchStored, Outgoing, Published
@@ -65,7 +66,10 @@ class AsyncClient:
         key: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
-        self.pool = AsyncPool(Address.parse(url), key, settings or ClientSettings())
+        chosen = (
+            ClientSettings() if settings is None else one_of("settings", settings, ClientSettings)
+        )
+        self.pool = AsyncPool(Address.parse(url), key, chosen)
         # Who holds what it polls: another client's polls must not be taken for ours.
         self._name = f"client-{token_hex(6)}"
 
@@ -151,7 +155,8 @@ class AsyncClient:
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
-        call = publishing.append_batch(topic, partition, batch, acks, is_numbered=False)
+        whole_batch = one_of("a batch", batch, bytes)
+        call = publishing.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
         return await self.run(call)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
@@ -215,7 +220,7 @@ class AsyncClient:
         priority: str | None = None,
     ) -> Polled[Received]:
         """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`."""
-        name = owner or self._name
+        name = self._name if owner is None else owner
         asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
         return await self.run(consuming.poll(asked))
 
@@ -307,6 +312,7 @@ class AsyncClient:
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
         """What was given up, and why; the first `limit` that match."""
+        limit = whole("limit", limit, 1)
         found: list[DeadLetter] = []
         cursor = None
         while True:
@@ -339,6 +345,7 @@ class AsyncClient:
 
     async def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
         """Messages that wait for their time, the next to come first; at most `limit`."""
+        limit = whole("limit", limit, 1)
         found: list[Delayed] = []
         cursor = None
         while True:

@@ -12,6 +12,7 @@ from ...codec.answers import Kind
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ..calls import Duration, seconds_of
 from ..consumer_options import ConsumerSettings, topics_of
+from ..kinds import whole
 from ..lent import Polled
 from ..membership import MemberPoll
 from ..membership import commit as commit_call
@@ -19,7 +20,7 @@ from ..membership import poll as poll_call
 from ..saying import Answers, Delivered, Said, Told, messages_of, milliseconds, shortened
 from ..settings import chance
 from ..topics import describe
-from .io import Background, Connection, Signal
+from .io import Background, Connection, Signal, check_callback
 from .member import AsyncMember
 from .messenger import AsyncMessenger
 from .pool import AsyncPool
@@ -57,6 +58,8 @@ class AsyncConsumer:
         settings: ConsumerSettings,
     ) -> None:
         self.group, self.topics, self.settings = group, topics_of(topics), settings
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            check_callback(name, getattr(settings, name))
         self._pool = pool
         self._answers = Answers()
         self._messenger = AsyncMessenger(pool, self._answers, settings.on_error)
@@ -95,13 +98,14 @@ class AsyncConsumer:
         # What an iteration has left behind comes again, in its turn.
         self._drop(self._buffer_places())
         until_s: float | None = None
+        most = self.settings.max_poll if limit is None else whole("limit", limit, 1)
         while not self._stop.is_set:
             await self.keep_up()
             await self._messenger.send()
             # Counted from when the server is there and knows us.
             until_s = until_s or time.monotonic() + seconds_of(wait)
             left_s = until_s - time.monotonic()
-            polled = await self._ask(limit or self.settings.max_poll, min(left_s, _WAIT_S))
+            polled = await self._ask(most, min(left_s, _WAIT_S))
             if polled is None:
                 until_s = None
                 continue

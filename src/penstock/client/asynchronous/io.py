@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
+from ..kinds import called
 from ..reasons import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
@@ -28,6 +29,7 @@ __all__ = [
     "OnHead",
     "Semaphore",
     "Signal",
+    "check_callback",
     "sleep",
     "take_now",
 ]
@@ -175,6 +177,11 @@ async def call_back(call: Callable[..., Any], *given: object) -> None:
     made = call(*given)
     if isawaitable(made):
         await made
+
+
+def check_callback(what: str, call: Callable[..., Any] | None) -> None:
+    """Refused if it is nothing that `call_back` can call."""
+    called(what, call)
 
 
 class Lock:

@@ -29,6 +29,7 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
+from ..kinds import one_of, whole
 from ..lent import Polled, Received
 from ..options import FetchOptions, ProducerOptions, PublishOptions
 from ..publishing import BatchStored, Outgoing, Published
@@ -66,7 +67,10 @@ class Client:
         key: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
-        self.pool = Pool(Address.parse(url), key, settings or ClientSettings())
+        chosen = (
+            ClientSettings() if settings is None else one_of("settings", settings, ClientSettings)
+        )
+        self.pool = Pool(Address.parse(url), key, chosen)
         # Who holds what it polls: another client's polls must not be taken for ours.
         self._name = f"client-{token_hex(6)}"
 
@@ -152,7 +156,8 @@ class Client:
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
-        call = publishing.append_batch(topic, partition, batch, acks, is_numbered=False)
+        whole_batch = one_of("a batch", batch, bytes)
+        call = publishing.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
         return self.run(call)
 
     def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
@@ -216,7 +221,7 @@ class Client:
         priority: str | None = None,
     ) -> Polled[Received]:
         """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`."""
-        name = owner or self._name
+        name = self._name if owner is None else owner
         asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
         return self.run(consuming.poll(asked))
 
@@ -308,6 +313,7 @@ class Client:
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
         """What was given up, and why; the first `limit` that match."""
+        limit = whole("limit", limit, 1)
         found: list[DeadLetter] = []
         cursor = None
         while True:
@@ -340,6 +346,7 @@ class Client:
 
     def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
         """Messages that wait for their time, the next to come first; at most `limit`."""
+        limit = whole("limit", limit, 1)
         found: list[Delayed] = []
         cursor = None
         while True:

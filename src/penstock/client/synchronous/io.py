@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
+from ..kinds import called_at_once
 from ..reasons import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
@@ -32,6 +33,7 @@ __all__ = [
     "OnHead",
     "Semaphore",
     "Signal",
+    "check_callback",
     "sleep",
     "take_now",
 ]
@@ -223,6 +225,11 @@ def _timeval(seconds: float) -> bytes:
 def call_back(call: Callable[..., Any], *given: object) -> None:
     """Call something of the program's."""
     call(*given)
+
+
+def check_callback(what: str, call: Callable[..., Any] | None) -> None:
+    """Refused if it is nothing that `call_back` can call."""
+    called_at_once(what, call)
 
 
 class Lock:

@@ -10,7 +10,8 @@ from typing import Self
 import msgspec
 
 from ...errors import PenstockError, Refused, Unreachable
-from ..calls import Call, Content, Duration
+from ..calls import Call, Content, Duration, seconds_of
+from ..kinds import called_at_once, number, whole
 from ..producing import (
     Batch,
     Given,
@@ -40,6 +41,7 @@ _SOON_S = 0.005
 _LEFT_ALONE_LINGERS = 4
 # The least that the background waits for answers at a time: it goes round all the time while one is missing.
 _ROUND_S_MIN = 0.001
+_LINGER_S_MIN = 0.0001
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -51,8 +53,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     def result(self, timeout_s: float | None = None) -> Published:
         """Where it is stored, once it is; or the error. TimeoutError if that takes too long."""
         batch = self.batch
-        if not batch.settled.wait(timeout_s):
-            raise TimeoutError(f"not stored within {timeout_s:g} s; it still may be")
+        longest_s = None if timeout_s is None or batch.settled.is_set else seconds_of(timeout_s)
+        if not batch.settled.wait(longest_s):
+            raise TimeoutError(f"not stored within {longest_s:g} s; it still may be")
         if batch.error is not None:
             raise batch.error
         stored = batch.stored
@@ -96,12 +99,16 @@ class Producer:
         compression: str = "none",
         on_delivery: Callable[[int, Exception | None], None] | None = None,
     ) -> None:
-        if batch_messages_max < 1 or batch_bytes_max < 1 or linger_ms < 0:
-            raise Refused("a batch needs room for a message, and linger_ms cannot be below 0")
+        whole("batch_messages_max", batch_messages_max, 1)
+        whole("batch_bytes_max", batch_bytes_max, 1)
+        whole("buffer_bytes_max", buffer_bytes_max, 0)
+        number("delivery_timeout_s", delivery_timeout_s, 0)
+        called_at_once("on_delivery", on_delivery)
         self.topic = topic
         self._pool = pool
         self._wanted = Wanted(topic, acks, compression_of(compression))
-        self._linger_s = max(linger_ms, 0.1) / 1000
+        longest_s = seconds_of(number("linger_ms", linger_ms, 0) / 1000)
+        self._linger_s = max(longest_s, _LINGER_S_MIN)
         self._batch_room = room_of(batch_bytes_max, batch_messages_max)
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
@@ -189,6 +196,8 @@ class Producer:
     def _outlet_of(self, key: bytes | None, partition: int | None) -> Outlet:
         count = len(self._outlets)
         if partition is not None:
+            if type(partition) is not int:
+                partition = whole("partition", partition, 0)
             if not 0 <= partition < count:
                 raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
             return self._outlets[partition]

@@ -12,7 +12,7 @@ from ..calls import seconds_of
 from ..saying import Delivered
 from ..working import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
 from .crew import Inbox, stopping_on_signals, within
-from .io import Background, Guard, Signal, call_back
+from .io import Background, Guard, Signal, call_back, check_callback
 
 if TYPE_CHECKING:
     from .client import Client
@@ -48,7 +48,11 @@ class Worker:
         handler: Callable[[Delivered], Any],
         **options: Unpack[WorkerOptions],
     ) -> None:
+        if handler is None:
+            raise Refused("a worker needs a handler: a function that takes a message")
+        check_callback("a handler", handler)
         self.settings, rest = split_options(options)
+        check_callback("on_failure", self.settings.on_failure)
         self.consumer = client.consumer(topics, group, **rest)
         self._handler = handler
         self._pace = Pace(self.settings.concurrency, _AT_HAND_MAX)

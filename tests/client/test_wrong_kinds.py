@@ -1,0 +1,172 @@
+"""Whatever a program gives by mistake, it gets an error of ours that names it, and never what it did not mean."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
+from penstock.client.calls import seconds_of, span
+from penstock.client.delays import DelayedPlace
+from penstock.client.groups import Redrive
+from penstock.errors import PenstockError, Refused
+
+WRONG = (None, "x", -1, 10**30, 1.5, True, [], {}, b"\xff", float("nan"), float("inf"), object())
+PLACE = DelayedPlace("orders", 0, 0)
+# Enough that a call is made; every other argument is wrong in its turn.
+RIGHT = {
+    "name": "orders",
+    "topic": "orders",
+    "group": "billing",
+    "config": {},
+    "total": 1,
+    "value": b"",
+    "messages": [b""],
+    "partition": 0,
+    "batch": b"",
+    "held": "orders:0:0:1:1.1",
+    "timeout": 1,
+    "receipts": [],
+    "offsets": {"orders": {0: 0}},
+    "to": "earliest",
+    "offset": 0,
+    "order": Redrive(),
+    "place": PLACE,
+}
+OPTIONS = {
+    "publish": ("key", "headers", "priority", "ttl", "idempotency_key", "delay", "deliver_at"),
+    "fetch": ("offset", "from_time", "limit", "max_bytes"),
+    "fetches": ("offset", "from_time", "limit", "max_bytes"),
+}
+OTHERS = {"run", "close", "producer", "consumer", "worker"}
+METHODS = sorted(
+    name
+    for name, one in vars(Client).items()
+    if inspect.isfunction(one) and not name.startswith("_") and name not in OTHERS
+)
+# Nobody is there, and that is known at once.
+SETTINGS = ClientSettings(retry=RetryPolicy(retries=0), connect_timeout_s=1)
+
+
+def wrong_calls(client, name):
+    method = getattr(client, name)
+    taken = inspect.signature(method).parameters
+    right = {
+        one: RIGHT[one] for one, how in taken.items() if one in RIGHT and how.default is how.empty
+    }
+    for one in {*taken, *OPTIONS.get(name, ())} - {"options"}:
+        for wrong in WRONG:
+            yield method, {**right, one: wrong}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_raises_only_what_is_documented(name):
+    with Client("http://127.0.0.1:1", settings=SETTINGS) as client:
+        for method, given in wrong_calls(client, name):
+            try:
+                made = method(**given)
+                list(made) if inspect.isgenerator(made) else made
+            except PenstockError:
+                pass
+
+
+def test_every_method_of_the_other_colour_does_so_too():
+    async def body():
+        async with AsyncClient("http://127.0.0.1:1", settings=SETTINGS) as client:
+            for name in METHODS:
+                for method, given in wrong_calls(client, name):
+                    try:
+                        made = method(**given)
+                        await (anext(made) if inspect.isasyncgen(made) else made)
+                    except PenstockError:
+                        pass
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda one, wrong: one.producer("orders", linger_ms=wrong), "linger_ms"),
+        (lambda one, wrong: one.producer("orders", delivery_timeout_s=wrong), "delivery_timeout_s"),
+        (lambda one, wrong: one.producer("orders", buffer_bytes_max=wrong), "buffer_bytes_max"),
+        (lambda one, wrong: one.producer("orders", on_delivery=wrong), "on_delivery"),
+        (lambda one, wrong: one.consumer("orders", wrong), "the name of a group"),
+        (lambda one, wrong: one.consumer("orders", "billing", max_poll=wrong), "max_poll"),
+        (lambda one, wrong: one.consumer("orders", "billing", patience=wrong), "duration"),
+        (lambda one, wrong: one.consumer("orders", "billing", on_revoked=wrong), "on_revoked"),
+        (lambda one, wrong: one.worker("orders", "billing", wrong), "handler"),
+        (
+            lambda one, wrong: one.worker("orders", "billing", print, concurrency=wrong),
+            "concurrency",
+        ),
+        (lambda one, wrong: one.worker("orders", "billing", print, grace=wrong), "duration"),
+        (lambda one, wrong: Client(wrong), "an address"),
+        (lambda one, wrong: Client(one.url, settings=wrong), "settings"),
+        (lambda one, wrong: ClientSettings(timeout_s=wrong), "timeout_s"),
+        (lambda one, wrong: ClientSettings(connections_max=wrong), "connections_max"),
+        (lambda one, wrong: RetryPolicy(retries=wrong), "retries"),
+    ],
+)
+def test_what_works_for_longer_is_checked_when_it_is_made(make, named):
+    with Client("http://127.0.0.1:1", settings=SETTINGS) as client:
+        for wrong in ([1], {}, object(), b"\xff"):
+            with pytest.raises(Refused, match=named):
+                make(client, wrong)
+
+
+def test_what_nobody_would_await_is_no_handler_of_a_blocking_worker():
+    async def handle(message):
+        """Acked without ever having run, if it were taken."""
+
+    class Packer:
+        async def __call__(self, message):
+            pass
+
+    async def body():
+        async with AsyncClient("http://127.0.0.1:1") as client:
+            client.worker("orders", "billing", handle)
+            with pytest.raises(Refused, match="on_delivery is a plain function"):
+                client.producer("orders", on_delivery=handle)
+
+    with Client("http://127.0.0.1:1") as client:
+        for one in (handle, Packer()):
+            with pytest.raises(Refused, match="nobody would await"):
+                client.worker("orders", "billing", one)
+        with pytest.raises(Refused, match="on_lost is a plain function"):
+            client.consumer("orders", "billing", on_lost=handle)
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("wrong", ["abc", b"abc", None, 7])
+def test_the_letters_of_a_text_are_no_messages(wrong):
+    with (
+        Client("http://127.0.0.1:1") as client,
+        pytest.raises(Refused, match="messages are several"),
+    ):
+        client.publish_many("orders", wrong)
+
+
+def test_a_group_that_is_none_is_not_made():
+    with Client("http://127.0.0.1:1") as client:
+        for call in (
+            lambda: client.poll("orders", None),
+            lambda: client.commit(None, {}),
+            lambda: client.reset(7, "earliest"),
+            lambda: client.lanes(7),
+        ):
+            with pytest.raises(Refused, match="the name of a group is text"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, True, b"5", [], float("nan"), "5", "5x", "nans", "infs", ""]
+)
+def test_what_is_no_duration(wrong):
+    for read in (seconds_of, span):
+        with pytest.raises(Refused, match="a duration"):
+            read(wrong)
+
+
+def test_for_ever_is_a_number_that_clocks_can_count_to():
+    assert seconds_of(float("inf")) == seconds_of(10**400) < 10**10
