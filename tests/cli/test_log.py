@@ -170,6 +170,19 @@ def test_a_directory_in_use_is_read_and_said_to_be_so_but_not_repaired(data, cap
     assert capsys.readouterr().err == ""
 
 
+def test_it_is_said_once_however_many_logs_there_are(data, capsys) -> None:
+    for number in (2, 3):
+        write_log(data, f"topics/orders.{number}/partition-0/messages", number)
+    with RealDisk(data, StorageConfig()):
+        for words in (["verify"], ["stats"], ["repair", "--dry-run"]):
+            assert penstock(*words, data) == Exit.OK
+            assert capsys.readouterr().err.count("in use by") == 1
+        assert penstock("repair", data) == Exit.REFUSED
+        (said,) = capsys.readouterr().err.splitlines()
+    assert "already open in this process: nothing was changed" in said
+    assert "Stop it first; --dry-run says" in said
+
+
 def test_an_unfinished_end_is_no_problem_while_somebody_writes(data, capsys) -> None:
     last = segments(data)[-1]
     last.write_bytes(last.read_bytes() + b"PNSB half a batch")

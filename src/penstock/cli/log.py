@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import PenstockError, Refused
+from ..errors import AlreadyOpen, PenstockError, Refused
 from .exits import Exit, complain, exit_of
 from .lazy import Lazy, LazyGroup
 from .log_places import Place, find_places
 from .log_show import (
+    InUse,
     ignore,
     run_steps,
     say,
-    say_if_in_use,
     say_name,
     say_problem,
     say_report,
@@ -142,8 +142,10 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
     """Check every log in DIR: checksums, offsets, times, contents, indexes, strange files."""
     from ..log.verify import verifying
 
+    in_use = InUse()
+
     def check(place: Place, disk: "Disk") -> bool:
-        is_live = say_if_in_use(place)
+        is_live = in_use.warn(place)
         say_name(place, is_json=is_json)
         steps = verifying(disk, place.directory, log_id=log_id, is_live=is_live)
         report = run_steps(steps, place, lambda step: say_problem(step, place, is_json=is_json))
@@ -163,8 +165,10 @@ def stats(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId 
     from ..log.stats import measuring
     from .log_words import stats_fields, stats_text
 
+    in_use = InUse()
+
     def measure(place: Place, disk: "Disk") -> bool:
-        say_if_in_use(place)
+        in_use.warn(place)
         steps = measuring(disk, place.directory, log_id=known_id(disk, place, log_id))
         found = run_steps(steps, place, ignore)
         say_name(place, is_json=is_json)
@@ -204,7 +208,7 @@ def dump(
         known = ", ".join(place.shown for place in places[:5])
         raise click.UsageError(f"there are {len(places)} logs; name one of {known}", ctx)
     (place,) = places
-    say_if_in_use(place)
+    InUse().warn(place)
     is_whole = True
     with RealDisk.open_read_only(place.root) as disk:
         seed = seed_of(known_id(disk, place, log_id))
@@ -227,10 +231,12 @@ def repair(
     """Make every log in DIR whole again: nothing is destroyed, and what is good stays readable."""
     from .log_repair import repair_one
 
+    in_use = InUse()
+
     def mend(place: Place, disk: "Disk") -> bool:
-        say_name(place, is_json=is_json)
         if is_dry:
-            say_if_in_use(place)
+            in_use.warn(place)
+        say_name(place, is_json=is_json)
         return repair_one(disk, place, log_id, is_dry=is_dry, is_json=is_json)
 
     ctx.exit(for_each_log(directory, mend, is_changed=not is_dry))
@@ -240,11 +246,14 @@ def for_each_log(
     directory: Path, act: Callable[[Place, "Disk"], bool], *, is_changed: bool = False
 ) -> Exit:
     """Act on every log; one that fails does not keep the others from their turn. The worst outcome counts."""
-    outcome = Exit.OK
+    outcome, in_use = Exit.OK, InUse()
     for place in find_places(directory):
         try:
             with open_disk(place.root, is_changed=is_changed) as disk:
                 found = Exit.OK if act(place, disk) else Exit.FOUND_PROBLEMS
+        except AlreadyOpen as error:
+            in_use.refuse(place, error)
+            found = exit_of(error)
         except PenstockError as error:
             complain(f"{place.shown}: {error} ({error.code})")
             found = exit_of(error)

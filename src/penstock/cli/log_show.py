@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ..errors import AlreadyOpen
+from .exits import complain
 from .log_places import Place, holder_of
 
 if TYPE_CHECKING:
@@ -58,12 +60,28 @@ def ignore(_step: object) -> None:
     """Nobody wants to know."""
 
 
-def say_if_in_use(place: Place) -> bool:
-    """Warn that somebody has the log open; true if so."""
-    holder = holder_of(place.root)
-    if holder is not None:
-        click.echo(f"{place.root} is in use by {holder}: the end of a log may change", err=True)
-    return holder is not None
+class InUse:
+    """Who has the directories of logs open. Said once for each directory, however many logs are in it."""
+
+    def __init__(self) -> None:
+        self._said: set[Path] = set()
+
+    def warn(self, place: Place) -> bool:
+        """Say that somebody has the log open; true if so."""
+        holder = holder_of(place.root)
+        if holder is not None and place.root not in self._said:
+            self._said.add(place.root)
+            click.echo(f"{place.root} is in use by {holder}: the end of a log may change", err=True)
+        return holder is not None
+
+    def refuse(self, place: Place, error: AlreadyOpen) -> None:
+        """Say that nothing can be changed there."""
+        if place.root not in self._said:
+            self._said.add(place.root)
+            hint = (
+                "nothing was changed. Stop it first; --dry-run says meanwhile what there is to do"
+            )
+            complain(f"{error}: {hint} ({error.code})")
 
 
 def say(place: Place, fields: dict[str, object], text: str, *, is_json: bool) -> None:
