@@ -67,6 +67,32 @@ def test_key_of_the_environment_is_not_sent_to_a_context(run, surroundings):
     assert place_of("http://two:2", None, None).found()[1] == SECRET
 
 
+def test_certificates_are_found_as_keys_are(run, surroundings, tmp_path):
+    mine, theirs = tmp_path / "mine.pem", tmp_path / "theirs.pem"
+    run("context", "add", "one", "https://one:1")
+    run("context", "add", "two", "https://two:2", "--ca-file", str(theirs))
+
+    def trusted(server, context, said=None):
+        return place_of(server, context, None, said).found()[0].ca_file
+
+    assert trusted("https://three:3", None) is None
+    surroundings.setenv("PENSTOCK_CA_FILE", "env.pem")
+    assert trusted("https://three:3", None) == "env.pem"
+    assert trusted("https://three:3", None, mine) == str(mine)
+    assert [trusted(None, name) for name in ("one", "two")] == [None, str(theirs)]
+    assert trusted(None, "two", mine) == str(mine)
+
+
+@pytest.mark.parametrize(
+    "words", [["topic", "list"], ["consume", "orders"], ["top"], ["keys", "list"]]
+)
+def test_a_file_without_certificates_is_said(run, tmp_path, words):
+    missing = str(tmp_path / "none.pem")
+    found = run(*words, "--server", "https://127.0.0.1:1", "--ca-file", missing)
+    assert found.code == Exit.REFUSED
+    assert missing in found.err
+
+
 def test_command_line_comes_before_the_environment(run, surroundings, key_file):
     run("context", "add", "one", "http://one:1")
     surroundings.setenv("PENSTOCK_SERVER", "http://env:1")

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 SERVER_VARIABLE = "PENSTOCK_SERVER"
 CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
 KEY_VARIABLE = "PENSTOCK_KEY"
+CA_FILE_VARIABLE = "PENSTOCK_CA_FILE"
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 
@@ -25,6 +27,7 @@ class Place(NamedTuple):
     server: str | None
     context: str | None
     key_file: Path | None
+    ca_file: Path | None = None
 
     @property
     def is_named(self) -> bool:
@@ -32,14 +35,15 @@ class Place(NamedTuple):
         return bool(self.server or self.context or read_contexts(contexts_path()).current)
 
     def found(self) -> tuple[Context, str | None]:
-        """The server and its key. A context names its own key: PENSTOCK_KEY may be meant for another server."""
+        """The server and its key. A context names its own files: those of the environment may be for another server."""
         named = self._named()
-        given = Context(DEFAULT_SERVER if self.server is None else self.server)
+        server = DEFAULT_SERVER if self.server is None else self.server
+        found = named or Context(server, ca_file=os.environ.get(CA_FILE_VARIABLE) or None)
+        if self.ca_file is not None:
+            found = replace(found, ca_file=str(self.ca_file.expanduser().absolute()))
         if self.key_file is not None:
-            return named or given, key_in(self.key_file)
-        if named is not None:
-            return named, named.key()
-        return given, os.environ.get(KEY_VARIABLE)
+            return found, key_in(self.key_file)
+        return found, os.environ.get(KEY_VARIABLE) if named is None else named.key()
 
     def _named(self) -> Context | None:
         if self.server is not None:
@@ -71,29 +75,44 @@ _KEY_FILE = click.option(
 )
 
 
+_CA_FILE = click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Certificates to trust; otherwise the context's, {CA_FILE_VARIABLE}, or the system's.",
+)
+
+
 def remote_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --server, --context and --key-file; the command gets `place`."""
+    """Adds --server, --context, --key-file and --ca-file; the command gets `place`."""
 
     @_SERVER
     @_CONTEXT
     @_KEY_FILE
+    @_CA_FILE
     @functools.wraps(command)
     def run(
-        *args: Any, server: str | None, context: str | None, key_file: Path | None, **more: Any
+        *args: Any,
+        server: str | None,
+        context: str | None,
+        key_file: Path | None,
+        ca_file: Path | None,
+        **more: Any,
     ) -> None:
         if server is not None and context is not None:
             raise click.UsageError("--server and --context: give one of them")
-        command(*args, place=place_of(server, context, key_file), **more)
+        command(*args, place=place_of(server, context, key_file, ca_file), **more)
 
     return run
 
 
-def place_of(server: str | None, context: str | None, key_file: Path | None) -> Place:
+def place_of(
+    server: str | None, context: str | None, key_file: Path | None, ca_file: Path | None = None
+) -> Place:
     """What is said on the command line comes before what the environment says."""
     if server is None and context is None:
         server = os.environ.get(SERVER_VARIABLE) or None
         context = None if server else os.environ.get(CONTEXT_VARIABLE) or None
-    return Place(server, context, key_file)
+    return Place(server, context, key_file, ca_file)
 
 
 def connected(place: Place) -> "Client":
