@@ -63,3 +63,30 @@ def test_the_docs_are_made_from_the_table():
     assert (DOCS / "http.md").read_text() == markdown(ROUTES), (
         "penstock config reference --http > docs/http.md"
     )
+
+
+def test_every_span_says_what_a_bare_number_is():
+    """A field without a unit in its name that takes text or a number: seconds elsewhere, milliseconds here."""
+    document = openapi.document(ROUTES)
+    schemas = [(name, one) for name, one in document["components"]["schemas"].items()]
+    fields = [
+        (f"{name}.{field}", shown)
+        for name, one in schemas
+        for field, shown in one.get("properties", {}).items()
+    ]
+    fields += [
+        (f"{path} {one['name']}", one["schema"])
+        for path, methods in document["paths"].items()
+        for method in methods.values()
+        for one in method.get("parameters", ())
+    ]
+    spans = {name for name, shown in fields if "A bare number is milliseconds" in str(shown)}
+    words = ("timeout", "delay", "ttl", "grace", "hold", "expires_in", "expect_within")
+    named = {
+        name
+        for name, _ in fields
+        if name.replace(" ", ".").endswith(tuple(f".{one}" for one in words))
+    }
+    answers = {name for name in named if name.split(".")[0].endswith("Out")}
+    assert named - answers <= spans
+    assert len(spans) > 15

@@ -161,6 +161,9 @@ async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
         assert await works(key)
         assert not await works(key[:-1])
         target = f"/admin/keys/{key_id}/rotate"
+        refused = await broker.call("POST", target, {"grace": 30}, headers=admin)
+        assert (refused.status, "got 30 ms" in refused.json["message"]) == (400, True)
+        assert await works(key)
         second = (await broker.call("POST", target, {"grace": "10m"}, headers=admin)).json["key"]
         assert [await works(key), await works(second)] == [True, True]
         broker.clock.advance("11m")

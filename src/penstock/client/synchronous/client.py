@@ -220,7 +220,11 @@ class Client:
         visibility_timeout: Duration | None = None,
         priority: str | None = None,
     ) -> Polled[Received]:
-        """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`."""
+        """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
+
+        Never more than we may have unanswered: 1000 of a partition, unless the topic says another
+        `max_in_flight_per_consumer`.
+        """
         name = self._name if owner is None else owner
         asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
         return self.run(consuming.poll(asked))

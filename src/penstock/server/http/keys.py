@@ -13,6 +13,7 @@ from .shapes import Strict
 from .times import Span, span_ms, time_text, time_text_or_none
 
 _GRACE = "24h"
+_SECOND_MS = 1000
 
 
 class KeyIn(Strict):
@@ -78,10 +79,12 @@ async def create(request: Request) -> Answer:
 
 
 def _seconds(name: str, written: Span) -> int:
-    seconds = span_ms(name, written) // 1000
-    if seconds < 1:
-        raise BadRequest(f"{name} must be at least 1 s", field=name)
-    return seconds
+    """A second or more. What is less was mostly meant to be seconds, and would end a key at once."""
+    span = span_ms(name, written)
+    if span < _SECOND_MS:
+        hint = 'a bare number is milliseconds; write "30s"'
+        raise BadRequest(f"{name} must be at least 1 s, got {span} ms ({hint})", field=name)
+    return span // _SECOND_MS
 
 
 async def list_keys(request: Request) -> Answer:
@@ -92,7 +95,7 @@ async def list_keys(request: Request) -> Answer:
 
 async def rotate(request: Request) -> Answer:
     sent = await request.json(_ROTATE)
-    grace_s = span_ms("grace", sent.grace) // 1000
+    grace_s = _seconds("grace", sent.grace) if span_ms("grace", sent.grace) else 0
     stored, text = request.door.gate.keys.rotate(request.params["key_id"], grace_s=grace_s)
     request.audit(f"key {stored.key_id} rotated")
     return json_response(_key_out(request, stored, text))

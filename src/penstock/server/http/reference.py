@@ -16,8 +16,14 @@ Made from the table of routes by `penstock config reference --http`; a test keep
 - All routes are at `/` and at `/v1`. Names are snake_case. An unknown field is refused with its name.
 - A key, value or header value is a JSON string (its UTF-8 bytes), null, or `{"base64": "..."}`. Answers use a string
   if the bytes are UTF-8 and base64 otherwise, or always with `?encoding=base64`.
-- A span of time is `"30s"`, `"5m"`, `"2h"`, `"3d"` or a number of milliseconds. Times are RFC 3339 with nanoseconds;
-  fields that end in `_ns` are numbers written as strings.
+- A span of time (`timeout`, `delay`, `ttl`, `visibility_timeout`, `session_timeout`, `expires_in` and the like) is
+  `"500ms"`, `"30s"`, `"5m"`, `"2h"` or `"3d"`. **A bare number is milliseconds**, in JSON as in a query: `timeout=30`
+  waits for 30 ms. It is seconds in Python and refused on the command line, so better write the unit. A field with a
+  unit in its name (`lease_ms`, `retention_hours`, `extension_seconds`) is a number of those.
+- Times are RFC 3339 with nanoseconds; fields that end in `_ns` are numbers written as strings.
+- A poll brings at most `consumer.max_poll_records` messages (500), in binary `consumer.max_poll_records_binary`
+  (10,000), and never more than a member may have unanswered on a partition (`max_in_flight_per_consumer` of the
+  topic, 1000). To ask for more is no error. Whoever holds as many as it may gets nothing until it has answered some.
 - Every list takes `limit` and `cursor`; the `cursor` of an answer asks for the next page; null: there is none.
 - An error is `{"error": CODE, "message": text, "status": n, ...}`; more fields give the particulars, such as the limit
   that was passed. 429 and 503 come with `Retry-After`.

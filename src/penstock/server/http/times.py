@@ -3,10 +3,19 @@
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Annotated
+
+import msgspec
 
 from ...errors import BadRequest
 
-Span = str | int | float
+Span = Annotated[
+    str | int | float,
+    msgspec.Meta(
+        description="A span of time: text with its unit (ms, s, m, h, d). A bare number is milliseconds.",
+        examples=["30s", "5m", 1500],
+    ),
+]
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -25,7 +34,8 @@ def span_ms(name: str, written: Span) -> int:
         found = _SPAN.fullmatch(written.strip())
         if found is None:
             raise BadRequest(
-                f'{name} must look like "30s", "5m" or 1500 (milliseconds), got {written[:40]!r}',
+                f'{name} must look like "500ms", "30s", "5m", "2h", "3d" or 1500 (milliseconds),'
+                f" got {written[:40]!r}",
                 field=name,
             )
         milliseconds = float(found[1]) * _UNITS_MS[found[2]]
