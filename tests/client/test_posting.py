@@ -1,8 +1,11 @@
 """A server that does not take a request, or only drop by drop: a call ends when its time is over."""
 
+import asyncio
+import gc
 import socket
 import ssl
 import threading
+import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -10,6 +13,7 @@ import trustme
 
 from penstock.client import ClientSettings
 from penstock.client.address import Address
+from penstock.client.asynchronous.io import Connection as AsyncConnection
 from penstock.client.synchronous.io import Connection
 from penstock.errors import AnswerTimeout
 
@@ -72,3 +76,45 @@ def test_with_tls_too():
     with taking_drops(server) as port:
         address = Address.parse(f"https://localhost:{port}")
         post_large(Connection.open(address, client, SETTINGS), LARGE)
+
+
+def test_what_it_took_to_send_is_taken_from_the_time_of_the_answer(monkeypatch):
+    now_s, given = [100.0], []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        connection = Connection.open(address, None, SETTINGS)
+        monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+
+        class Slow:
+            """Every request takes 70 ms."""
+
+            def send(self, data):
+                now_s[0] += 0.07
+                return len(data)
+
+            def recv(self, size):
+                raise TimeoutError
+
+            def close(self):
+                connection_stream.close()
+
+        connection_stream, connection._stream = connection._stream, Slow()
+        monkeypatch.setattr(connection, "_wait_at_most", given.append)
+        connection.post(HEAD, b"")
+        with pytest.raises(AnswerTimeout, match=r"nothing within 0\.1 s"):
+            connection.collect(0.1)
+    assert given == [pytest.approx(0.03)]
+
+
+async def test_what_nobody_waits_for_any_more_is_no_complaint_of_asyncio():
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, one: complaints.append(one))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        connection = await AsyncConnection.open(address, None, ClientSettings())
+        await connection.post(HEAD, b"")
+        connection.close()
+        assert await connection.is_answered(20)
+    del connection
+    gc.collect()
+    assert not complaints

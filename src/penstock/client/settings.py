@@ -15,7 +15,9 @@ _CONNECTIONS_MAX = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """Timeouts in seconds. A long poll may take its own time on top of `timeout_s`.
+    """Timeouts in seconds: `timeout_s` for a request and its answer together, once there is a connection, for each try.
+
+    A long poll may take its own time on top of it.
 
     `connections_max` calls run at once, more wait; `idle_max` connections are kept for the next call.
     """

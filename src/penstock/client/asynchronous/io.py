@@ -129,6 +129,8 @@ class Connection(asyncio.Protocol):
         self.close()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
+            # Looked at: asyncio would complain of one that nobody collects, as of a request that was dropped.
+            self._waiting.exception()
             self._begin()
 
     def close(self) -> None:

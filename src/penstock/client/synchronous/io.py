@@ -68,6 +68,8 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         self._is_open = True
+        # How long the last request took to be sent: its answer has so much less time.
+        self._sending_s = 0.0
 
     @classmethod
     def open(
@@ -93,7 +95,8 @@ class Connection:
 
     def post(self, head: bytes, body: Body) -> None:
         """Send a request. AnswerTimeout if the server does not take it in time, however slowly it takes some of it."""
-        until_s = time.monotonic() + self._timeout_s
+        began_s = time.monotonic()
+        until_s = began_s + self._timeout_s
         try:
             if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
                 data = head + body
@@ -101,17 +104,20 @@ class Connection:
                 data = joined(head, body)
             else:
                 self._send_pieces([head, *([body] if isinstance(body, bytes) else body)], until_s)
+                self._sending_s = time.monotonic() - began_s
                 return
             # Mostly the system takes all of it at once.
             sent = 0 if self._is_tls else self._stream.send(data)
             if sent < len(data):
                 self._send_rest(data, sent, until_s)
+            self._sending_s = time.monotonic() - began_s
         except (TimeoutError, BlockingIOError):
             self.close()
             reason = f"the request was not taken within {self._timeout_s:g} s"
             raise AnswerTimeout(self._address, reason, is_sent=True) from None
         except OSError as error:
             if self._is_answered_early():
+                self._sending_s = 0.0
                 return
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
@@ -152,8 +158,10 @@ class Connection:
     ) -> Answer:
         """The answer to what was posted. `on_head` gets its headers before all of a longer body is here.
 
-        `waited_s`: so much of the time is over.
+        `waited_s`: so much of the time is over, beside what it took to send.
         """
+        if self._sending_s > _TICK_S:
+            waited_s += self._sending_s
         try:
             answer = self._collect(max(_TICK_S, timeout_s - waited_s), on_head)
         except (TimeoutError, BlockingIOError):
