@@ -176,6 +176,14 @@ def test_reader_that_leaves_costs_a_group_no_message(environment, client):
     assert client.lag("g").total == 3
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_is_an_empty_one(environment, busy, closed):
+    """Nothing else may get its number: what is printed would go there."""
+    words = ["sh", "-c", f'"$@" {closed}', "sh", *command("produce", "busy", "one more")]
+    done = subprocess.run(words, capture_output=True, env=environment, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (Exit.OK, b"")
+
+
 def test_following_ends_with_ctrl_c(environment, client):
     client.create_topic("follows", partitions=1)
     client.publish("follows", b"first")

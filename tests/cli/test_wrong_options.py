@@ -77,3 +77,23 @@ def test_a_file_is_no_data_directory(run, tmp_path):
 
 def test_all_reasons_of_a_dead_letter_can_be_asked_for():
     assert [reason.name for reason in DeadReason] == REASONS
+
+
+def test_more_than_a_number_can_count_is_no_traceback(call, client, tmp_path):
+    client.create_topic("few", partitions=1)
+    client.publish("few", b"one")
+    assert call("consume", "few", "--count", "9" * 30).out == "0/0\tone\n"
+    with penstock.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders")
+    done = call("log", "dump", str(tmp_path / "data"), "--limit", "9" * 30)
+    assert (done.code, "is not in the range" in done.err) == (Exit.USAGE, True)
+
+
+def test_a_name_that_is_no_text_is_refused(call):
+    for words in (
+        ["consume", "\udcff"],
+        ["group", "lag", "\udcff"],
+        ["consume", "few", "--group", "\udcff"],
+    ):
+        done = call(*words)
+        assert (done.code, "UTF-8 cannot hold" in done.err) == (Exit.REFUSED, True)

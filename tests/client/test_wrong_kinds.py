@@ -11,7 +11,21 @@ from penstock.client.delays import DelayedPlace
 from penstock.client.groups import Redrive
 from penstock.errors import PenstockError, Refused
 
-WRONG = (None, "x", -1, 10**30, 1.5, True, [], {}, b"\xff", float("nan"), float("inf"), object())
+WRONG = (
+    None,
+    "x",
+    "\ud800",
+    -1,
+    10**30,
+    1.5,
+    True,
+    [],
+    {},
+    b"\xff",
+    float("nan"),
+    float("inf"),
+    object(),
+)
 PLACE = DelayedPlace("orders", 0, 0)
 # Enough that a call is made; every other argument is wrong in its turn.
 RIGHT = {

@@ -68,7 +68,7 @@ def consume(
             topic, start=start, partition=where["partition"], is_followed=is_followed
         )
         shown = Shown(output, is_bare, count, is_followed=is_followed)
-        for partition, message in islice(found, count):
+        for partition, message in islice(found, shown.left):
             shown.show(partition, message)
 
 
@@ -98,7 +98,7 @@ class Shown:
         self, output: Output, is_bare: bool, count: int | None, *, is_followed: bool = False
     ) -> None:
         self.output, self.is_bare, self.is_followed = output, is_bare, is_followed
-        self.left = sys.maxsize if count is None else count
+        self.left = sys.maxsize if count is None else min(count, sys.maxsize)
 
     def show(self, partition: int, message: "Message | Received") -> None:
         self.left -= 1

@@ -1,5 +1,6 @@
 """`penstock log`: look into the files of a log, check them, repair them."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,7 +182,9 @@ def stats(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId 
 @click.command(epilog=DUMP_EPILOG)
 @directory_argument
 @click.option("--offset", type=click.IntRange(0), default=0, help="Start here.")
-@click.option("--limit", type=click.IntRange(0), help="Print so many lines at the most.")
+@click.option(
+    "--limit", type=click.IntRange(0, sys.maxsize), help="Print so many lines at the most."
+)
 @click.option("--heads", "is_heads", is_flag=True, help="Print the heads of batches only.")
 @json_option
 @log_id_option

@@ -8,6 +8,7 @@ import click
 
 from .exits import MEANINGS, PROGRAM, run
 from .lazy import Lazy, LazyGroup
+from .streams import complete_streams
 
 COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # Set by the shell's script when it asks us for words.
 
@@ -86,6 +87,7 @@ def root() -> None:
 
 def main() -> None:
     """The console script."""
+    complete_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Messages hold any text; a terminal that knows fewer letters gets their numbers instead of a failure.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -148,6 +148,8 @@ def path_of(*words: str | int | None) -> str:
     except TypeError:
         # A list, or something else that cannot be looked up.
         raise Refused(f"a name is text, not one of {words[1:]!r}"[:200]) from None
+    except UnicodeEncodeError:
+        raise Refused(f"{words[1:]!r}: UTF-8 cannot hold this text"[:200]) from None
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -167,7 +169,10 @@ _NAMED: dict[str | int | None, str] = {"topics": "topic", "groups": "group"}
 def with_query(path: str, fields: Mapping[str, object]) -> str:
     """The fields that are not None, behind a path."""
     given = {name: _queried(one) for name, one in fields.items() if one is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    try:
+        return f"{path}?{urlencode(given)}" if given else path
+    except UnicodeEncodeError as error:
+        raise Refused(f"{error.object[:100]!r}: UTF-8 cannot hold this text") from None
 
 
 def _queried(one: object) -> object:
