@@ -97,7 +97,7 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
         (b'{"value": "v", "headers": 7}', "headers are"),
         (b'{"value": "v", "priority": "huge"}', "priority is one of"),
         (b'{"value": "v", "partition": 99}', "partition must be in"),
-        (b'{"value": "v", "delay": "soon"}', "delay must look like"),
+        (b'{"value": "v", "delay": "soon"}', "delay in text has a unit"),
         (b"[1]", "line 2:"),
     ],
 )

@@ -39,6 +39,7 @@ _OK_MAX = 299
 _LARGE_BYTES = 1 << 20
 
 _SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", re.ASCII)
+_PLAIN = (float, int)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # For ever is so long: more than any server takes (a century), and every clock can count to there.
 _SECONDS_MAX = 200.0 * 366 * 86400
@@ -93,30 +94,33 @@ def content_of(found: Written) -> bytes | None:
         raise BadAnswer("the server", "base64 that is none") from None
 
 
-def span(duration: Duration) -> str:
-    """A duration as the server reads it."""
+def span(duration: Duration, what: str = "a duration") -> str:
+    """A duration as the server reads it; `what` is how an error calls it."""
     if isinstance(duration, str):
-        _in_text(duration)
+        _in_text(duration, what)
         return duration
-    return f"{_seconds(duration) * 1000:.6f}ms"
+    return f"{_seconds(duration, what) * 1000:.6f}ms"
 
 
-def seconds_of(duration: Duration) -> float:
+def seconds_of(duration: Duration, what: str = "a duration") -> float:
     """A duration in seconds, for ever being two centuries; Refused if it is none."""
-    seconds = _in_text(duration) if isinstance(duration, str) else _seconds(duration)
-    return min(seconds, _SECONDS_MAX)
+    if type(duration) in _PLAIN and 0 <= duration <= _SECONDS_MAX:  # type: ignore[operator]  # A number, as mostly.
+        return float(duration)  # type: ignore[arg-type]  # As above.
+    if isinstance(duration, str):
+        return _in_text(duration, what)
+    return min(_seconds(duration, what), _SECONDS_MAX)
 
 
-def _in_text(duration: str) -> float:
+def _in_text(duration: str, what: str) -> float:
     """Only with a unit: a server reads a bare number as milliseconds, and everybody else here as seconds."""
     found = _SPAN.fullmatch(duration.strip())
     if found is None:
         known = '"500ms", "30s", "5m", "2h" or "3d"'
-        raise Refused(f"a duration in text has a unit, as in {known}, not {duration[:40]!r}")
-    return float(found[1]) * _UNITS_S[found[2]]
+        raise Refused(f"{what} in text has a unit, as in {known}, not {duration[:40]!r}")
+    return min(float(found[1]) * _UNITS_S[found[2]], _SECONDS_MAX)
 
 
-def _seconds(duration: float | timedelta) -> float:
+def _seconds(duration: float | timedelta, what: str) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     try:
@@ -128,7 +132,7 @@ def _seconds(duration: float | timedelta) -> float:
     # Not a number, in the one sense or in the other.
     if seconds is None or seconds != seconds:
         shown = repr(duration)[:40]
-        raise Refused(f'a duration is seconds, "30s", "5m" or a timedelta, not {shown}')
+        raise Refused(f'{what} is seconds, "30s", "5m" or a timedelta, not {shown}')
     return seconds
 
 

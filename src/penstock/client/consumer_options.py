@@ -74,10 +74,10 @@ class ConsumerSettings:
         if text("the name of a member", self.member):
             check_name(self.member, "member")
         for name in ("session_timeout", "heartbeat_interval"):
-            if seconds_of(getattr(self, name)) <= 0:
+            if seconds_of(getattr(self, name), name) <= 0:
                 raise Refused(f"{name} must be above 0, got {getattr(self, name)!r}")
         for name in ("extend_for", "patience"):
-            if seconds_of(getattr(self, name)) < 0:
+            if seconds_of(getattr(self, name), name) < 0:
                 raise Refused(f"{name} cannot be below 0, got {getattr(self, name)!r}")
         for name in ("on_assigned", "on_revoked", "on_lost"):
             called(name, getattr(self, name))

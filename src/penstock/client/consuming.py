@@ -51,11 +51,11 @@ def poll(asked: Asked) -> Call[Polled[Received]]:
     fields = {
         "group": text("the name of a group", asked.group),
         "max": asked.limit,
-        "timeout": span(asked.timeout),
+        "timeout": span(asked.timeout, "timeout"),
         "owner": None if asked.owner is None else text("the name of an owner", asked.owner),
         "visibility_timeout": None
         if asked.visibility_timeout is None
-        else span(asked.visibility_timeout),
+        else span(asked.visibility_timeout, "visibility_timeout"),
         "priority": asked.priority,
         "request_id": token_hex(8),
     }
@@ -104,7 +104,7 @@ def ack(receipts: Sequence[str]) -> Call[Results]:
 def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[Results]:
     fields: dict[str, object] = {"reason": reason_text(reason)}
     if delay is not None:
-        fields["delay"] = span(delay)
+        fields["delay"] = span(delay, "delay")
     return _answers("nack", receipts, fields)
 
 
@@ -113,7 +113,7 @@ def reject(receipts: Sequence[str], reason: str) -> Call[Results]:
 
 
 def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:
-    return _answers("visibility", receipts, {"timeout": span(timeout)})
+    return _answers("visibility", receipts, {"timeout": span(timeout, "timeout")})
 
 
 def all_or_first_error(results: Results) -> list[Answered]:

@@ -109,7 +109,7 @@ def reschedule(
     place: DelayedPlace, delay: Duration | None, deliver_at: Moment | None
 ) -> Call[Delayed]:
     body = given(
-        delay=None if delay is None else span(delay),
+        delay=None if delay is None else span(delay, "delay"),
         deliver_at=None if deliver_at is None else moment(deliver_at),
     )
     return send("PATCH", one_of("a place", place, DelayedPlace).path, body, Delayed)

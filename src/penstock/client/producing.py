@@ -306,7 +306,7 @@ def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> 
 
 def _after(ttl: Duration) -> int:
     """When a message expires, in nanoseconds since 1970."""
-    seconds = seconds_of(ttl)
+    seconds = seconds_of(ttl, "ttl")
     if not 0 < seconds <= _TTL_S_MAX:
         raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
     return time.time_ns() + int(seconds * _S_NS)

@@ -98,9 +98,9 @@ def _sent(message: Outgoing) -> _Sent:
         priority
         if priority is None or isinstance(priority, str)
         else whole("priority", priority, 0),
-        None if message.ttl is None else span(message.ttl),
+        None if message.ttl is None else span(message.ttl, "ttl"),
         None if message.idempotency_key is None else written(message.idempotency_key),
-        None if message.delay is None else span(message.delay),
+        None if message.delay is None else span(message.delay, "delay"),
         None if message.deliver_at is None else moment(message.deliver_at),
         None if message.delay_key is None else written(message.delay_key),
     )

@@ -186,7 +186,7 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
 
 def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
     """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
-    wait_s = seconds_of(asked.timeout)
+    wait_s = seconds_of(asked.timeout, "timeout")
     try:
         if asked.from_time is None and type(asked.offset) is int:
             # A reader asks for the same again and again, but for the offset.

@@ -64,9 +64,9 @@ class WorkerSettings:
         whole("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
         if self.retries is not None:
             whole("retries", self.retries, 0)
-        if self.deadline is not None and seconds_of(self.deadline) <= 0:
+        if self.deadline is not None and seconds_of(self.deadline, "deadline") <= 0:
             raise Refused(f"deadline must be above 0, got {self.deadline!r}")
-        if seconds_of(self.grace) < 0:
+        if seconds_of(self.grace, "grace") < 0:
             raise Refused(f"grace cannot be below 0, got {self.grace!r}")
         called("on_failure", self.on_failure)
 
