@@ -15,7 +15,7 @@ from penstock.client import ClientSettings
 from penstock.client.address import Address
 from penstock.client.asynchronous.io import Connection as AsyncConnection
 from penstock.client.synchronous.io import Connection
-from penstock.errors import AnswerTimeout
+from penstock.errors import AnswerTimeout, Unreachable
 
 HEAD = b"POST / HTTP/1.1\r\n\r\n"
 # More than all buffers of the system hold.
@@ -118,3 +118,17 @@ async def test_what_nobody_waits_for_any_more_is_no_complaint_of_asyncio():
     del connection
     gc.collect()
     assert not complaints
+
+
+def test_https_for_a_server_without_tls_is_said():
+    def answer(listener: socket.socket) -> None:
+        stream, _ = listener.accept()
+        with stream:
+            stream.recv(4096)
+            stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        address = Address.parse(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(Unreachable, match="does not speak TLS"):
+            Connection.open(address, ssl.create_default_context(), ClientSettings())

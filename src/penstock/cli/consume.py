@@ -28,8 +28,9 @@ Examples:
   penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
 
 \b
-Without --group nothing is finished and nobody notices. With --group a message is finished when it has been printed, not
-before: a reader that leaves early (as in `| head`) costs no message, but may see some of them again.
+Without --group nothing is finished and nobody notices. With --group messages are finished when they have been
+printed, not before. What is written into a pipe counts as printed, also if its reader leaves early: for some of
+them say --count, not `| head`.
 """
 
 POLL_MESSAGES = 500
