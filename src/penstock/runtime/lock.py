@@ -1,18 +1,23 @@
 """One process owns a data directory: an flock on `<root>/lock`, which holds the owner's process id.
 
 The system gives the lock back when the owner dies, however it dies, so there is no stale lock to clean up.
-The process id is only for the message to the second one; the lock is what counts.
+The process id is only for the message to the second one; the lock is what counts. It belongs to all who have the same
+open file, forked processes too, so a child closes its own: it may not use the directory, and could outlive the owner.
 """
 
 import fcntl
 import os
 from contextlib import suppress
+from weakref import WeakSet
 
 from ..errors import AlreadyOpen
 from .failures import translated
 
 LOCK_NAME = "lock"
 _PID_DIGITS_MAX = 20
+
+
+_HELD: "WeakSet[DirectoryLock]" = WeakSet()
 
 
 class DirectoryLock:
@@ -23,14 +28,20 @@ class DirectoryLock:
         path = f"{root}/{LOCK_NAME}"
         with translated(path):
             self._descriptor = os.open(LOCK_NAME, flags, 0o600, dir_fd=directory)
+        _HELD.add(self)
         try:
             self._acquire(root, path)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """Let go. Once more does nothing."""
+        # Forgotten first: a process that is forked in between must not close whatever has this number next.
+        _HELD.discard(self)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _acquire(self, root: str, path: str) -> None:
         with translated(path):
@@ -48,3 +59,12 @@ class DirectoryLock:
         if not pid.isdigit():
             return "another process"  # It has the lock and has not written its number yet.
         return "this process" if int(pid) == os.getpid() else f"process {int(pid)}"
+
+
+def _after_fork() -> None:
+    """In the child: close, and never unlock, which would take the lock from the parent."""
+    for lock in list(_HELD):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
