@@ -8,6 +8,7 @@
           ChecksumMismatch
           UnsupportedFormat
         TooLarge             over a configured limit
+          NeverFits          more at once than a backlog may hold at all
         OffsetOutOfRange
         AlreadyOpen          another process owns the directory
         WrongLog             the directory belongs to another log
@@ -128,6 +129,19 @@ class TooLarge(Refused):
     def __init__(self, what: str, *, found: int, limit: int) -> None:
         super().__init__(
             f"{what} is {found}, the limit is {limit}", what=what, found=found, limit=limit
+        )
+
+
+class NeverFits(TooLarge):
+    """A call with more than a backlog may hold: to try again is no use, to send less at once is."""
+
+    def __init__(self, unit: str, *, adding: int, limit: int) -> None:
+        Refused.__init__(
+            self,
+            f"{adding} {unit} at once can never fit, max_backlog_{unit} is {limit}: send fewer at once",
+            reason=f"backlog_{unit}",
+            adding=adding,
+            limit=limit,
         )
 
 
@@ -339,11 +353,17 @@ class NoSpace(Unavailable):
 class BacklogFull(Unavailable):
     code = "RESOURCE_EXHAUSTED"
 
-    def __init__(self, reason: str, *, found: int, limit: int, retry_after_ms: int) -> None:
+    def __init__(
+        self, unit: str, *, found: int, adding: int, limit: int, retry_after_ms: int
+    ) -> None:
+        """`unit`: messages or bytes."""
+        # Of a producer's batch. It waits for an empty partition, which may be for ever.
+        only = "; so many at once are let in only when nothing is unread" if adding > limit else ""
         super().__init__(
-            f"{reason}: {found} waiting, the limit is {limit}",
-            reason=reason,
+            f"max_backlog_{unit} is {limit}: {found} {unit} unread, {adding} to be added{only}",
+            reason=f"backlog_{unit}",
             found=found,
+            adding=adding,
             limit=limit,
             retry_after_ms=retry_after_ms,
         )

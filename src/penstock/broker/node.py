@@ -17,6 +17,7 @@ from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
 from . import answers, consumption, delaying, firing, forwarding, groups, redrive
 from .admission import DiskGuard
+from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
@@ -141,7 +142,8 @@ class Node(Catalogue):
                 batch, head, now.wall_ns + ttl_ms * _MS, size_max=self.limits.batch_bytes_max
             )
             head = read_head(batch)
-        target.require_room(head.message_count)
+        if is_limited(target):
+            require_room(target, head.message_count, head.length, is_callers_choice=False)
         first = target.append_batch(batch, head, now)
         return PublishedRun(first, head.message_count)
 

@@ -21,7 +21,7 @@ from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
 from ..delivery.records import Buried
-from ..errors import BacklogFull, NoSpace, NotFound
+from ..errors import NoSpace, NotFound
 from ..log import Log, Recovery, open_log
 from ..log.compaction import Compacted, compact
 from ..log.journal import Journal, OrderedPlan, Replayed
@@ -46,7 +46,6 @@ _STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
 _BYTES_A_SNAPSHOT = 64 << 20
-_RETRY_AFTER_MS = 1000
 _HOUR_NS = 3600 * 1_000_000_000
 _GRACE_NS = _HOUR_NS
 
@@ -205,7 +204,6 @@ class Partition:
 
     def append_columns(self, columns: Columns, now: Now) -> Published:
         """Append messages as one batch."""
-        self.require_room(len(columns.values))
         encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
         if not is_all_in_head(columns, encoded.head):
             return self.append_batch(encoded.joined(), encoded.head, now)
@@ -213,12 +211,10 @@ class Partition:
 
     def append_value(self, value: bytes, now: Now) -> Published:
         """The same for one value and nothing else, where nothing is to be compressed."""
-        self.require_room(1)
         return self._append_encoded(encode_value(value, now.wall_ns, self.limits), now)
 
     def append_even(self, blob: bytes, size: int, count: int, now: Now) -> Published:
         """The same for so many values of one size, end to end."""
-        self.require_room(count)
         encoded = encode_even(blob, size, count, now.wall_ns, self.limits)
         return self._append_encoded(encoded, now)
 
@@ -231,31 +227,6 @@ class Partition:
         for watch in self.watchers:
             watch()
         return _published((self.number, appended.base_offset, False, appended.next_offset, False))
-
-    def require_room(self, count: int) -> None:
-        """Refuse while consumers are too far behind. Without a group everything retained counts.
-
-        One batch that is larger than the limit is let through when nobody is behind, or it could never be sent.
-        """
-        config = self.config
-        if config.max_backlog_messages >= 0:
-            found, limit = (
-                self.messages.end_offset - self.backlog_start(),
-                config.max_backlog_messages,
-            )
-            if found and found + count > limit:
-                raise BacklogFull(
-                    "backlog_messages", found=found, limit=limit, retry_after_ms=_RETRY_AFTER_MS
-                )
-        if config.max_backlog_bytes >= 0:
-            found = self.messages.bytes_from(self.backlog_start())
-            if found >= config.max_backlog_bytes:
-                raise BacklogFull(
-                    "backlog_bytes",
-                    found=found,
-                    limit=config.max_backlog_bytes,
-                    retry_after_ms=_RETRY_AFTER_MS,
-                )
 
     def backlog_start(self) -> int:
         """The first offset that the slowest group has not finished; without a group, the first there is."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..codec import Columns
 from ..config import OFF
+from .backlog import is_limited, require_room
 from .node import Node
 from .partition import Now, Published
 
@@ -20,6 +21,8 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     node.guard.admit_bytes(len(values[0]) if is_alone else sum(map(len, values)), now)
     target.router.next_call(len(target.partitions))
     partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
+    if is_limited(partition):
+        require_room(partition, len(values), sum(map(len, values)))
     if is_alone and partition.is_plain:
         return partition.append_value(values[0], now)
     columns = Columns(

@@ -15,6 +15,7 @@ from ..errors import (
     Unavailable,
 )
 from ..model import Message
+from .backlog import is_limited, require_room
 from .partition import Now, Partition, Published
 from .partitioner import partition_of
 
@@ -108,8 +109,8 @@ def publish(
         for number, indexes in by_partition.items()
     ]
     for parcel in parcels:
-        if parcel.fresh:
-            parcel.partition.require_room(len(parcel.fresh))
+        if parcel.head is not None and is_limited(parcel.partition):
+            require_room(parcel.partition, len(parcel.fresh), parcel.head.length)
     if len(parcels) == 1:
         return parcels[0].deliver(now)
     answers: dict[int, Answer] = {}

@@ -139,13 +139,13 @@ def _fitting(contents: Sequence[Content]) -> Sequence[Content]:
     """As many, from the first on, as make a batch of moderate size; at least one."""
     total = 0
     for index, one in enumerate(contents):
-        total += _size_of(one)
+        total += size_of(one)
         if total > _BATCH_BYTES_MAX and index:
             return list(islice(contents, index))
     return contents
 
 
-def _size_of(content: Content) -> int:
+def size_of(content: Content) -> int:
     if isinstance(content, bytes):
         return len(content)
     headers = sum(len(name) + len(value) for name, value in content.headers)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..broker import consumption
+from ..broker.backlog import require_room
 from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
@@ -15,7 +16,7 @@ from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import PenstockError, Refused
-from ..model import Priority
+from ..model import Message, Priority
 from ..runtime.threads import FOR_EVER
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
@@ -26,7 +27,7 @@ from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
 from .gone import Gone, disown, own
-from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet
+from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
 from .intake import NOT_TAKEN, Entries, Pack, pack_of
 from .messages import MessageOptions, Value, listed, make_message
 from .opening import Opened
@@ -190,7 +191,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         def admit_all(now: Now) -> range:
             # All of them are looked at before the first one is taken in.
             messages = [make_message(value, options, now_ns=now.wall_ns) for value in values]
-            self._require_room(len(messages), now)
+            self._require_room(messages, now)
             if not messages:
                 return range(0)
             self._intake.is_mixed = True
@@ -209,7 +210,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
             kept = self._partition().machine.dedup.find(key, now.wall_ns)
             if kept is not None:
                 return kept.position + 1
-        self._require_room(1, now)
+        self._require_room([message], now)
         self._intake.is_mixed = True
         number = self._intake.take_in_under_lock(Entries([message]))
         is_small = len(message.value or b"") <= self._small_bytes_max
@@ -222,10 +223,11 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
             self._driver.expect(now.monotonic_ns + LINGER_NS)
         return number
 
-    def _require_room(self, count: int, now: Now) -> None:
+    def _require_room(self, messages: list[Message], now: Now) -> None:
+        # All at once, or they would be refused when half of them are written.
         if self._small_bytes_max == _NONE_SMALL:
             self._inlet.flush(now)
-            self._partition().require_room(count)
+            require_room(self._partition(), len(messages), sum(map(size_of, messages)))
 
     def _tick(self, now: Now) -> float:
         """Write what was put and ack what was handed out. Returns when to look again."""
