@@ -373,6 +373,8 @@ class PartlyPublished(Unavailable):
     """Some messages of a call were stored and others not. `results` has an answer or an error for each."""
 
     code = "PARTLY_PUBLISHED"
+    # The same call once more would store some of them twice; those that failed may be sent again.
+    retriable = False
 
     def __init__(self, results: Sequence[object]) -> None:
         failed = sum(1 for one in results if isinstance(one, PenstockError))

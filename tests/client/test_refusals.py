@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client import Client
-from penstock.errors import Refused, TooLarge
+from penstock.errors import PartlyPublished, Refused, TooLarge, Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,27 @@ def test_an_error_is_no_reason(client):
     for answer in (client.nack, client.reject):
         with pytest.raises(Refused, match="a reason is text, not ValueError"):
             answer("refusals:0:0:1:1.1", ValueError("no stock"))
+
+
+def test_what_was_stored_in_part_is_not_sent_again(client):
+    client.create_topic("limited", partitions=1, config={"max_backlog_messages": 10})
+    with pytest.raises(PartlyPublished, match="10 of 20 messages were not stored") as failure:
+        client.publish_many("limited", [b"x"] * 20)
+    refused = failure.value.results[-1]
+    assert "max_backlog_messages is 10: 10 messages unread, 1 to be added" in str(refused)
+    # A second try would have stored others, or told the caller that none was.
+    assert [one.offset for one in failure.value.results[:10]] == [*range(10)]
+
+
+@pytest.mark.tier("test")
+def test_a_batch_of_a_producer_that_is_over_the_limit_waits_for_an_empty_topic(client):
+    client.create_topic("batches", partitions=1, config={"max_backlog_messages": 10})
+    with client.producer("batches") as producer:
+        last = [producer.send(b"x") for _ in range(50)][-1]
+        assert last.result(10).offset == 49
+    with client.producer("batches", delivery_timeout_s=0.1) as producer:
+        late = [producer.send(b"x") for _ in range(50)][-1]
+        with pytest.raises(Unavailable, match="are let in only when nothing is unread"):
+            late.result(10)
+        with pytest.raises(Unavailable):
+            producer.flush()
