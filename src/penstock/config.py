@@ -8,6 +8,8 @@ from .errors import InvalidConfig
 KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
+# Once a day: whoever wants it less often means never.
+DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
@@ -105,7 +107,8 @@ class StorageConfig:
     open_files_max: int = 512
 
     def __post_init__(self) -> None:
-        _require("fsync_interval_ms", self.fsync_interval_ms, self.fsync_interval_ms >= 1, ">= 1")
+        interval = self.fsync_interval_ms
+        _require("fsync_interval_ms", interval, 1 <= interval <= DAY_MS, f"in 1..{DAY_MS}")
         _require("min_free_bytes", self.min_free_bytes, self.min_free_bytes >= 0, ">= 0")
         _require("open_files_max", self.open_files_max, self.open_files_max >= 8, ">= 8")
 

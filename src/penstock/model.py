@@ -10,7 +10,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
-from .errors import InvalidName
+from .errors import InvalidName, Refused
 
 Offset = NewType("Offset", int)
 """Place of a message in its partition, counted from 0."""
@@ -77,6 +77,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,245}", re.ASCII)
 
 def check_name(name: str, kind: str) -> str:
     """Return `name` if it may be used for a topic, group, member or owner; it is then safe in a path."""
-    if not _NAME.fullmatch(name) or name in {".", ".."}:
+    try:
+        is_good = _NAME.fullmatch(name) and name not in {".", ".."}
+    except TypeError:
+        raise Refused(f"a {kind} name is text, not {type(name).__name__}") from None
+    if not is_good:
         raise InvalidName(kind, name, length_max=NAME_LENGTH_MAX)
     return name

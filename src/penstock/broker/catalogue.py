@@ -18,7 +18,7 @@ from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
 from .letters import dead_letter_topic
 from .partition import Now, Opening, Partition, PartitionId, Setting, open_partition
-from .publishing import Router
+from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
 from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
 
@@ -227,16 +227,21 @@ class Catalogue:
             self.disk.remove_directory(directory)
 
     def topic(self, name: str) -> Topic:
-        topic = self.open.get(name)
-        if topic is None:
-            raise NotFound("topic", name)
-        return topic
+        try:
+            return self.open[name]
+        except KeyError:
+            raise NotFound("topic", name) from None
+        except TypeError:
+            raise Refused(f"a topic's name is text, not {type(name).__name__}") from None
 
     def partition(self, topic: str, number: int) -> Partition:
         partitions = self.topic(topic).partitions
-        if not 0 <= number < len(partitions):
-            raise NotFound("partition", f"{topic}/{number}")
-        return partitions[number]
+        try:
+            if 0 <= number < len(partitions):
+                return partitions[number]
+        except TypeError:
+            raise not_a_partition(number) from None
+        raise NotFound("partition", f"{topic}/{number}")
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.open.values():

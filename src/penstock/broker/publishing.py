@@ -170,7 +170,14 @@ def routed(
 ) -> dict[int, list[int]]:
     """Indexes of messages by partition."""
     if to_partition is not None:
-        if not 0 <= to_partition < len(partitions):
+        try:
+            partitions[to_partition]
+            is_there = to_partition >= 0
+        except IndexError:
+            is_there = False
+        except TypeError:
+            raise not_a_partition(to_partition) from None
+        if not is_there:
             raise NotFound("partition", to_partition)
         return {to_partition: list(range(len(messages)))}
     router.next_call(len(partitions))
@@ -178,6 +185,10 @@ def routed(
     for index, message in enumerate(messages):
         chosen.setdefault(router.choose(message, len(partitions)), []).append(index)
     return chosen
+
+
+def not_a_partition(found: object) -> Refused:
+    return Refused(f"a partition is a whole number, not {type(found).__name__}")
 
 
 def publish_here(

@@ -17,6 +17,7 @@ PARTITIONS_DEFAULT = 3
 # A partition costs two open logs; this many keep a start below a few seconds.
 PARTITIONS_MAX = 10_000
 INTERNAL_PREFIX = "__"
+_NUMBER_BEYOND = 1 << 63
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
@@ -93,12 +94,22 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
             ", ".join(unknown), "an unknown setting", f"one of {', '.join(sorted(known))}"
         )
     try:
+        for name, value in settings.items():
+            _require_storable(name, value)
         return msgspec.convert(settings, TopicConfig)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$.")
         name = place.removesuffix("`")
         expected = what.removeprefix("Expected ").partition(", got ")[0]
         raise InvalidConfig(name, settings.get(name), expected) from None
+
+
+def _require_storable(name: str, value: object) -> None:
+    """What the journal of topics could not hold, though it is of the right kind."""
+    if isinstance(value, int) and abs(value) >= _NUMBER_BEYOND:
+        raise InvalidConfig(name, value, f"below {_NUMBER_BEYOND}")
+    if isinstance(value, str) and not value.isascii():
+        raise InvalidConfig(name, ascii(value), "one of the words that there are")
 
 
 def _stored_config(settings: dict[str, Any]) -> TopicConfig:

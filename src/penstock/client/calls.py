@@ -140,7 +140,10 @@ def moment(when: Moment) -> str:
     """A moment as the server reads it."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise Refused(f"{when!r} has no time zone")
+            raise Refused(
+                f"{when!r} has no time zone; write datetime.now(UTC) + timedelta(hours=1),"
+                " or add .astimezone() to a local time"
+            )
         return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return str(when)
 

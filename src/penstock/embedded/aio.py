@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
 from ..broker.received import Received
 from ..runtime.waiting import Waiter
 from .answers import Held
+from .arguments import count_of
 from .durations import Duration
 from .messages import MessageOptions, Value
 from .stats import QueueStats
@@ -52,7 +53,8 @@ class AsyncQueue:
 
     async def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:  # noqa: ASYNC109 - as in Queue.get_many
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
-        while True:
+        limit = count_of("limit", limit)
+        while limit:
             # In one go, so that a cancellation cannot come between taking a message and returning it.
             ready = iter(self._queue.get_if_ready, None)
             if messages := list(islice(ready, limit)):
@@ -60,6 +62,7 @@ class AsyncQueue:
             waited_for = await self._wait(limit, timeout)
             if waited_for is not None:
                 return waited_for
+        return []
 
     async def _wait(self, limit: int, timeout: Duration | None) -> list[Received] | None:  # noqa: ASYNC109 - handed on
         """What somebody who waited was given; None: there is something in memory now."""

@@ -12,6 +12,7 @@ from ..delivery import Answered, Delivery
 from ..errors import NotFound, Refused, StaleReceipt
 from ..runtime.threads import ThreadDriver
 from .durations import Duration, milliseconds
+from .messages import as_bytes
 
 Held = Received | str
 """A message as it was handed out, or its receipt."""
@@ -62,6 +63,7 @@ def _require_text(reason: object) -> None:
     if not isinstance(reason, str):
         kind = type(reason).__name__
         raise Refused(f"a reason is text, not {kind}; str(error) makes one of an error")
+    as_bytes("a reason", reason)
 
 
 def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration) -> None:

@@ -24,6 +24,18 @@ from ..runtime.publishing import Acks, Published, publish, publish_delayed
 from ..runtime.threads import FOR_EVER
 from . import answers
 from .answers import Held
+from .arguments import (
+    called,
+    chosen,
+    count_of,
+    flag_of,
+    kind_of,
+    moment_ns,
+    several,
+    shown,
+    text_of,
+    whole_of,
+)
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .durations import Duration, milliseconds, nanoseconds
 from .gone import Gone, disown, own
@@ -76,6 +88,7 @@ class Broker(BrokerDelays):
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
         checked = config_from(config)
+        whole_of("partitions", partitions)
         self.driver.change(
             lambda now: self.driver.node.create_topic(
                 name, partitions=partitions, config=checked, now=now
@@ -84,14 +97,18 @@ class Broker(BrokerDelays):
 
     def configure_topic(self, name: str, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
+        text_of("a topic's name", name)
         self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
+        text_of("a topic's name", name)
+        whole_of("total", total)
         self.driver.change(lambda now: self.driver.node.add_partitions(name, total, now))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
+        text_of("a topic's name", name)
         self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
 
     def topics(self) -> list[str]:
@@ -143,11 +160,12 @@ class Broker(BrokerDelays):
         """Store several messages, or none of them; results in their order. All with one `delay` or `deliver_at`."""
         now_ns = self.driver.now().wall_ns
         if when:
-            delayed = [delayed_of(one, when, now_ns) for one in messages]
+            given = several("publish_many takes several messages", messages)
+            delayed = [delayed_of(one, when, now_ns) for one in given]
             return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
-            for one in messages
+            for one in several("publish_many takes several messages", messages)
         ]
         return publish(self.driver, topic, ready, acks_of(acks), partition)
 
@@ -155,11 +173,11 @@ class Broker(BrokerDelays):
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
-        place = start_of(start)
+        place, count = start_of(start), count_of("limit", limit, least=1)
         fetched = self.driver.look(
-            lambda _now: self.driver.node.fetch(topic, partition, place, limit=limit)
+            lambda _now: self.driver.node.fetch(topic, partition, place, limit=count)
         )
-        return fetched.messages(limit)
+        return fetched.messages(count)
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
@@ -186,6 +204,10 @@ class Broker(BrokerDelays):
         timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
         lent_ms = self._lease_ms(topic, visibility_timeout)
+        if type(limit) is not int or limit < 1:
+            count_of("limit", limit)
+        text_of("request_id", request_id)
+        text_of("group", group)
         wanted = Wanted(member, limit, lent_ms, lane, request_id)
         return self.driver.poll(topic, group, wanted, timeout_ns)
 
@@ -226,10 +248,14 @@ class Broker(BrokerDelays):
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
+        text_of("group", group)
+        text_of("member", member)
         self.driver.change(lambda now: self.driver.node.release(topic, group, member, now))
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
+        text_of("group", group)
+        whole_of("offset", offset)
         return self.driver.change(
             lambda now: self.driver.node.commit(topic, partition, group, offset, now)
         )
@@ -255,6 +281,9 @@ class Broker(BrokerDelays):
         replaces who has it. `auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
         ModeConflict: the group shares this topic, or reads it in another order.
         """
+        called("on_revoked", on_revoked)
+        called("on_assigned", on_assigned)
+        flag_of("auto_commit", auto_commit)
         wish = Wish(topics, member, assignor, order, session_timeout)
         joining = wish.to_join(is_auto_commit=auto_commit)._replace(start=start_of(start))
         driver = self.driver
@@ -263,6 +292,7 @@ class Broker(BrokerDelays):
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
+        text_of("group", group)
         return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
 
     def groups(self) -> dict[str, list[str]]:
@@ -271,39 +301,48 @@ class Broker(BrokerDelays):
 
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
+        text_of("group", group)
         return self.driver.look(lambda now: self.driver.node.lag(group, now))
 
     def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
         """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
+        text_of("group", group)
         return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
+        text_of("group", group)
         return self.driver.look(lambda _now: self.driver.node.in_flight(group))
 
     def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
         """What `reset` would do."""
         place = start_of(to)
+        text_of("group", group)
         return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
 
     def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
         """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
         place = start_of(to)
+        text_of("group", group)
+        flag_of("force", force)
         return self.driver.change(
             lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
         )
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""
+        text_of("group", group)
         self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
 
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
     ) -> list[DeadLetter]:
         """Messages of a topic that were given up, as they were, each with its story; oldest first."""
+        kind_of("selection", selection, Selection)
+        count = count_of("limit", limit)
         self.driver.settle()
         return self.driver.look(
-            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=limit)
+            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=count)
         ).letters
 
     def redrive(
@@ -316,10 +355,12 @@ class Broker(BrokerDelays):
         dry_run: bool = False,
     ) -> RedriveAnswer:
         """Send dead letters back: to the topic, for every group, or only to the group that failed."""
-        targets = {one.value: one for one in Target}
-        if target not in targets:
-            raise Refused(f"target must be one of {', '.join(targets)}, got {target!r}")
-        order = Order(selection=selection, target=targets[target], edit=edit, is_dry_run=dry_run)
+        where = chosen("target", target, {one.value: one for one in Target})
+        kind_of("selection", selection, Selection)
+        if edit is not None:
+            kind_of("edit", edit, Edit)
+        is_dry = flag_of("dry_run", dry_run)
+        order = Order(selection=selection, target=where, edit=edit, is_dry_run=is_dry)
         self.driver.settle()
         answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
         self.driver.settle()
@@ -357,19 +398,19 @@ class Broker(BrokerDelays):
 
 
 def acks_of(acks: str) -> Acks:
-    if acks not in ACKS:
-        raise Refused(f"acks must be one of {', '.join(ACKS)}, got {acks!r}")
-    return ACKS[acks]
+    return chosen("acks", acks, ACKS)
 
 
 def start_of(place: Place) -> Start:
     if isinstance(place, datetime):
-        return Start.at_time(int(place.timestamp() * 1_000_000_000))
-    if isinstance(place, int):
+        return Start.at_time(moment_ns("start", place))
+    if isinstance(place, int) and not isinstance(place, bool):
         return Start.at_offset(place)
     named = {"earliest": EARLIEST, "latest": LATEST}
-    if place not in named:
-        raise Refused(f"start must be earliest, latest, an offset or a datetime, got {place!r}")
+    if not isinstance(place, str) or place not in named:
+        raise Refused(
+            f"start must be earliest, latest, an offset or a datetime, got {shown(place)}"
+        )
     return named[place]
 
 

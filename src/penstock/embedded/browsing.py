@@ -1,6 +1,7 @@
 """Looking at a queue without taking anything out of it, and cleaning up behind it."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import NamedTuple
 
 from ..broker.handed import Part
@@ -8,6 +9,8 @@ from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
 from ..delivery import commands
+from ..log import Log
+from .arguments import moment_ns, whole_of
 from .durations import Duration, nanoseconds
 from .stats import QueueStats, Timings
 
@@ -50,6 +53,13 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)
     return found
+
+
+def offset_of(log: Log, to: int | datetime) -> int:
+    """Where a seek leads: to an id, or to the first message of a time or later; no further than there are messages."""
+    if isinstance(to, datetime):
+        return log.offset_at(moment_ns("seek", to))
+    return min(max(whole_of("seek: an id", to) - 1, log.start_offset), log.end_offset)
 
 
 def compact(partition: Partition, older_than: Duration | None, now: Now) -> Compacted:

@@ -9,6 +9,7 @@ from ..broker.partition import Partition
 from ..broker.redrive import ALL, Order, Selection, Target
 from ..model import Headers
 from ..runtime.threads import ThreadDriver
+from .arguments import count_of, kind_of, several
 
 
 class DeadMessage(NamedTuple):
@@ -55,8 +56,12 @@ def redrive_order(dead: DeadMessage | Iterable[DeadMessage] | None) -> Order:
     """What to send back: to the readers who failed, because the queue's ids are given out elsewhere."""
     if dead is None:
         return Order(selection=ALL, target=Target.GROUP)
-    chosen = (dead,) if isinstance(dead, DeadMessage) else dead
-    places = frozenset((one.letter.partition, one.letter.offset) for one in chosen)
+    wanted = (dead,) if isinstance(dead, DeadMessage) else dead
+    letters = [
+        kind_of("what goes back", one, DeadMessage).letter
+        for one in several("requeue takes dead letters", wanted)
+    ]
+    places = frozenset((one.partition, one.offset) for one in letters)
     return Order(selection=Selection(offsets=places), target=Target.GROUP)
 
 
@@ -71,9 +76,10 @@ class QueueLetters(ABC):
 
     def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
         """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
+        count = count_of("limit", limit)
         self._driver.settle()
         page = self._driver.look(
-            lambda _now: self._driver.node.dead_letters(self._partition().topic, limit=limit)
+            lambda _now: self._driver.node.dead_letters(self._partition().topic, limit=count)
         )
         return [dead_message(letter) for letter in page.letters]
 

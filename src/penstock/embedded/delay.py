@@ -14,6 +14,7 @@ from ..delivery.delays import DelayState
 from ..errors import Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
+from .arguments import count_of, moment_ns, whole_of
 from .durations import Duration
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
 
@@ -22,6 +23,7 @@ _S_NS = 1_000_000_000
 # Beyond this a batch of values is cut in two.
 _BATCH_BYTES_MAX = 4 << 20
 _BATCH_MESSAGES_MAX = 8192
+_IDENTITY_MAX = 1 << 62
 
 DelayKey = bytes | str
 
@@ -64,9 +66,12 @@ class BrokerDelays:
         self, topic: str, *, limit: int = 100, after: datetime | None = None
     ) -> list[Waiting]:
         """What is to come next, earliest first; of what is due after a time, if you say one."""
-        after_ns = 0 if after is None else _nanoseconds_of(after)
+        after_ns, count = (
+            0 if after is None else moment_ns("after", after),
+            count_of("limit", limit),
+        )
         return self.driver.look(
-            lambda _now: self.driver.node.delayed(topic, limit=limit, after_ns=after_ns)
+            lambda _now: self.driver.node.delayed(topic, limit=count, after_ns=after_ns)
         )
 
     def delayed_get(
@@ -134,7 +139,7 @@ class BrokerDelays:
         if key is not None and partition is None and identity is None:
             return delaying.find_by_key(node.topic(topic).partitions, key_of(key) or b"")
         if key is None and partition is not None and identity is not None:
-            return node.partition(topic, partition), identity
+            return node.partition(topic, partition), _identity_of("offset", identity)
         raise Refused("a delayed message is named by its partition and offset, or by its delay_key")
 
 
@@ -180,7 +185,8 @@ class QueueDelays(ABC):
 
     def delayed(self, limit: int = 100) -> list[DelayedMessage]:
         """What is to come next, earliest first."""
-        found = self._driver.look(lambda _now: delaying.pending((self._partition(),), limit=limit))
+        count = count_of("limit", limit)
+        found = self._driver.look(lambda _now: delaying.pending((self._partition(),), limit=count))
         return [_shown(one) for one in found]
 
     def delayed_get(self, which: int | DelayKey) -> DelayedMessage:
@@ -207,7 +213,7 @@ class QueueDelays(ABC):
 
     def _place(self, which: int | DelayKey) -> tuple[Partition, int]:
         if isinstance(which, int):
-            return self._partition(), which - 1
+            return self._partition(), _identity_of("number", which) - 1
         return delaying.find_by_key((self._partition(),), key_of(which) or b"")
 
     def put_later(self, values: Sequence[Value], options: MessageOptions) -> range:
@@ -270,5 +276,6 @@ def _shown(waiting: Waiting) -> DelayedMessage:
     )
 
 
-def _nanoseconds_of(at: datetime) -> int:
-    return int(at.timestamp() * _S_NS)
+def _identity_of(what: str, found: object) -> int:
+    """A number that a delayed message could have: none has a larger one."""
+    return min(whole_of(what, found), _IDENTITY_MAX)

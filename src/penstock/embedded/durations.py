@@ -1,11 +1,15 @@
 """Spans of time as people write them: 30, 0.5, "30s", "5m", "3d", or a timedelta. Bare numbers are seconds."""
 
 import re
+from contextlib import suppress
 from datetime import timedelta
 
 from ..errors import Refused
+from .arguments import shown
 
 Duration = float | str | timedelta
+# A moment less than 292 years, the longest that the system waits: who says more means for ever.
+_MOST_NS = (1 << 63) - 2_000_000_000
 
 _UNITS_NS = {
     "ms": 1_000_000,
@@ -25,15 +29,23 @@ def nanoseconds(duration: Duration) -> int:
         written = _WRITTEN.fullmatch(duration.strip())
         if written is None:
             raise Refused(f'a duration looks like 30, "30s", "5m", "2h" or "3d", not {duration!r}')
-        found_ns = int(float(written[1]) * _UNITS_NS[written[2]])
+        # Digits beyond all numbers are infinity, which is no number of nanoseconds.
+        found_ns = int(min(float(written[1]), _MOST_NS) * _UNITS_NS[written[2]])
     else:
-        try:
-            found_ns = int(duration * 1_000_000_000)
-        except (TypeError, ValueError, OverflowError):
-            raise Refused(f"a duration is a number of seconds or text, not {duration!r}") from None
+        found_ns = _of_seconds(duration)
     if found_ns < 0:
         raise Refused(f"a duration cannot be below zero, got {duration!r}")
-    return found_ns
+    return min(found_ns, _MOST_NS)
+
+
+def _of_seconds(seconds: object) -> int:
+    # Looked at first: a list, too, can be multiplied, and a thousand million times [None] fills the memory.
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+        with suppress(ValueError, OverflowError):  # Not a number, and infinity.
+            return int(seconds * 1_000_000_000)
+    raise Refused(
+        f'a duration is a number of seconds, text like "30s", or a timedelta, not {shown(seconds)}'
+    )
 
 
 def milliseconds(duration: Duration) -> int:

@@ -14,6 +14,7 @@ from ..groups import Assignor, Mode, Standing, TopicPartition
 from ..model import Priority
 from ..runtime.threads import FOR_EVER, ThreadDriver
 from ..runtime.world import SteppedClock
+from .arguments import chosen, count_of, kind_of, several, text_of, whole_of
 from .durations import Duration, milliseconds, nanoseconds
 from .messages import priority_of
 
@@ -40,17 +41,15 @@ class Wish:
 
     def to_join(self, *, is_auto_commit: bool) -> Join:
         topics = [self.topics] if isinstance(self.topics, str) else self.topics
-        if self.order is not None and self.order not in ORDERS:
-            raise Refused(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
-        if self.assignor is not None and self.assignor not in ASSIGNORS:
-            known = ", ".join(ASSIGNORS)
-            raise Refused(f"assignor must be one of {known}, got {self.assignor!r}")
+        named = several("topics are names", topics)
         return Join(
-            frozenset(topics),
-            member=self.member or "",
+            frozenset(text_of("a topic's name", one) for one in named),
+            member="" if self.member is None else text_of("member", self.member),
             session_ms=milliseconds(self.session_timeout),
-            assignor=None if self.assignor is None else ASSIGNORS[self.assignor],
-            mode=None if self.order is None else ORDERS[self.order],
+            assignor=None
+            if self.assignor is None
+            else chosen("assignor", self.assignor, ASSIGNORS),
+            mode=None if self.order is None else chosen("order", self.order, ORDERS),
             is_auto_commit=is_auto_commit,
         )
 
@@ -105,6 +104,8 @@ class Member:
         until_ns = None if timeout is None else clock.monotonic_ns() + nanoseconds(timeout)
         lent_ms = None if visibility_timeout is None else milliseconds(visibility_timeout)
         lane = None if priority is None else Priority(priority_of(priority))
+        count_of("limit", limit)
+        text_of("request_id", request_id)
         while True:
             heard = self._hear(self._finish_last)
             known = heard.generation, lent_ms, request_id, lane, heard.changes
@@ -189,6 +190,8 @@ class Member:
         NotOwner: a partition has passed on. StaleGeneration: the group has changed since the `generation` given.
         """
         offsets = _offsets_of(reached)
+        if generation is not None:
+            whole_of("generation", generation)
 
         def commit(now: Now) -> bool:
             assigned = self._driver.node.assigned
@@ -228,16 +231,21 @@ def _written(partitions: Iterable[TopicPartition]) -> list[str]:
 
 def _offsets_of(reached: Reached) -> dict[TopicPartition, int]:
     if isinstance(reached, Mapping):
-        return {_read(name): offset for name, offset in reached.items()}
+        return {
+            _read(name): whole_of(f"the offset of {name}", offset)
+            for name, offset in reached.items()
+        }
     offsets: dict[TopicPartition, int] = {}
-    for one in [reached] if isinstance(reached, Received) else reached:
+    given = [reached] if isinstance(reached, Received) else reached
+    for one in several("commit takes messages, or offsets by partition", given):
+        kind_of("a message", one, Received)
         partition = TopicPartition(one.topic, one.partition)
         offsets[partition] = max(offsets.get(partition, 0), one.offset + 1)
     return offsets
 
 
 def _read(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition("/")
+    topic, _, number = text_of("a partition", name).rpartition("/")
     if not topic or not number.isdecimal():
         raise Refused(f'a partition is written like "orders/0", not {name!r}')
     return TopicPartition(topic, int(number))

@@ -1,12 +1,13 @@
 """From what a caller says about a message to the message, or to a refusal that names what is wrong with it."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TypedDict
 
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Headers, Message, Priority
+from .arguments import moment_ns, several, shown
 from .durations import Duration, nanoseconds
 
 Value = bytes | bytearray | memoryview | str | None
@@ -35,7 +36,6 @@ class MessageOptions(TypedDict, total=False):
 OPTIONS = frozenset(MessageOptions.__annotations__)
 DELAY_OPTIONS = frozenset({"delay", "deliver_at", "delay_key"})
 LIMITS = LimitsConfig()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DUE_NS_MAX = (1 << 63) - 1
 
 
@@ -66,7 +66,7 @@ def listed(values: Iterable[Value]) -> list[Value]:
     """Several values. Text and bytes are one each, though Python would make many of them."""
     if isinstance(values, str | bytes):
         raise Refused(f"put_many takes several values, got {type(values).__name__}; use put")
-    return list(values)
+    return list(several("put_many takes several values", values))
 
 
 def _expiry(begin_ns: int, ttl: Duration) -> int:
@@ -85,12 +85,15 @@ def due_of(options: MessageOptions, now_ns: int) -> int | None:
         return _possible(now_ns + nanoseconds(delay))
     if at is None:
         return None
+    if not isinstance(at, str | datetime):
+        raise Refused(f"deliver_at is a datetime or text as in RFC 3339, not {shown(at)}")
     try:
         moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-        since = moment.astimezone(UTC) - _EPOCH
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        raise Refused(f"deliver_at is a datetime or text as in RFC 3339, not {at!r}") from None
-    return _possible(since // timedelta(microseconds=1) * 1000)
+    except ValueError:
+        raise Refused(
+            f"deliver_at in text looks like 2026-01-31T12:00:00Z, not {shown(at)}"
+        ) from None
+    return _possible(moment_ns("deliver_at", moment))
 
 
 def _possible(due_ns: int) -> int:
@@ -125,7 +128,7 @@ def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
 
 def headers_of(found: HeadersIn) -> Headers:
     pairs = found.items() if isinstance(found, Mapping) else found
-    headers = tuple(map(_header_of, pairs))
+    headers = tuple(map(_header_of, several("headers are pairs of a name and a value", pairs)))
     size = sum(len(_encoded("a header's name", name)) + len(value) for name, value in headers)
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)

@@ -7,15 +7,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from logging import Logger, getLogger
+from typing import TypeVar
 
 from ..config import FsyncPolicy, StorageConfig
-from ..errors import InvalidConfig, Refused
+from ..errors import InvalidConfig, NoSpace, Refused
 from ..ports import Clock, Disk
 from ..runtime import RealDisk, SystemClock
+from ..runtime.failures import translate
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
+from .arguments import shown, whole_of
 
+T = TypeVar("T")
 Path = str | os.PathLike[str]
+_CLOCK = ("now_ns", "monotonic_ns")
+_LOGGER = ("warning", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,8 @@ def open_driver(
     path: Path | None, storage: StorageConfig, *, clock: Clock | None, logger: Logger | None
 ) -> Opened:
     """Open a directory, or memory if there is none."""
-    our_clock = clock if clock is not None else SystemClock()
-    our_logger = logger if logger is not None else getLogger("penstock")
+    our_clock = _with("clock", clock, _CLOCK) if clock is not None else SystemClock()
+    our_logger = _with("logger", logger, _LOGGER) if logger is not None else getLogger("penstock")
 
     def complain(error: BaseException) -> None:
         # A library does not end its host's process. Every call from now on raises this error.
@@ -51,9 +57,12 @@ def open_driver(
     disk = RealDisk(_checked(path), storage)
     try:
         return Opened(ThreadDriver(disk, storage, world), disk.close)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             disk.close()
+        if isinstance(error, NoSpace):
+            # It knows the file only, which is one of ours.
+            raise NoSpace(f"{path}/{error.fields['path']}") from error
         raise
 
 
@@ -62,16 +71,36 @@ def _checked(path: object) -> str:
     if not isinstance(found, str) or not found or "\0" in found:
         raise Refused(f"a directory is named by text or a path, not {found!r}")
     place = pathlib.Path(found)
-    if place.exists() and not place.is_dir():
+    try:
+        os.fsencode(found)
+        is_taken = place.exists() and not place.is_dir()
+    except OSError as error:
+        raise translate(error, found) from error
+    except UnicodeEncodeError:
+        raise Refused(f"{shown(found)} is text that no path can hold") from None
+    if is_taken:
         raise Refused(f"{found} is not a directory")
+    return found
+
+
+def _with(what: str, found: T, methods: tuple[str, ...]) -> T:
+    """Something that can do what is asked of it. The first use may be days away, and then in a thread of ours."""
+    missing = [name for name in methods if not callable(getattr(found, name, None))]
+    if missing:
+        raise InvalidConfig(what, found, f"something with {', '.join(missing)}")
     return found
 
 
 def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -> StorageConfig:
     """Settings as a caller writes them."""
     policies = {policy.value: policy for policy in FsyncPolicy}
-    if fsync not in policies:
+    if fsync not in tuple(
+        policies
+    ):  # Not in the dict itself: it would ask for a hash, which a list has not.
         raise InvalidConfig("fsync", fsync, " or ".join(policies))
+    whole_of("fsync_interval_ms", fsync_interval_ms)
+    if min_free_bytes is not None:
+        whole_of("min_free_bytes", min_free_bytes)
     storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=fsync_interval_ms)
     return storage if min_free_bytes is None else replace(storage, min_free_bytes=min_free_bytes)
 

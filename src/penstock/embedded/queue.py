@@ -22,7 +22,8 @@ from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .browsing import Compacted, compact, look_ahead, stats_of
+from .arguments import count_of
+from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
@@ -381,12 +382,13 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
+        limit = limit if type(limit) is int and limit > 0 else count_of("limit", limit)
         if not self.is_auto_ack:
             return self._lend(limit, FOR_EVER if timeout is None else nanoseconds(timeout))
         messages: list[Received] = []
         while len(messages) < limit and (message := self.get(0)) is not None:
             messages.append(message)
-        if not messages and timeout != 0 and (message := self.get(timeout)) is not None:
+        if not messages and limit and timeout != 0 and (message := self.get(timeout)) is not None:
             messages.append(message)
         return messages
 
@@ -404,7 +406,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def peek_many(self, limit: int = 10) -> list[Received]:
         """The next messages in the order in which they would be handed out, without taking them."""
-        return self._driver.change_at_once(lambda now: self._peek(limit, now))
+        count = count_of("limit", limit)
+        return self._driver.change_at_once(lambda now: self._peek(count, now))
 
     def _peek(self, limit: int, now: Now) -> list[Received]:
         self._inlet.flush(now)
@@ -420,12 +423,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
 
     def _seek(self, to: int | datetime, now: Now) -> int:
         self._inlet.flush(now)
+        offset = offset_of(self._partition().messages, to)
         self._outlet.empty(now)
-        messages = self._partition().messages
-        if isinstance(to, datetime):
-            offset: int = messages.offset_at(int(to.timestamp() * 1_000_000_000))
-        else:
-            offset = min(max(to - 1, messages.start_offset), messages.end_offset)
         self._partition().record(commands.rewind(self._delivery(), offset), now)
         return offset + 1
 

@@ -1,0 +1,212 @@
+"""Wrong types and numbers: a refusal that names them, no member lost by it, and nothing that hangs."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import penstock
+from penstock.client.calls import moment
+from penstock.errors import Refused
+
+OBJECT = object()
+NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - that is the point
+
+QUEUE_CALLS = [
+    lambda queue: queue.put(b"x", headers=3),
+    lambda queue: queue.put(b"x", ttl=[None]),
+    lambda queue: queue.put(b"x", ttl=True),
+    lambda queue: queue.put(b"x", deliver_at=3),
+    lambda queue: queue.put(b"x", deliver_at="tomorrow"),
+    lambda queue: queue.put_many(None),
+    lambda queue: queue.put_many(7),
+    lambda queue: queue.get(timeout=["x"]),
+    lambda queue: queue.get_many("a"),
+    lambda queue: queue.get_many(None),
+    lambda queue: queue.get_many(-1),
+    lambda queue: queue.get_many(1.5),
+    lambda queue: queue.peek_many(-1),
+    lambda queue: queue.peek_many("x"),
+    lambda queue: queue.seek("x"),
+    lambda queue: queue.seek(1.5),
+    lambda queue: queue.seek(None),
+    lambda queue: queue.delayed("x"),
+    lambda queue: queue.cancel(10**30),
+    lambda queue: queue.delayed_get(10**30),
+    lambda queue: queue.dead_letters("x"),
+    lambda queue: queue.requeue("x"),
+    lambda queue: queue.requeue(3),
+    lambda queue: queue.requeue([None]),
+    lambda queue: queue.nack([], "\ud800"),
+    lambda queue: queue.extend([], OBJECT),
+]
+
+BROKER_CALLS = [
+    lambda broker: broker.create_topic(None),
+    lambda broker: broker.create_topic("n", partitions="3"),
+    lambda broker: broker.create_topic("n", partitions=True),
+    lambda broker: broker.create_topic("n", max_retries=10**30),
+    lambda broker: broker.create_topic("n", compression="\ud800"),
+    lambda broker: broker.configure_topic(["t"], max_retries=1),
+    lambda broker: broker.add_partitions("t", "4"),
+    lambda broker: broker.add_partitions(None, 4),
+    lambda broker: broker.delete_topic(None),
+    lambda broker: broker.describe(["t"]),
+    lambda broker: broker.publish(["t"], b"x"),
+    lambda broker: broker.publish("t", b"x", partition="0"),
+    lambda broker: broker.publish("t", b"x", acks=["all"]),
+    lambda broker: broker.publish_many("t", None),
+    lambda broker: broker.read("t", "0"),
+    lambda broker: broker.read("t", 0.5),
+    lambda broker: broker.read("t", 0, ["x"]),
+    lambda broker: broker.read("t", 0, True),
+    lambda broker: broker.read("t", 0, limit="x"),
+    lambda broker: broker.read("t", 0, limit=None),
+    lambda broker: broker.open_group("t", 3),
+    lambda broker: broker.poll("t", None),
+    lambda broker: broker.poll("t", ["g"]),
+    lambda broker: broker.forget_group("t", ["g"]),
+    lambda broker: broker.poll("t", "g", member=3),
+    lambda broker: broker.poll("t", "g", limit="x"),
+    lambda broker: broker.poll("t", "g", limit=-1),
+    lambda broker: broker.poll("t", "g", request_id=3),
+    lambda broker: broker.release("t", ["g"], "m"),
+    lambda broker: broker.commit("t", 0, "g", "1"),
+    lambda broker: broker.commit("t", "0", "g", 1),
+    lambda broker: broker.join(None, "g2"),
+    lambda broker: broker.join([["t"]], "g2"),
+    lambda broker: broker.join("t", "g2", member=3),
+    lambda broker: broker.join("t", "g2", order=["strict"]),
+    lambda broker: broker.join("t", "g2", auto_commit="no"),
+    lambda broker: broker.join("t", "g2", on_revoked="x"),
+    lambda broker: broker.lag(["g"]),
+    lambda broker: broker.lanes("t", ["g"]),
+    lambda broker: broker.reset("t", "g", NAIVE),
+    lambda broker: broker.reset("t", "g", "latest", force="no"),
+    lambda broker: broker.dead_letters("t", selection="all"),
+    lambda broker: broker.dead_letters("t", limit="x"),
+    lambda broker: broker.redrive("t", target=["topic"]),
+    lambda broker: broker.redrive("t", dry_run=None),
+    lambda broker: broker.redrive("t", edit="x"),
+    lambda broker: broker.delayed("t", limit="x"),
+    lambda broker: broker.delayed("t", after=3),
+    lambda broker: broker.cancel_delayed("t", 0, "x"),
+    lambda broker: broker.cancel_delayed("t", 0, 10**30),
+]
+
+MEMBER_CALLS = [
+    lambda member: member.poll(limit="x"),
+    lambda member: member.poll(request_id=3),
+    lambda member: member.commit(None),
+    lambda member: member.commit(["x"]),
+    lambda member: member.commit({3: 1}),
+    lambda member: member.commit({"t/0": "x"}),
+    lambda member: member.commit({"t/0": 0}, generation="x"),
+]
+
+
+def test_a_queue_refuses_and_goes_on(tmp_path):
+    with penstock.open(tmp_path, auto_ack=False) as queue:
+        queue.put(b"x")
+        for call in QUEUE_CALLS:
+            with pytest.raises(penstock.errors.PenstockError):
+                call(queue)
+        assert queue.get_many(0) == []
+        assert [one.value for one in queue.get_many(10**30)] == [b"x"]
+
+
+def test_get_many_of_a_plain_queue_refuses_the_same(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"x")
+        for limit in ("a", None, -1, 1.5, True, []):
+            with pytest.raises(Refused, match="limit"):
+                queue.get_many(limit)
+        assert queue.get_many(0, timeout=None) == []
+        assert len(queue.get_many(10**30)) == 1
+
+
+def test_a_broker_refuses_and_its_members_stay():
+    with penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1)
+        broker.open_group("t", "g")
+        # A wrong type that comes as far as the node has it opened again, without its members.
+        member = broker.join("t", "assigned")
+        for call in BROKER_CALLS:
+            with pytest.raises(penstock.errors.PenstockError):
+                call(broker)
+        for call in MEMBER_CALLS:
+            with pytest.raises(Refused):
+                call(member)
+        member.heartbeat()
+        broker.publish("t", b"x")
+        assert [one.value for one in broker.poll("t", "g")] == [b"x"]
+
+
+def test_an_async_queue_refuses_the_same(tmp_path):
+    async def use(queue):
+        await queue.put(b"x")
+        for limit in ("x", -1, None, 1.5):
+            with pytest.raises(Refused, match="limit"):
+                await queue.get_many(limit)
+        with pytest.raises(Refused, match="a duration is"):
+            await queue.put(b"x", ttl=[None])
+        with pytest.raises(Refused, match="seek"):
+            await queue.seek("x")
+        assert await queue.get_many(0) == []
+        assert len(await queue.get_many(10**30)) == 1
+
+    async def run():
+        async with penstock.open(tmp_path).aio as queue:
+            await asyncio.wait_for(use(queue), 30)
+
+    asyncio.run(run())
+
+
+def test_a_wait_beyond_all_clocks_is_a_long_one(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"x")
+        assert queue.get(timeout=10**30).value == b"x"
+        assert queue.get(timeout=timedelta(0)) is None
+    with penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1)
+        broker.publish("t", b"x", delay="20ms")
+        assert len(broker.poll("t", "g", timeout=10**30)) == 1
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"clock": 3},
+        {"logger": 3},
+        {"fsync": ["always"]},
+        {"fsync_interval_ms": "1"},
+        {"fsync_interval_ms": 10**30},
+        {"min_free_bytes": 1.5},
+        {"max_backlog_messages": 10**30},
+    ],
+)
+def test_options_of_open_are_refused_by_name(tmp_path, option):
+    (name,) = option
+    with pytest.raises(Refused, match=name):
+        penstock.open(tmp_path / "queue", **option)
+    if name != "max_backlog_messages":
+        with pytest.raises(Refused, match=name):
+            penstock.Broker(tmp_path / "data", **option)
+
+
+def test_a_time_without_a_zone_is_nobodys(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        number = queue.put(b"x", deliver_at=datetime.now(UTC) + timedelta(hours=1))
+        calls = (
+            lambda: queue.put(b"x", deliver_at=NAIVE),
+            lambda: queue.put(b"x", deliver_at=NAIVE.isoformat()),
+            lambda: queue.put_many([b"x", b"y"], deliver_at=NAIVE),
+            lambda: queue.reschedule(number, deliver_at=NAIVE),
+            lambda: queue.seek(NAIVE),
+            lambda: moment(NAIVE),
+        )
+        for call in calls:
+            with pytest.raises(Refused, match=r"has no time zone; write datetime\.now\(UTC\)"):
+                call()
+        local = queue.reschedule(number, deliver_at=NAIVE.astimezone())
+        assert local.deliver_at == NAIVE.astimezone()
