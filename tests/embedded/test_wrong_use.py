@@ -5,7 +5,8 @@ import os
 import pytest
 
 import penstock
-from penstock.errors import InvalidConfig, Refused
+from penstock.errors import InvalidConfig, NoSpace, Refused
+from penstock.runtime.file import RealFile
 
 
 @pytest.fixture
@@ -69,6 +70,34 @@ def test_what_is_no_directory_is_called_that(tmp_path):
     for path in ("", 3, b"queue", "a\0b"):
         with pytest.raises(Refused, match="a directory is named by"):
             penstock.open(path)
+
+
+def test_a_directory_that_cannot_be_made_is_no_missing_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("link")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "meta").write_text("")
+    wrong = {
+        tmp_path / ("x" * 300): "a name of more than 255 bytes",
+        tmp_path / "file" / "queue": "file is not a directory",
+        tmp_path / "link": "leads nowhere",
+        tmp_path / "taken": "taken/meta is not a directory",
+        "/proc/penstock/queue": "cannot make the directory /proc/penstock: /proc takes no",
+        "\ud800": "text that no path can hold",
+    }
+    for path, words in wrong.items():
+        for open_it in (penstock.open, penstock.Broker):
+            with pytest.raises(Refused, match=words):
+                open_it(path)
+
+
+def test_a_full_disk_is_named_with_the_whole_path(tmp_path, monkeypatch):
+    def full(file, *_parts):
+        raise NoSpace(file.path)
+
+    monkeypatch.setattr(RealFile, "append", full)
+    with pytest.raises(NoSpace, match=f"no space left to write {tmp_path}/meta/"):
+        penstock.open(tmp_path)
 
 
 def test_whatever_is_asked_of_a_closed_queue_it_says_that_it_is_closed(queue):

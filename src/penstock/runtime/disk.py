@@ -10,7 +10,7 @@ from typing import Self
 
 from ..config import StorageConfig
 from ..errors import FileMissing, PenstockError, Refused, SyncFailed
-from .failures import translated
+from .failures import translate, translated
 from .file import RealFile
 from .lock import LOCK_NAME, DirectoryLock
 from .open_files import OpenFiles
@@ -193,7 +193,8 @@ class RealDisk:
         except FileExistsError:
             # Followed, unlike files: an operator may keep a topic on another disk.
             if not stat.S_ISDIR(os.stat(directory, dir_fd=self._root).st_mode):
-                raise Refused(f"{directory} is a file", path=directory) from None
+                place = f"{self._root_name}/{directory}"
+                raise Refused(f"{place} is not a directory", path=directory) from None
         except OSError as error:
             raise self._files.change_failed(error, directory) from error
 
@@ -218,12 +219,28 @@ def _open_root(root: str | Path) -> int:
 
 def _make_root(root: Path) -> None:
     """Make the data directory and what is missing above it, durably."""
-    missing = [level for level in (root, *root.parents) if not level.exists()]
+    with translated(os.fspath(root)):
+        missing = [level for level in (root, *root.parents) if not level.exists()]
     for level in reversed(missing):
-        with translated(os.fspath(level)):
+        try:
             level.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+            raise _cannot_make(level, error) from error
+        except OSError as error:
+            raise translate(error, os.fspath(level)) from error
+        with translated(os.fspath(level)):
             parent = os.open(level.parent, _DIRECTORY_FLAGS)
             try:
                 os.fsync(parent)
             finally:
                 os.close(parent)
+
+
+def _cannot_make(level: Path, error: OSError) -> Refused:
+    """To say that it does not exist would be no news: it was to be made."""
+    why = "a link that leads nowhere is in its place"
+    if isinstance(error, NotADirectoryError):
+        why = f"{level.parent} is not a directory"
+    elif isinstance(error, FileNotFoundError):
+        why = f"{level.parent} takes no directories"
+    return Refused(f"cannot make the directory {level}: {why}", path=os.fspath(level))

@@ -17,7 +17,8 @@ from ..errors import (
 
 OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_PATH_SHOWN_MAX = 100
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -36,6 +37,9 @@ def translate(error: OSError, path: str) -> PenstockError:
         return Refused(f"{path} is a directory", path=path)
     if code == errno.ELOOP:
         return DamagedFile(path, "a symbolic link where a file should be")
+    if code == errno.ENAMETOOLONG:
+        start = path[:_PATH_SHOWN_MAX]
+        return Refused(f"{start}...: a name of more than 255 bytes, or a path of more than 4095")
     if code in _REFUSED:
         return Refused(f"{path}: {reason_of(error)}", path=path)
     if code in _OUT_OF_DESCRIPTORS:
