@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .embedded.broker import Broker as Broker
     from .embedded.member import Member as Member
-    from .embedded.open_queue import open_queue as open  # noqa: A004, F401 - named as gzip.open is
+    from .embedded.open_queue import open_queue
     from .embedded.queue import Queue as Queue
     from .errors import PenstockError as PenstockError
     from .model import Message as Message
+
+    # An import under another name would be private to type checkers.
+    open = open_queue  # noqa: A001 - named as gzip.open is
 
 _HOMES = {
     "Broker": ("penstock.embedded.broker", "Broker"),
