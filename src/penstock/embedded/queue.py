@@ -64,8 +64,8 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
     only lent: `ack` finishes it, `nack` tries again later, and without an answer it comes back by itself after
     `visibility_timeout_ms`. After `max_retries` retries it becomes a dead letter.
 
-    A `put` returns as soon as the message has its place in the queue; it is written at most 5 ms later, so that
-    thousands of puts become one write. `sync` and `close` return when everything is on the disk, and with
+    A `put` returns as soon as the message has its place in the queue; it is written 5 ms later, so that thousands of
+    puts become one write. `sync` and `close` return when everything is on the disk, and with
     `fsync="always"` every `put` does. docs/embedded.md says what each level loses when the process or the power dies.
     """
 
