@@ -51,7 +51,7 @@ def test_what_can_never_fit_is_called_that_and_spoils_nothing(path, limit):
 
 
 def test_what_fits_is_written_though_it_is_more_on_the_disk_than_in_the_call(path):
-    with penstock.open(path, max_backlog_bytes=5 << 20) as queue:
+    with penstock.open(path, max_backlog_bytes=5242 * 1000) as queue:
         # Two batches: the second begins when the first has filled most of the limit.
         assert queue.put_many([b"x" * 1000] * 5242) == range(1, 5243)
         assert queue.stats().waiting == 5242
