@@ -29,7 +29,8 @@ def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
         if isinstance(step, int):
             found = intake.first(step)
             assert [*found] == expected[:step]
-            even = intake.first_even(step)
+            # Nobody asks for them when nothing waits.
+            even = intake.first_even(step) if expected else None
             if even is not None:
                 assert even == (b"".join(found), len(found[0]), len(found))
                 assert {len(one) for one in found} == {even[1]}
