@@ -192,6 +192,13 @@ def ready_count(partition: Partition, delivery: Delivery) -> int:
     return len(delivery.ready) + delivery.unseen_below(partition.messages.end_offset)
 
 
+def ready_for(partition: Partition, group: str) -> int:
+    """The same for a group that may not have begun here: then everything there is."""
+    if group in partition.machine.numbers:
+        return ready_count(partition, partition.group(group))
+    return partition.messages.end_offset - partition.messages.start_offset
+
+
 def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
     """Bring a group up to date with the time and with the start of the log."""
     expire(partition, delivery, now)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pyroaring import BitMap64
 
-from ..broker.consumption import Wanted
+from ..broker.consumption import Wanted, ready_for
 from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
@@ -338,7 +338,7 @@ class ThreadDriver:
             return
         now = self.now()
         partitions = self.node.topic(topic).partitions
-        ready = sum(ready_count(one, group) for one in partitions)
+        ready = sum(ready_for(one, group) for one in partitions)
         self._room.serve(topic, group, ready, lambda wanted: self.take(topic, group, wanted, now))
 
     def tick(self) -> None:
@@ -490,14 +490,6 @@ class ThreadDriver:
                 self._room.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
-
-
-def ready_count(partition: Partition, group: str) -> int:
-    """How many messages a poll could find, at most."""
-    if group not in partition.machine.numbers:
-        return partition.messages.end_offset - partition.messages.start_offset
-    delivery = partition.group(group)
-    return delivery.unseen_below(partition.messages.end_offset) + len(delivery.ready)
 
 
 def _never(_now: Now) -> float:
