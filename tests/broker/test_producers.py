@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.producers import Producers
 from penstock.codec import Columns, Head, Marks, encode, read_head
-from penstock.errors import OutOfSequence
+from penstock.errors import BacklogFull, OutOfSequence
 
 from .world import TOPIC, World
 
@@ -152,3 +152,14 @@ def test_only_so_many_producers_are_remembered() -> None:
         producers.add(head_of(0, 1)._replace(producer_id=number))
     assert len(producers.by_id) == 10_000
     assert 49 not in producers.by_id
+
+
+@pytest.mark.parametrize("limit", [{"max_backlog_messages": 2}, {"max_backlog_bytes": 200}])
+def test_a_repeat_gets_its_answer_from_a_full_partition(limit) -> None:
+    """It adds nothing; and its producer would give up and call lost what is there."""
+    world = World()
+    world.topic(partitions=1, **limit)
+    assert send(world, 0, b"a", b"b") == [(0, False), (1, False)]
+    assert send(world, 0, b"a", b"b") == [(0, True), (1, True)]
+    with pytest.raises(BacklogFull):
+        send(world, 2, b"c")

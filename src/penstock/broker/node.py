@@ -142,7 +142,8 @@ class Node(Catalogue):
                 batch, head, now.wall_ns + ttl_ms * _MS, size_max=self.limits.batch_bytes_max
             )
             head = read_head(batch)
-        if is_limited(target):
+        # One that is there already adds nothing, and whoever asks again because its answer was lost has to hear that.
+        if is_limited(target) and target.machine.producers.repeat_of(head) is None:
             require_room(target, head.message_count, head.length, is_callers_choice=False)
         first = target.append_batch(batch, head, now)
         return PublishedRun(first, head.message_count)
