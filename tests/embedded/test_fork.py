@@ -1,7 +1,9 @@
 """A forked process that outlives the owner of a directory does not keep it."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +37,16 @@ def test_a_child_that_lives_on_does_not_keep_the_directory(tmp_path):
             owner.stdin.close()
         finally:
             owner.kill()
+
+
+def test_who_closes_a_directory_gives_it_back_whoever_has_the_file(tmp_path):
+    """A process that is forked while the lock is made, or closed, has it without knowing."""
+    lock = tmp_path / "lock"
+    queue = penstock.open(tmp_path)
+    (found,) = [one for one in Path("/dev/fd").iterdir() if one.exists() and one.samefile(lock)]
+    inherited = os.dup(int(found.name))
+    try:
+        queue.close()
+        penstock.open(tmp_path).close()
+    finally:
+        os.close(inherited)

@@ -26,6 +26,7 @@ class DirectoryLock:
     def __init__(self, root: str, directory: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         path = f"{root}/{LOCK_NAME}"
+        self._owner = os.getpid()
         with translated(path):
             self._descriptor = os.open(LOCK_NAME, flags, 0o600, dir_fd=directory)
         _HELD.add(self)
@@ -40,8 +41,14 @@ class DirectoryLock:
         # Forgotten first: a process that is forked in between must not close whatever has this number next.
         _HELD.discard(self)
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        if descriptor < 0:
+            return
+        # A process that was forked just before this line has the same open file, and would keep the lock. But a
+        # forked one must never unlock: that would take the lock from its parent.
+        if os.getpid() == self._owner:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
     def _acquire(self, root: str, path: str) -> None:
         with translated(path):
@@ -62,7 +69,7 @@ class DirectoryLock:
 
 
 def _after_fork() -> None:
-    """In the child: close, and never unlock, which would take the lock from the parent."""
+    """In the child: what it has inherited is not its own."""
     for lock in list(_HELD):
         lock.close()
 
