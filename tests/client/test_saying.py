@@ -134,3 +134,25 @@ def test_a_reason_is_text(wrong):
 def test_only_messages_can_be_answered(wrong):
     with pytest.raises(Refused, match="a message of this consumer"):
         messages_of(wrong)
+    assert messages_of([]) == []
+
+
+def test_messages_that_are_made_one_by_one_are_answered_one_by_one():
+    """A generator that reads on only when those before are answered would wait for ever; and its errors are its own."""
+    answers = Answers()
+    polled = lent(answers, 4, 5)
+
+    def made():
+        yield polled[0]
+        assert polled[0].is_answered
+        yield polled[1]
+        yield None
+
+    found = messages_of(made())
+    assert next(found).ack()
+    assert next(found).ack()
+    with pytest.raises(Refused, match="not None"):
+        next(found)
+    assert sent(answers) == [("ack", 7, [4, 5])]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        list(messages_of(one + "" for one in [1]))

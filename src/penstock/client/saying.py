@@ -277,13 +277,25 @@ Told = Delivered | Polled[Delivered] | Iterable[Delivered]
 
 
 def messages_of(told: Told) -> Iterable[Delivered]:
+    """One message, or several that were looked at, all of them before the first is answered.
+
+    Those of an iterator come one by one: what makes them may get no more before some are answered.
+    """
     if isinstance(told, Received):
         return (told,)
-    try:
-        found: list[Any] = [*told]
-    except TypeError:
-        found = [told]
+    if not isinstance(told, Iterable):
+        raise _not_a_message(told)
+    if isinstance(told, Iterator):
+        return _checked(told)
+    return [*_checked(told)]
+
+
+def _checked(found: Iterable[Any]) -> Iterator[Delivered]:
     for one in found:
         if not isinstance(one, Received):
-            raise Refused(f"a message of this consumer, or several, not {kind_of(one)}")
-    return found
+            raise _not_a_message(one)
+        yield one  # type: ignore[misc]  # One of a client has no consumer, and says so.
+
+
+def _not_a_message(found: object) -> Refused:
+    return Refused(f"a message of this consumer, or several, not {kind_of(found)}")

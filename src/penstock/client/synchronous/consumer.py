@@ -245,12 +245,13 @@ class Consumer:
         self._say(told, Kind.RELEASE)
 
     def _say(self, told: Told, kind: Kind, reason: str = "", ms: int | None = None) -> None:
+        why = shortened(reason)
         if isinstance(told, Polled):
             for part in told.parts:
-                self._answers.say_all(part, kind, shortened(reason), ms)
+                self._answers.say_all(part, kind, why, ms)
             return
         for message in messages_of(told):
-            self._answers.say(Said(message.part, kind, shortened(reason), ms), message.offset)
+            self._answers.say(Said(message.part, kind, why, ms), message.offset)
 
     def flush(self) -> None:
         """Return when the server has everything that was said so far. Unavailable: it has not, and it is kept."""
