@@ -2,11 +2,13 @@
 
 import asyncio
 import inspect
+from enum import Enum
 
+import numpy as np
 import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.calls import seconds_of, span
+from penstock.client.calls import path_of, seconds_of, span, with_query
 from penstock.client.delays import DelayedPlace
 from penstock.client.groups import Redrive
 from penstock.errors import PenstockError, Refused
@@ -184,3 +186,22 @@ def test_what_is_no_duration(wrong):
 
 def test_for_ever_is_a_number_that_clocks_can_count_to():
     assert seconds_of(float("inf")) == seconds_of(10**400) < 10**10
+
+
+class Names(str, Enum):  # noqa: UP042 - a StrEnum is no trap
+    """As programs keep the names of their topics together."""
+
+    ORDERS = "orders/1"
+
+
+def test_an_enum_is_the_text_that_it_stands_for():
+    assert path_of("topics", Names.ORDERS) == "/topics/orders%2F1"
+    assert with_query("/poll", {"group": Names.ORDERS}) == "/poll?group=orders%2F1"
+
+
+def test_the_numbers_of_numpy_are_partitions_too():
+    for one in (1, np.int64(1), np.uint8(1)):
+        assert path_of("topics", "orders", "partitions", one) == "/topics/orders/partitions/1"
+    for wrong in (True, 1.0, np.float64(1), None, b"1"):
+        with pytest.raises(Refused, match="partitions and offsets are whole numbers"):
+            path_of("topics", "orders", "partitions", wrong)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
+from operator import index
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -40,6 +41,8 @@ _LARGE_BYTES = 1 << 20
 
 _SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", re.ASCII)
 _PLAIN = (float, int)
+# Python would make a number of them all the same.
+_NO_NUMBERS = (bool, bytes, bytearray, memoryview)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # For ever is so long: more than any server takes (a century), and every clock can count to there.
 _SECONDS_MAX = 200.0 * 366 * 86400
@@ -124,7 +127,7 @@ def _seconds(duration: float | timedelta, what: str) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     try:
-        seconds = None if isinstance(duration, bool | bytes) else float(duration)
+        seconds = None if isinstance(duration, _NO_NUMBERS) else float(duration)
     except OverflowError:
         seconds = _SECONDS_MAX
     except (TypeError, ValueError):
@@ -165,9 +168,13 @@ def _path_of(*words: str | int | None) -> str:
     for what, word in pairwise(words):
         if what in _NAMED and not isinstance(word, str):
             raise Refused(f"the name of a {_NAMED[what]} is text, not {kind_of(word)}")
-        if isinstance(word, bool) or not isinstance(word, str | int):
+        if not isinstance(word, str) and (isinstance(word, bool) or not hasattr(word, "__index__")):
             raise Refused(f"partitions and offsets are whole numbers, not {kind_of(word)}")
-    return "".join(f"/{quote(str(word), safe='')}" for word in words)
+    # Not by str(): that of an Enum is its name in the program, not the text that it stands for.
+    return "".join(
+        f"/{quote(one if isinstance(one, str) else str(index(one)), safe='')}"  # type: ignore[arg-type]  # As was seen.
+        for one in words
+    )
 
 
 _NAMED: dict[str | int | None, str] = {"topics": "topic", "groups": "group"}
@@ -183,7 +190,10 @@ def with_query(path: str, fields: Mapping[str, object]) -> str:
 
 
 def _queried(one: object) -> object:
-    return str(one).lower() if isinstance(one, bool) else one
+    if isinstance(one, bool):
+        return str(one).lower()
+    # The text that an Enum stands for; str() would be its name in the program.
+    return str.__str__(one) if isinstance(one, str) else one
 
 
 def given(**fields: object) -> dict[str, object]:
