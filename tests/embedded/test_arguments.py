@@ -2,11 +2,15 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 import penstock
 from penstock.client.calls import moment
+from penstock.embedded.durations import nanoseconds
 from penstock.errors import Refused
 
 OBJECT = object()
@@ -210,3 +214,40 @@ def test_a_time_without_a_zone_is_nobodys(tmp_path):
                 call()
         local = queue.reschedule(number, deliver_at=NAIVE.astimezone())
         assert local.deliver_at == NAIVE.astimezone()
+
+
+@pytest.mark.parametrize("two", [np.int64(2), np.uint8(2)])
+def test_the_whole_numbers_of_numpy_are_whole_numbers(two):
+    """What is computed with arrays comes as these; none may reach the files, which know no such thing."""
+    with penstock.Broker(fsync_interval_ms=two, min_free_bytes=two) as broker:
+        broker.create_topic("t", partitions=two - two // two)
+        broker.publish_many("t", [b"x"] * 3)
+        broker.add_partitions("t", two)
+        assert len(broker.poll("t", "g", limit=two)) == 2
+        assert len(broker.read("t", 0, limit=two)) == 2
+        assert broker.commit("t", 0, "g", two)
+        with broker.join("t", "assigned") as member:
+            assert len(member.poll(limit=two)) == 2
+            assert member.commit({"t/0": two})
+        member.leave()
+    with penstock.open(None, auto_ack=False) as queue:
+        queue.put_many([b"x"] * 3)
+        assert len(queue.peek_many(two)) == len(queue.get_many(two)) == 2
+        assert queue.seek(two) == 2
+
+
+def test_whatever_is_a_number_is_a_number_of_seconds():
+    for two in (2, 2.0, np.int32(2), np.float32(2), Decimal(2), Fraction(4, 2), timedelta(0, 2)):
+        assert nanoseconds(two) == 2_000_000_000
+    for wrong in (True, b"2", bytearray(b"2"), memoryview(b"2"), [2], np.timedelta64(2, "m"), 2j):
+        with pytest.raises(Refused, match="a duration is"):
+            nanoseconds(wrong)
+
+
+@pytest.mark.parametrize("text", ["abc", b"abc", bytearray(b"abc")])
+def test_the_letters_of_a_text_are_no_messages(text):
+    with penstock.Broker() as broker:
+        broker.create_topic("t")
+        for more in ({}, {"delay": 60}):
+            with pytest.raises(Refused, match="publish_many takes several"):
+                broker.publish_many("t", text, **more)

@@ -6,6 +6,7 @@ A wrong type that is found deep in the broker only is an interrupted change: eve
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import Any, TypeVar
 
 from ..errors import Refused
@@ -22,10 +23,15 @@ def shown(found: object) -> str:
 
 
 def whole_of(what: str, found: object) -> int:
-    """A whole number. True is none, though Python counts with it."""
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise Refused(f"{what} is a whole number, not {shown(found)}")
-    return found
+    """A whole number, made one of Python's if it is numpy's. True is none, though Python counts with it."""
+    if type(found) is int:
+        return found
+    try:
+        if not isinstance(found, bool):
+            return index(found)  # type: ignore[arg-type]  # What has none is refused.
+    except TypeError:
+        pass
+    raise Refused(f"{what} is a whole number, not {shown(found)}")
 
 
 def count_of(what: str, found: object, *, least: int = 0) -> int:
@@ -70,7 +76,8 @@ def called(what: str, found: Any) -> Any:
 
 
 def several(what: str, found: object) -> Iterable[Any]:
-    if not isinstance(found, Iterable):
+    """Many of something. Text and bytes can be gone through, too, but nobody means their letters."""
+    if isinstance(found, str | bytes | bytearray | memoryview) or not isinstance(found, Iterable):
         raise Refused(f"{what}, got {shown(found)}")
     return found
 

@@ -87,11 +87,10 @@ class Broker(BrokerDelays):
         self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        checked = config_from(config)
-        whole_of("partitions", partitions)
+        checked, count = config_from(config), whole_of("partitions", partitions)
         self.driver.change(
             lambda now: self.driver.node.create_topic(
-                name, partitions=partitions, config=checked, now=now
+                name, partitions=count, config=checked, now=now
             )
         )
 
@@ -103,8 +102,8 @@ class Broker(BrokerDelays):
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
         text_of("a topic's name", name)
-        whole_of("total", total)
-        self.driver.change(lambda now: self.driver.node.add_partitions(name, total, now))
+        count = whole_of("total", total)
+        self.driver.change(lambda now: self.driver.node.add_partitions(name, count, now))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
@@ -204,11 +203,10 @@ class Broker(BrokerDelays):
         timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
         lent_ms = self._lease_ms(topic, visibility_timeout)
-        if type(limit) is not int or limit < 1:
-            count_of("limit", limit)
+        count = count_of("limit", limit)
         text_of("request_id", request_id)
         text_of("group", group)
-        wanted = Wanted(member, limit, lent_ms, lane, request_id)
+        wanted = Wanted(member, count, lent_ms, lane, request_id)
         return self.driver.poll(topic, group, wanted, timeout_ns)
 
     def _lease_ms(self, topic: str, said: Duration | None) -> int:
@@ -255,9 +253,9 @@ class Broker(BrokerDelays):
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
         text_of("group", group)
-        whole_of("offset", offset)
+        end = whole_of("offset", offset)
         return self.driver.change(
-            lambda now: self.driver.node.commit(topic, partition, group, offset, now)
+            lambda now: self.driver.node.commit(topic, partition, group, end, now)
         )
 
     def join(

@@ -39,10 +39,12 @@ def nanoseconds(duration: Duration) -> int:
 
 
 def _of_seconds(seconds: object) -> int:
-    # Looked at first: a list, too, can be multiplied, and a thousand million times [None] fills the memory.
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-        with suppress(ValueError, OverflowError):  # Not a number, and infinity.
-            return int(seconds * 1_000_000_000)
+    # Looked at first: a list, too, can be multiplied, and a thousand million times [None] fills the memory. A number
+    # that is neither whole nor a float, such as one of numpy's or a Decimal, is made one.
+    if not isinstance(seconds, bool | bytes | bytearray | memoryview):
+        with suppress(TypeError, ValueError, OverflowError):  # None; not a number; infinity.
+            number = seconds if isinstance(seconds, int) else float(seconds)  # type: ignore[arg-type]  # What is none is refused.
+            return int(number * 1_000_000_000)
     raise Refused(
         f'a duration is a number of seconds, text like "30s", or a timedelta, not {shown(seconds)}'
     )

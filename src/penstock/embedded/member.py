@@ -104,12 +104,12 @@ class Member:
         until_ns = None if timeout is None else clock.monotonic_ns() + nanoseconds(timeout)
         lent_ms = None if visibility_timeout is None else milliseconds(visibility_timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        count_of("limit", limit)
+        count = count_of("limit", limit)
         text_of("request_id", request_id)
         while True:
             heard = self._hear(self._finish_last)
             known = heard.generation, lent_ms, request_id, lane, heard.changes
-            ask = Ask(self.id, limit, *known)
+            ask = Ask(self.id, count, *known)
             left_ns = FOR_EVER if until_ns is None else max(0, until_ns - clock.monotonic_ns())
             try:
                 messages = self._wait(ask, left_ns)
@@ -190,12 +190,11 @@ class Member:
         NotOwner: a partition has passed on. StaleGeneration: the group has changed since the `generation` given.
         """
         offsets = _offsets_of(reached)
-        if generation is not None:
-            whole_of("generation", generation)
+        given = None if generation is None else whole_of("generation", generation)
 
         def commit(now: Now) -> bool:
             assigned = self._driver.node.assigned
-            known = generation
+            known = given
             if known is None:
                 known = assigned.heartbeat(self.group, self.id, self.generation, now).generation
             return any(assigned.commit(self.group, self.id, known, offsets, now).values())

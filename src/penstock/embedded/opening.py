@@ -98,11 +98,11 @@ def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -
         policies
     ):  # Not in the dict itself: it would ask for a hash, which a list has not.
         raise InvalidConfig("fsync", fsync, " or ".join(policies))
-    whole_of("fsync_interval_ms", fsync_interval_ms)
-    if min_free_bytes is not None:
-        whole_of("min_free_bytes", min_free_bytes)
-    storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=fsync_interval_ms)
-    return storage if min_free_bytes is None else replace(storage, min_free_bytes=min_free_bytes)
+    interval_ms = whole_of("fsync_interval_ms", fsync_interval_ms)
+    storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=interval_ms)
+    if min_free_bytes is None:
+        return storage
+    return replace(storage, min_free_bytes=whole_of("min_free_bytes", min_free_bytes))
 
 
 def _memory() -> Disk:
