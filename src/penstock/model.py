@@ -76,11 +76,14 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,245}", re.ASCII)
 
 
 def check_name(name: str, kind: str) -> str:
-    """Return `name` if it may be used for a topic, group, member or owner; it is then safe in a path."""
+    """Return `name` if it may be used for a topic, group, member or owner; it is then safe in a path.
+
+    As bare text: an Enum that is text, too, is written into a path by its name in the program.
+    """
     try:
         is_good = _NAME.fullmatch(name) and name not in {".", ".."}
     except TypeError:
         raise Refused(f"a {kind} name is text, not {type(name).__name__}") from None
     if not is_good:
         raise InvalidName(kind, name, length_max=NAME_LENGTH_MAX)
-    return name
+    return name if type(name) is str else str.__str__(name)

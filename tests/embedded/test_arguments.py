@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 
 import numpy as np
@@ -251,3 +252,28 @@ def test_the_letters_of_a_text_are_no_messages(text):
         for more in ({}, {"delay": 60}):
             with pytest.raises(Refused, match="publish_many takes several"):
                 broker.publish_many("t", text, **more)
+
+
+class Name(str, Enum):  # noqa: UP042 - as programs write it; a StrEnum is no trap
+    """Text with a name in the program, which is what Python writes into a path."""
+
+    TOPIC = "orders"
+    GROUP = "billing"
+    MEMBER = "me"
+
+
+@pytest.mark.parametrize("made", [Name, np.str_])
+def test_text_that_is_more_than_text_is_found_again_after_a_restart(tmp_path, made):
+    topic, group, member = map(made, ("orders", "billing", "me"))
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic(topic, partitions=1, compression=np.str_("lz4"), max_retries=0)
+        broker.publish_many(topic, [b"a", b"b"])
+        held = broker.poll(topic, group, member=member, limit=1)
+        broker.nack(held, np.str_("no"))
+        broker.open_group(topic, made("billing"))
+        broker.join(topic, np.str_("others"), member=member).leave()
+        assert len(broker.dead_letters(topic)) == 1
+    with penstock.Broker(tmp_path) as broker:
+        assert [one.value for one in broker.read("orders", 0)] == [b"a", b"b"]
+        assert [one.value for one in broker.poll("orders", "billing")] == [b"b"]
+        assert [*map(type, broker.topics())] == [str, str]

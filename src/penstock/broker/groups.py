@@ -60,10 +60,10 @@ class InFlight(NamedTuple):
 
 def check_group(name: str) -> str:
     """A name that users may give to a group."""
-    check_name(name, "group")
-    if name.startswith(INTERNAL_PREFIX):
-        raise Refused(f"group names that start with {INTERNAL_PREFIX!r} are internal: {name}")
-    return name
+    found = check_name(name, "group")
+    if found.startswith(INTERNAL_PREFIX):
+        raise Refused(f"group names that start with {INTERNAL_PREFIX!r} are internal: {found}")
+    return found
 
 
 def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, now: Now) -> None:

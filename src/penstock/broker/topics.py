@@ -94,9 +94,8 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
             ", ".join(unknown), "an unknown setting", f"one of {', '.join(sorted(known))}"
         )
     try:
-        for name, value in settings.items():
-            _require_storable(name, value)
-        return msgspec.convert(settings, TopicConfig)
+        storable = {name: _storable(name, value) for name, value in settings.items()}
+        return msgspec.convert(storable, TopicConfig)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$.")
         name = place.removesuffix("`")
@@ -104,12 +103,13 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
         raise InvalidConfig(name, settings.get(name), expected) from None
 
 
-def _require_storable(name: str, value: object) -> None:
-    """What the journal of topics could not hold, though it is of the right kind."""
+def _storable(name: str, value: object) -> object:
+    """As the journal of topics can hold it. InvalidConfig if it could not, though it is of the right kind."""
     if isinstance(value, int) and abs(value) >= _NUMBER_BEYOND:
         raise InvalidConfig(name, value, f"below {_NUMBER_BEYOND}")
     if isinstance(value, str) and not value.isascii():
         raise InvalidConfig(name, ascii(value), "one of the words that there are")
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _stored_config(settings: dict[str, Any]) -> TopicConfig:
@@ -181,7 +181,7 @@ class Topics:
         self, name: str, partitions: int, config: TopicConfig
     ) -> Outcome[TopicRecord, TopicFacts]:
         """A new topic. Names that start with two underscores are ours."""
-        check_name(name, "topic")
+        name = check_name(name, "topic")
         if name.startswith(INTERNAL_PREFIX):
             raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
         if name in self.by_name:

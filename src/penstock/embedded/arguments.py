@@ -43,9 +43,10 @@ def count_of(what: str, found: object, *, least: int = 0) -> int:
 
 
 def text_of(what: str, found: object) -> str:
+    """Text, made bare if it is more than that (an Enum, or numpy's): only such can be written to files."""
     if not isinstance(found, str):
         raise Refused(f"{what} is text, not {shown(found)}")
-    return found
+    return found if type(found) is str else str.__str__(found)
 
 
 def flag_of(what: str, found: object) -> bool:

@@ -180,8 +180,8 @@ class Broker(BrokerDelays):
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
-        place = start_of(start)
-        self.driver.change(lambda now: self.driver.node.open_group(topic, group, now, start=place))
+        place, name = start_of(start), text_of("group", group)
+        self.driver.change(lambda now: self.driver.node.open_group(topic, name, now, start=place))
 
     def poll(
         self,
@@ -204,10 +204,9 @@ class Broker(BrokerDelays):
         lane = None if priority is None else Priority(priority_of(priority))
         lent_ms = self._lease_ms(topic, visibility_timeout)
         count = count_of("limit", limit)
-        text_of("request_id", request_id)
-        text_of("group", group)
-        wanted = Wanted(member, count, lent_ms, lane, request_id)
-        return self.driver.poll(topic, group, wanted, timeout_ns)
+        who, name = text_of("member", member), text_of("group", group)
+        wanted = Wanted(who, count, lent_ms, lane, text_of("request_id", request_id))
+        return self.driver.poll(topic, name, wanted, timeout_ns)
 
     def _lease_ms(self, topic: str, said: Duration | None) -> int:
         if said is not None:
@@ -284,9 +283,9 @@ class Broker(BrokerDelays):
         flag_of("auto_commit", auto_commit)
         wish = Wish(topics, member, assignor, order, session_timeout)
         joining = wish.to_join(is_auto_commit=auto_commit)._replace(start=start_of(start))
-        driver = self.driver
-        joined = driver.members.change(lambda now: driver.node.assigned.join(group, joining, now))
-        return Member(driver, group, joined, on_revoked=on_revoked, on_assigned=on_assigned)
+        driver, name = self.driver, text_of("group", group)
+        joined = driver.members.change(lambda now: driver.node.assigned.join(name, joining, now))
+        return Member(driver, name, joined, on_revoked=on_revoked, on_assigned=on_assigned)
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
