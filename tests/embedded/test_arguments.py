@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -277,3 +278,19 @@ def test_text_that_is_more_than_text_is_found_again_after_a_restart(tmp_path, ma
         assert [one.value for one in broker.read("orders", 0)] == [b"a", b"b"]
         assert [one.value for one in broker.poll("orders", "billing")] == [b"b"]
         assert [*map(type, broker.topics())] == [str, str]
+
+
+def test_who_wants_no_message_waits_for_none():
+    def ask():
+        with penstock.Broker() as broker, penstock.open(None, auto_ack=False) as queue:
+            broker.create_topic("t")
+            with broker.join("t", "assigned") as member:
+                found.append(member.poll(limit=0, timeout=None))
+            found.append(broker.poll("t", "g", limit=0, timeout=None))
+            found.append(queue.get_many(0, timeout=None))
+
+    found = []
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(30)
+    assert found == [[], [], []]

@@ -100,11 +100,12 @@ class Member:
         With `priority` it takes from that lane only, unless the order is strict: then there are no lanes. A
         `request_id` that comes again gets the same messages again.
         """
-        clock = self._driver.clock
+        clock, count = self._driver.clock, count_of("limit", limit)
+        if not count:
+            timeout = 0  # To wait would be for ever: no message comes.
         until_ns = None if timeout is None else clock.monotonic_ns() + nanoseconds(timeout)
         lent_ms = None if visibility_timeout is None else milliseconds(visibility_timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        count = count_of("limit", limit)
         text_of("request_id", request_id)
         while True:
             heard = self._hear(self._finish_last)

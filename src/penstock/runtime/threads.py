@@ -260,7 +260,7 @@ class ThreadDriver:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
             waiter = Waiter(wanted, until_ns, on_settled=on_settled)
             messages = self.take(topic, group, wanted, now)
-            if messages or timeout_ns == 0 or is_needless():
+            if messages or not (timeout_ns and wanted.limit) or is_needless():
                 waiter.settle(messages)
             else:
                 self._room.enter(topic, group, waiter)
