@@ -3,11 +3,13 @@
 import random
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from penstock.broker import EARLIEST
 from penstock.broker.partitioner import partition_of
+from penstock.broker.publishing import pack
 from penstock.codec import Columns, Marks, Origin, encode
 from penstock.codec.head import NO_MARKS
 from penstock.config import LimitsConfig
@@ -256,3 +258,27 @@ def test_a_time_to_live_that_ends_before_1970_is_refused(expires_at) -> None:
     world.topic()
     with pytest.raises(Refused):
         world.publish(Message(b"a", expires_at=expires_at))
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+def test_a_large_call_to_a_full_topic_is_refused_without_a_look_at_each(partition) -> None:
+    """One by one that takes seconds, in which nobody else is served."""
+    world = World()
+    world.topic(partitions=2, max_backlog_messages=3)
+    messages = [Message(b"%d" % number) for number in range(1000)]
+    with patch("penstock.broker.publishing.pack", wraps=pack) as packed:
+        answers = world.node.publish_each(TOPIC, messages, world.now(), partition=partition)
+    assert packed.call_count < 100
+    refused = [one for one in answers if isinstance(one, BacklogFull)]
+    assert len(refused) == 1000 - (6 if partition is None else 3)
+    assert {one.fields["adding"] for one in refused} == {1}
+
+
+def test_a_repeat_is_answered_by_a_full_topic_in_a_large_call_too() -> None:
+    world = World()
+    world.topic(partitions=1, max_backlog_messages=1)
+    known = Message(b"a", idempotency_key=b"k")
+    world.publish(known)
+    answers = world.node.publish_each(TOPIC, [Message(b"b"), known, Message(b"c")], world.now())
+    assert [type(one).__name__ for one in answers] == ["BacklogFull", "Published", "BacklogFull"]
+    assert answers[1].is_duplicate

@@ -31,6 +31,14 @@ def require_room(
         _require("bytes", found, size, limit, is_callers_choice=is_callers_choice)
 
 
+def is_full(partition: Partition) -> bool:
+    """Whether there is no room for a single message, however small."""
+    config, log, start = partition.config, partition.messages, partition.backlog_start()
+    if 0 <= config.max_backlog_messages <= log.end_offset - start:
+        return True
+    return 0 <= config.max_backlog_bytes <= log.bytes_from(start)
+
+
 def _require(unit: str, found: int, adding: int, limit: int, *, is_callers_choice: bool) -> None:
     if adding > limit and is_callers_choice:
         raise NeverFits(unit, adding=adding, limit=limit)

@@ -7,6 +7,8 @@ from ..codec import Head, Marks, encode_messages, read_head
 from ..codec.head import NO_MARKS
 from ..config import OFF, LimitsConfig
 from ..errors import (
+    BacklogFull,
+    NeverFits,
     NoSpace,
     NotFound,
     PartlyPublished,
@@ -15,7 +17,7 @@ from ..errors import (
     Unavailable,
 )
 from ..model import Message
-from .backlog import is_limited, require_room
+from .backlog import is_full, is_limited, require_room
 from .partition import Now, Partition, Published
 from .partitioner import partition_of
 
@@ -154,6 +156,13 @@ def publish_each(
     except (Refused, Unavailable) as error:
         if len(messages) == 1:
             return [error]
+        is_full_there = isinstance(error, BacklogFull | NeverFits) and all(
+            is_full(one) for one in partitions if to_partition in (None, one.number)
+        )
+    # A repeat is answered by a full partition, too. All others would be told the same, one by one, for seconds.
+    if is_full_there and all(one.idempotency_key is None for one in messages):
+        first = publish_each(partitions, router, messages[:1], now, to_partition=to_partition)
+        return first * len(messages)
     middle = len(messages) // 2
     return [
         answer
