@@ -329,8 +329,10 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"max_retries": "x", "ttl_ms": 5}, "max_retries must be `int`, got 'x'"),
-        ({"backoff_multiplier": []}, "backoff_multiplier must be `float`, got []"),
+        ({"max_retries": "x", "ttl_ms": 5}, "max_retries must be a whole number, got 'x'"),
+        ({"backoff_multiplier": []}, "backoff_multiplier must be a number, got []"),
+        ({"dlq_enabled": "no"}, "dlq_enabled must be true or false, got 'no'"),
+        ({"ttl_action": "burn"}, "ttl_action must be drop or dlq, got 'burn'"),
         ({"compression": "gzip"}, "compression must be none, lz4 or zstd, got 'gzip'"),
         ({"max_retries": -5}, "max_retries must be >= -1, got -5"),
     ],
@@ -339,3 +341,14 @@ def test_a_wrong_setting_is_named_and_no_other(settings, said) -> None:
     with pytest.raises(InvalidConfig) as refused:
         config_from(settings)
     assert str(refused.value) == said
+
+
+def test_a_setting_that_there_is_not_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        config_from({"max_retry": 3, "x" * 10_000_000: 1} | {f"y{one}": 1 for one in range(9)})
+    said = str(refused.value)
+    assert said.startswith("there is no setting max_retry (did you mean max_retries?), x")
+    assert "known: backoff_base_ms," in said
+    assert "y8" not in said
+    assert refused.value.code == "INVALID_CONFIG"
+    assert "y8" in refused.value.fields["setting"]

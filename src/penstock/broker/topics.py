@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..config import TopicConfig
-from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
+from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused, UnknownSetting
 from ..kernel import Outcome
 from ..model import check_name
 from .queries import Queries, QueryForgotten, QueryStarted
@@ -90,17 +90,21 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
     """Settings under the names that users write; everything that is wrong with them in one error."""
     known = {one.name for one in fields(TopicConfig)}
     if unknown := sorted(set(settings) - known):
-        raise InvalidConfig(
-            ", ".join(unknown), "an unknown setting", f"one of {', '.join(sorted(known))}"
-        )
+        raise UnknownSetting(unknown, sorted(known))
     try:
         storable = {name: _storable(name, value) for name, value in settings.items()}
         return msgspec.convert(storable, TopicConfig)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$.")
-        name = place.removesuffix("`")
-        expected = what.removeprefix("Expected ").partition(", got ")[0]
-        raise InvalidConfig(name, settings.get(name), expected) from None
+        name = str(error).partition(" - at `$.")[2].removesuffix("`")
+        raise InvalidConfig(name, settings.get(name), _expected(name)) from None
+
+
+def _expected(name: str) -> str:
+    """What a setting has to be, in words; the words of the reader of JSON are for programmers."""
+    kind = next(one.type for one in fields(TopicConfig) if one.name == name)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return " or ".join(one.value for one in kind)
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
 
 
 def _storable(name: str, value: object) -> object:
