@@ -388,6 +388,16 @@ def test_stats_count_everything(path, clock):
         assert queue.stats().dead_letters == 1
 
 
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_stats_say_how_long_messages_waited(path, clock, auto_ack):
+    with penstock.open(path, auto_ack=auto_ack, clock=clock) as queue:
+        queue.put(b"patient")
+        queue.flush()
+        clock.advance("3s")
+        assert queue.get().value == b"patient"
+        assert queue.stats().age.p50_ms == 3000
+
+
 def test_public_names_are_these():
     names = ["Broker", "Member", "Message", "PenstockError", "Queue", "__version__", "open"]
     assert dir(penstock) == names

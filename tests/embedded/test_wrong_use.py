@@ -1,11 +1,13 @@
 """What a caller gets who does something wrong: a refusal that names it, and a queue that goes on."""
 
+import copy
+import multiprocessing
 import os
 
 import pytest
 
 import penstock
-from penstock.errors import InvalidConfig, NoSpace, Refused
+from penstock.errors import InvalidConfig, NoSpace, NotFound, NotPending, Refused
 from penstock.runtime.file import RealFile
 
 
@@ -158,3 +160,28 @@ def test_a_forked_process_keeps_its_hands_off_the_broker_of_its_parent(tmp_path)
         broker.create_topic("orders")
         said = in_child(lambda: refusal_of(lambda: broker.publish("orders", b"child")))
         assert f"process {os.getpid()}, before a fork" in said
+
+
+def test_what_a_process_has_open_is_neither_sent_to_another_nor_copied(queue):
+    child = multiprocessing.get_context("spawn").Process(target=print, args=(queue,))
+    with penstock.Broker() as broker:
+        sends = (child.start, lambda: copy.copy(queue), lambda: copy.deepcopy(broker))
+        said = [refusal_of(one) for one in sends]
+    assert [one.partition(" cannot be copied")[0] for one in said] == ["a queue"] * 2 + ["a broker"]
+    queue.put(b"still here")
+
+
+def test_a_delayed_message_is_named_by_the_number_that_was_given(queue):
+    with pytest.raises(NotFound, match=r"there is no delayed message 99$"):
+        queue.cancel(99)
+    number = queue.put(b"later", delay="1h")
+    queue.cancel(number)
+    with pytest.raises(NotPending, match=f"delayed message {number} is not pending"):
+        queue.reschedule(number, delay="2h")
+    assert queue.delayed_get(number).number == number
+
+
+def test_a_refused_get_is_not_an_error_about_an_error(queue):
+    with pytest.raises(Refused) as refused:
+        queue.get("soon")
+    assert refused.value.__context__ is None

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from logging import Logger
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from ..broker.consumption import PartitionLanes, Wanted
 from ..broker.group_facts import GroupFacts
@@ -38,7 +37,7 @@ from .arguments import (
 )
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .durations import Duration, milliseconds, nanoseconds
-from .gone import Gone, disown, own
+from .gone import Gone, OpenOnce, disown, own
 from .member import Member, Told, Wish
 from .messages import MessageOptions, Value, make_message, priority_of
 from .opening import Path, open_driver, storage_of
@@ -49,7 +48,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(BrokerDelays):
+class Broker(OpenOnce, BrokerDelays):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -381,17 +380,6 @@ class Broker(BrokerDelays):
     def let_go(self, gone: Any) -> None:
         """Refuse everything from now on."""
         self.driver = self._opened = gone
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def acks_of(acks: str) -> Acks:

@@ -1,7 +1,8 @@
 """Messages that are to come later: how callers say when, and what they can do with those that wait."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple, TypedDict, TypeVar
 
@@ -11,7 +12,7 @@ from ..broker.partition import Now, Partition
 from ..codec import Columns
 from ..config import OFF
 from ..delivery.delays import DelayState
-from ..errors import Refused
+from ..errors import NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .arguments import count_of, moment_ns, whole_of
@@ -174,6 +175,19 @@ class DelayedMessage(NamedTuple):
     value: bytes | None
 
 
+@contextmanager
+def _named(which: int | DelayKey) -> Iterator[None]:
+    """Errors that name a message by the number that the caller gave. Inside it has an offset, which is one less."""
+    try:
+        yield
+    except (NotPending, NotFound) as error:
+        if not isinstance(which, int):
+            raise
+        if isinstance(error, NotPending):
+            raise NotPending(which, str(error.fields["state"])) from None
+        raise NotFound("delayed message", which) from None
+
+
 class QueueDelays(ABC):
     """The part of a queue that is about delayed messages. They are named by what `put` returned, or by their key."""
 
@@ -191,11 +205,13 @@ class QueueDelays(ABC):
 
     def delayed_get(self, which: int | DelayKey) -> DelayedMessage:
         """One delayed message and its state, also after it has come, for as long as it is remembered."""
-        return _shown(self._driver.look(lambda _now: delaying.get(*self._place(which))))
+        with _named(which):
+            return _shown(self._driver.look(lambda _now: delaying.get(*self._place(which))))
 
     def cancel(self, which: int | DelayKey) -> None:
         """Never hand it out. NotPending: it has come, or was cancelled before."""
-        self._driver.change(lambda now: delaying.cancel(*self._place(which), now))
+        with _named(which):
+            self._driver.change(lambda now: delaying.cancel(*self._place(which), now))
 
     def reschedule(
         self,
@@ -209,7 +225,8 @@ class QueueDelays(ABC):
         def move(now: Now) -> Waiting:
             return move_to(self._driver, self._place(which), delay, deliver_at, now)
 
-        return _shown(self._driver.change(move))
+        with _named(which):
+            return _shown(self._driver.change(move))
 
     def _place(self, which: int | DelayKey) -> tuple[Partition, int]:
         if isinstance(which, int):

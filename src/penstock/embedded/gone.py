@@ -2,7 +2,9 @@
 
 import atexit
 import os
-from typing import Any, NoReturn, Protocol
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, NoReturn, Protocol, Self
 from weakref import WeakSet
 
 from ..errors import Refused
@@ -22,6 +24,33 @@ class Gone:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Refused(self._reason)
+
+
+class OpenOnce(ABC):
+    """What this process alone has open: closed at the end of its block, and neither copied nor sent elsewhere."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the directory back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Asked by `copy`, and by `multiprocessing` on the way to a process that is not forked."""
+        name = type(self).__name__.lower()
+        raise Refused(
+            f"a {name} cannot be copied or sent to another process: one process has its directory open; "
+            "send what the work is about, or use penstock serve and its client"
+        )
 
 
 class Owner(Protocol):

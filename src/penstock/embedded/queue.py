@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from ..broker import consumption
 from ..broker.backlog import require_room
@@ -27,7 +26,7 @@ from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
 from .durations import Duration, nanoseconds
-from .gone import Gone, disown, own
+from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
 from .intake import NOT_TAKEN, Entries, Pack, pack_of
 from .messages import MessageOptions, Value, listed, make_message
@@ -52,7 +51,7 @@ QUEUE_SETTINGS: dict[str, Any] = {
 _RETRY_NS = 1_000_000_000
 
 
-class Queue(QueueAnswers, QueueDelays, QueueLetters):
+class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -254,13 +253,17 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         try:
             message = self._ready.popleft()
         except IndexError:
-            return self._get_next(timeout)
-        if self._is_idle:
-            self._wake()
-        if message.expires_at is not None and message.expires_at <= self._driver.clock.now_ns():
+            pass  # And on outside of it: a Ctrl-C of who waits is not an error about an error.
+        else:
+            if self._is_idle:
+                self._wake()
+            if message.expires_at is None or message.expires_at > self._driver.clock.now_ns():
+                return message
             self._outlet.set_aside(message)
-            return self.get_if_ready() or self._get_next(timeout)
-        return message
+            message = self.get_if_ready()
+            if message is not None:
+                return message
+        return self._get_next(timeout)
 
     def _get_next(self, timeout: Duration | None) -> Received | None:
         timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
@@ -286,6 +289,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         wanted, has_ready = self._outlet.wanted_one(), self._has_ready
         message = _first(self._driver.poll(TOPIC, GROUP, wanted, timeout_ns, is_needless=has_ready))
         if message is not None:
+            self._timings.hand_out((message,), self._driver.clock.now_ns())
             self._outlet.note_single(message)
             self._wake()
         return message
@@ -304,13 +308,15 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
         if has_some:
             # Others take from it without the lock, and may have taken all by now.
             with suppress(IndexError):
-                self._timings.age.add(max(0, now.wall_ns - self._ready[0].timestamp))
+                self._timings.hand_out((self._ready[0],), now.wall_ns)
         return has_some
 
     def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
         self._driver.change_at_once(self._prepare)
         wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        return self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+        messages = self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+        self._timings.hand_out(messages, self._driver.clock.now_ns())
+        return messages
 
     def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
@@ -363,6 +369,7 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
     def end_get(self, waiter: Waiter) -> list[Received]:
         """What a waiter that is settled has got."""
         messages = waiter.outcome().messages()
+        self._timings.hand_out(messages, self._driver.clock.now_ns())
         if self.is_auto_ack and messages:
             for message in messages:
                 self._outlet.note_single(message)
@@ -479,17 +486,6 @@ class Queue(QueueAnswers, QueueDelays, QueueLetters):
     def aio(self) -> AsyncQueue:
         """The same queue for asyncio."""
         return AsyncQueue(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Received]:
         """Everything that is there now, one by one."""

@@ -1,7 +1,10 @@
 """Figures about a queue: how many, how large, how long."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ..broker.received import Received
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class Timings:
 
     write: Durations = field(default_factory=Durations)
     age: Durations = field(default_factory=Durations)
+
+    def hand_out(self, messages: Sequence[Received], now_ns: int) -> None:
+        """The first of those that are handed out together stands for them."""
+        if messages:
+            self.age.add(max(0, now_ns - messages[0].timestamp))
 
 
 @dataclass(frozen=True, slots=True)
