@@ -68,6 +68,18 @@ async def test_ndjson_in(tmp_path):
         assert [one["value"] for one in await broker.poll()] == ["1", "2"]
 
 
+async def test_a_wrong_line_is_named_and_none_is_stored(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        kind = {"content-type": "application/x-ndjson"}
+        for wrong in (b'{"valu":"2"}', b'{"value":', b'{"value":"\xff"}'):
+            lines = b'{"value":"1"}\n\n' + wrong + b'\n{"value":"3"}'
+            reply = await broker.call("POST", "/topics/orders/messages", lines, headers=kind)
+            assert (reply.status, reply.json["line"]) == (400, 3)
+            assert reply.json["message"].startswith("line 3: ")
+        assert await broker.poll() == []
+
+
 async def test_binary_batches_in_and_out(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -70,6 +70,14 @@ TopicRecord = (
     | QueryForgotten
 )
 
+# What a setting is, in words.
+_KINDS: dict[object, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
+
 
 @dataclass(slots=True)
 class TopicFacts:
@@ -104,7 +112,7 @@ def _expected(name: str) -> str:
     kind = next(one.type for one in fields(TopicConfig) if one.name == name)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " or ".join(one.value for one in kind)
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
+    return _KINDS[kind]
 
 
 def _storable(name: str, value: object) -> object:

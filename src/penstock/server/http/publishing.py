@@ -28,7 +28,7 @@ from ...errors import (
 from ...model import Message
 from .delays import due_ns
 from .inlet import Answers, Run
-from .requests import Request, decode, read_fields
+from .requests import Request, decode, decode_lines, read_fields
 from .responses import BATCH, NDJSON, Answer, Response, encode_json, json_response
 from .routing import Route, TopicIn
 from .shapes import (
@@ -146,8 +146,7 @@ async def publish(request: Request) -> Answer:
     topic = request.params["topic"]
     asked = request.query(AcksQuery).acks if request.scope["query_string"] else None
     if request.content_type == NDJSON:
-        lines = (await request.body()).split(b"\n")
-        items = [decode(line, _LINE) for line in lines if line.strip()]
+        items = decode_lines(await request.body(), _LINE)
         acks = acks_of(asked or _LEADER)
     else:
         body = await request.body()

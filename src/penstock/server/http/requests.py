@@ -255,6 +255,18 @@ def decode(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise BadRequest("the JSON is nested too deeply") from None
 
 
+def decode_lines(content: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
+    """A struct from each line that has something. BadRequest names the line, counted from 1."""
+    found: list[T] = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            if line.strip():
+                found.append(decode(line, decoder))
+        except BadRequest as error:
+            raise BadRequest(f"line {number}: {error}", line=number) from None
+    return found
+
+
 def _decoded(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """An unknown field that is null says nothing, and is left out: a client may not know either what it would mean."""
     for _ in range(_UNKNOWN_FIELDS_MAX):
