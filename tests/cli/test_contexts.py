@@ -41,6 +41,20 @@ def test_contexts_are_added_used_and_removed(run):
     assert gone == (Exit.REFUSED, "", "Error: there is no context two (NOT_FOUND)\n")
 
 
+def test_a_context_that_takes_the_place_of_another_says_so(run):
+    run("context", "add", "live", "http://one.example", "--key-env", "KEY")
+    assert (
+        "instead of"
+        not in run("context", "add", "live", "http://one.example", "--key-env", "KEY").out
+    )
+    assert (
+        ", instead of http://one.example; in use"
+        in run("context", "add", "live", "http://two.example").out
+    )
+    shown = run("context", "add", "live", "http://three.example", "--json").out
+    assert json.loads(shown)["replaced"] is True
+
+
 def test_key_is_found_but_never_written_or_shown(run, contexts, key_file, surroundings):
     surroundings.setenv("LIVE_KEY", SECRET)
     shown = run("context", "add", "file", "http://one:1", "--key-file", str(key_file))

@@ -17,6 +17,22 @@ def test_a_span_without_a_unit_is_refused(run, option):
     assert "'30' does not look like" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("consume", "t", "--from-time", "yesterday"), "--from-time: 'yesterday' is not a time"),
+        (("group", "reset", "g", "--to", "15"), None),
+        (("group", "reset", "g", "--to", "begin"), "'begin' is not earliest, latest, an offset, a"),
+        (("dlq", "list", "t", "--after", "1 hour"), "--after: '1 hour' is not a time such as"),
+        (("dlq", "list", "t", "--after", "2026-01-31T12:00:00Z"), None),
+    ],
+)
+def test_a_moment_is_a_time_or_a_span(run, words, said):
+    done = run(*words, "--server", "http://127.0.0.1:1")
+    assert done.code == (Exit.UNAVAILABLE if said is None else Exit.USAGE)
+    assert (said or "connection refused") in done.err
+
+
 @pytest.mark.parametrize("span", ["30", "500ms", "0s"])
 def test_a_key_that_would_end_at_once_is_not_one_for_ever(run, tmp_path, span):
     done = run(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .contents import printed, text_of
+from .log_words import time_text
 from .output import Output, output_options
 from .remote import Place, connected, remote_options
 from .spans import moment_of
@@ -84,7 +85,7 @@ def start_of(
     if start is not None and from_time is not None:
         raise click.UsageError("--from and --from-time: give one of them")
     if from_time is not None:
-        return moment_of(from_time)
+        return moment_of("--from-time", from_time)
     if start is None or start in {"earliest", "latest"}:
         return start or "earliest"
     if start.isascii() and start.isdecimal():
@@ -122,6 +123,7 @@ def fields_of(partition: int, message: "Message | Received") -> Iterator[tuple[s
     yield "value", text_of(message.value)
     yield "headers", [[name, text_of(value)] for name, value in message.headers]
     yield "priority", int(message.priority)
+    yield "expires_at", None if message.expires_at is None else time_text(message.expires_at)
     if (attempts := getattr(message, "attempts", None)) is not None:
         yield "attempts", attempts
 

@@ -56,7 +56,7 @@ def add(
     ca_file: Path | None,
     output: Output,
 ) -> None:
-    """Call SERVER by NAME; the first one added is in use at once."""
+    """Call SERVER by NAME; the first one added is in use at once. One that has the name already is replaced."""
     from ..client.address import Address
     from .contexts import key_in
 
@@ -68,10 +68,13 @@ def add(
     made = Context(server, absolute(key_file), key_env, absolute(ca_file))
     path = contexts_path()
     known = read_contexts(path)
+    before = known.by_name.get(name)
     known.add(name, made)
     write_contexts(path, known)
     used = "in use" if known.current == name else f"penstock context use {name} makes it the one"
-    output.said(f"{name}: {server}; {used}", {"name": name, **made.written()})
+    instead = f", instead of {before.server}" if before not in {None, made} else ""
+    facts = {"name": name, "replaced": before is not None, **made.written()}
+    output.said(f"{name}: {server}{instead}; {used}", facts)
 
 
 def absolute(path: Path | None) -> str | None:

@@ -53,8 +53,8 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
         from ..client import Letters
 
         conditions: dict[str, Any] = {
-            "after": None if after is None else moment_of(after),
-            "before": None if before is None else moment_of(before),
+            "after": None if after is None else moment_of("--after", after),
+            "before": None if before is None else moment_of("--before", before),
             **{name: more.pop(name) for name in ("reason", "group", "error")},
         }
         command(*args, letters=Letters(**conditions), **more)

@@ -119,7 +119,11 @@ def target_of(to: str) -> str | int:
     """An offset is a number, everything else is for the server to read."""
     if to.isascii() and to.isdecimal():
         return int(to)
-    return to if to in {"earliest", "latest"} else moment_of(to)
+    return (
+        to
+        if to in {"earliest", "latest"}
+        else moment_of("--to", to, "earliest, latest, an offset, ")
+    )
 
 
 @group.command(epilog="Example: penstock group delete billing")

@@ -7,6 +7,8 @@ import click
 
 _SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+# The server knows the rest of it; nanoseconds are a number.
+_TIME_BEGINS = re.compile(r"\s*(\d{4}-|\d+$)", re.ASCII)
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 
@@ -26,9 +28,12 @@ def seconds_in(span: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def moment_of(written: str) -> str:
-    """A moment for the server: RFC 3339 as it is, and a span as so long ago."""
+def moment_of(option: str, written: str, other: str = "") -> str:
+    """A moment for the server: RFC 3339 as it is, and a span as so long ago. `other` is what else could be said."""
     found = _SPAN.fullmatch(written.strip())
+    if found is None and _TIME_BEGINS.match(written) is None:
+        said = f"{option}: {written[:60]!r} is not {other}"
+        raise click.UsageError(f"{said}a time such as 2026-01-31T12:00:00Z, or a span such as 15m")
     if found is None:
         return written
     return str(max(1, time.time_ns() - int(seconds_in(found[0]) * 1_000_000_000)))

@@ -260,9 +260,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
             if message.expires_at is None or message.expires_at > self._driver.clock.now_ns():
                 return message
             self._outlet.set_aside(message)
-            message = self.get_if_ready()
-            if message is not None:
-                return message
+            if (other := self.get_if_ready()) is not None:
+                return other
         return self._get_next(timeout)
 
     def _get_next(self, timeout: Duration | None) -> Received | None:
