@@ -52,6 +52,10 @@ def test_config_check_prints_every_problem(tmp_path, penstock):
     assert penstock("config", "check", "--config", str(file)).stdout == "good\n"
     shown = json.loads(penstock("config", "show", "--json", "--config", str(file)).stdout)
     assert shown["broker"]["port"] == 1
+    file.write_text("tls: {cert_file: no.pem, key_file: no.key}\n")
+    found = penstock("config", "check", "--config", str(file))
+    assert found.stdout == "tls.cert_file must be a file that exists, got 'no.pem'\n"
+    assert found.returncode == 1
 
 
 def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):

@@ -26,14 +26,19 @@ def config() -> None:
 @output_options
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, *, output: Output) -> None:
-    """Report everything that is wrong with the settings."""
-    from ..errors import InvalidSettings
+    """Report everything that is wrong with the settings, and with the certificate that they name."""
+    from ..errors import InvalidConfig, InvalidSettings
+    from ..server.tls import check_certificate
 
     problems: list[str] = []
     try:
-        load_settings(file, {})
+        settings = load_settings(file, {})
+        if settings.tls.cert_file:
+            check_certificate(settings.tls)
     except InvalidSettings as error:
         problems = list(error.problems)
+    except InvalidConfig as error:
+        problems = [str(error)]
     output.said("\n".join(problems) or "good", {"problems": problems})
     if problems:
         ctx.exit(Exit.FOUND_PROBLEMS)
