@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from penstock.cli import produce as produce_module
 from penstock.cli.exits import Exit
 
 
@@ -152,6 +153,21 @@ def test_wrong_calls_get_one_clear_line(call, words, code, text):
     assert (done.code, done.out) == (code, "")
     assert text in done.err.splitlines()[-1]
     assert "Traceback" not in done.err
+
+
+@pytest.mark.tier("test")
+def test_who_waits_for_a_full_topic_is_told(call, client, monkeypatch):
+    monkeypatch.setattr(produce_module, "GIVE_UP_S", 1)
+    monkeypatch.setattr(produce_module, "SILENT_S", 0.05)
+    client.create_topic("full", partitions=1, config={"max_backlog_messages": 1})
+    client.poll("full", "slow")
+    assert call("produce", "full", "one").err == ""
+    done = call("produce", "full", "two")
+    waiting, stored, error = done.err.splitlines()
+    assert waiting == "1 of 1 are not stored yet; the server gets 1 s"
+    assert stored == "stored 0 of 1, then it went wrong"
+    assert "max_backlog_messages is 1: 1 message" in error
+    assert done.code == Exit.UNAVAILABLE
 
 
 def test_time_that_is_none_is_refused(call, client):

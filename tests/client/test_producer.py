@@ -12,7 +12,7 @@ from penstock.client.asynchronous.io import Lock as AsyncLock
 from penstock.client.gathering import Room
 from penstock.client.producing import NO_EXTRA, Batch, Given
 from penstock.client.synchronous.io import Lock
-from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge
+from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge, TooManyRequests
 from penstock.testing.server import running_server
 
 from .meddler import Meddler, busy, garbage, swallowed, trickled
@@ -218,6 +218,25 @@ def test_a_busy_server_is_asked_again_after_a_while(url):
         assert told == [(1, None)]
         assert len(wire.seen) == 4
         assert values_in(client, "busy") == [b"patient"]
+
+
+async def test_whoever_is_interrupted_in_a_close_does_not_wait_for_the_server(url):
+    async with AsyncClient(url, settings=QUICK) as direct:
+        await direct.create_topic("stubborn", partitions=1)
+    is_publish = b"/batches"
+    with Meddler(url, before=lambda asked: busy(asked) if is_publish in asked else None) as wire:
+        async with AsyncClient(wire.url, settings=QUICK) as client:
+            producer = client.producer("stubborn", delivery_timeout_s=3600)
+            delivery = await producer.send(b"never")
+            closing = asyncio.create_task(producer.close())
+            await asyncio.to_thread(until, lambda: len(wire.seen) >= 3)
+            closing.cancel()
+            async with asyncio.timeout(20):
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+            with pytest.raises(TooManyRequests):
+                await delivery.result()
+            assert (producer.stored, producer.failed) == (0, 1)
 
 
 async def test_a_full_buffer_makes_send_wait_and_not_forget(url):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ CHUNK_MESSAGES = 500
 CHUNK_BYTES = 1 << 20
 # A broker that is started again is back by then; whoever looks on will not wait for ever.
 GIVE_UP_S = 30
+SILENT_S = 3
 PRIORITIES = ("critical", "high", "normal", "low", "background")
 
 
@@ -152,16 +154,28 @@ class Sink:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         """What was taken is sent, also if the input was bad further on; and then it is said how much that was."""
+        patience = Timer(SILENT_S, self._tell_of_waiting)
+        patience.daemon = True
+        patience.start()
         try:
             self._publish()
             self._producer.close()
-        except PenstockError:
+        except (PenstockError, KeyboardInterrupt):
             self._tell()
             raise
+        finally:
+            patience.cancel()
         if kind is KeyboardInterrupt:
             click.echo(f"stored {self.stored}", err=True)
         elif kind is not None:
             self._tell()
+
+    def _tell_of_waiting(self) -> None:
+        """A full topic and a broker that restarts are waited for; who looks on should not have to guess."""
+        click.echo(
+            f"{self.taken - self.stored} of {self.taken} are not stored yet; the server gets {GIVE_UP_S} s",
+            err=True,
+        )
 
     def _tell(self) -> None:
         if self.taken:

@@ -10,6 +10,7 @@ import msgspec
 
 from ...errors import PenstockError, Refused, Unreachable
 from ..calls import Call, Content, Duration, seconds_of
+from ..failures import wait_asked_s
 from ..kinds import called_at_once, number, whole
 from ..producing import (
     Batch,
@@ -374,10 +375,7 @@ class AsyncProducer:
             call = call_of(batch, self._wanted, numbering)
         pause_s = self._pool.settings.retry.pause_s(batch.tries, chance())
         # What the server asks for is the least.
-        asked_ms = error.fields.get("retry_after_ms")
-        if isinstance(asked_ms, int | float):
-            pause_s = max(pause_s, asked_ms / 1000)
-        outlet.trouble = (batch, call, now_s + pause_s)
+        outlet.trouble = (batch, call, now_s + max(pause_s, wait_asked_s(error)))
         self._wake.set()
 
     def _settle(
@@ -477,9 +475,13 @@ class AsyncProducer:
                 await batch.settled.wait()
 
     async def close(self) -> None:
-        """Flush and stop."""
+        """Flush and stop. Who is interrupted in it (Ctrl-C) waits for one more try of what is left, no longer."""
         try:
             await self.flush()
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._delivery_timeout_s = 0
+            raise
         finally:
             self._stop.set()
             self._wake.set()
