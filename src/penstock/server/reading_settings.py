@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from ..config import TopicConfig
 from ..errors import InvalidConfig, InvalidSettings
 from .settings import Settings
 
@@ -245,13 +246,42 @@ def reference() -> str:
             is_live = "yes" if one.metadata["is_live"] or section == "tls" else ""
             lines.append(f"| `{one.name}` | `{default}` | {one.metadata['text']} | {is_live} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + _topic_reference())
+
+
+def _topic_reference() -> list[str]:
+    """Every setting that a topic has of its own; most have their words from the section that new topics start with."""
+    starts = [one for name in ("storage", "consumer", "topic") for one in fields(SECTIONS[name])]
+    words = {one.name: one.metadata["text"] for one in starts} | _TOPIC_WORDS
+    lines = [_TOPIC_HEAD, "| setting | default | meaning |", "|---|---|---|"]
+    for one in fields(TopicConfig):
+        default = one.default.value if isinstance(one.default, Enum) else one.default
+        lines.append(f"| `{one.name}` | `{_written(default)}` | {words[one.name]} |")
+    return [*lines, ""]
 
 
 def _written(value: Any) -> str:
     """As one would write it in YAML."""
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value or '""'
 
+
+# What no section of the file has, because it suits one topic and not all, or what is said there of new topics.
+_TOPIC_WORDS = {
+    "retention_hours": "How long messages are kept; -1: for ever.",
+    "retention_bytes": "How much a partition keeps; -1: everything.",
+    "segment_size_bytes": "A segment is closed at this size.",
+    "compression": "`none`, `lz4` or `zstd`.",
+    "cleanup": "`delete`: messages go by age and size. `compact`: of each key the last message stays.",
+    "ttl_action": "What becomes of a message whose time to live is over: `drop` or `dlq`.",
+    "starvation_ms": "A lane of messages that was not served for so long gets one message next; 0: off.",
+}
+
+_TOPIC_HEAD = """## Settings of a topic
+
+What one topic has of its own: `penstock topic create NAME --set KEY=VALUE`, `penstock topic set`, `config` in
+`POST /topics` and `PATCH /topics/{topic}`, `create_topic` and `penstock.open` in Python. The
+defaults are those of a broker whose file says nothing else.
+"""
 
 _REFERENCE_HEAD = """# Configuration
 
