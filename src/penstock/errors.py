@@ -36,7 +36,7 @@
       Unavailable            the request is fine; try again
         NoSpace
         BacklogFull          consumers are too far behind
-        PartlyPublished      the disk was full for some of the messages
+        PartlyPublished      some of the messages of a call were stored, others not
         TooManyRequests      over a rate or a number of requests at once
         Draining             about to stop
         Unreachable          no server answers at the address, or it left in the middle
@@ -401,11 +401,13 @@ class PartlyPublished(Unavailable):
     retriable = False
 
     def __init__(self, results: Sequence[object]) -> None:
-        failed = sum(1 for one in results if isinstance(one, PenstockError))
+        errors = [one for one in results if isinstance(one, PenstockError)]
+        # One reason for all of them, mostly.
+        why = f": {errors[0]}" if errors else ""
         super().__init__(
-            f"{failed} of {len(results)} messages were not stored",
-            failed=failed,
-            stored=len(results) - failed,
+            f"{len(errors)} of {len(results)} messages were not stored{why}",
+            failed=len(errors),
+            stored=len(results) - len(errors),
         )
         self.results = results
 
