@@ -4,7 +4,6 @@
       Refused                the request is wrong; repeating it will not help
         InvalidName
         InvalidConfig
-          UnknownSetting     a name that there is not
         MalformedBatch       bytes that are not a batch
           ChecksumMismatch
           UnsupportedFormat
@@ -56,9 +55,6 @@ door can translate it without reading the text. A broken invariant of our own is
 from collections.abc import Sequence
 from typing import ClassVar
 
-# Of names that there are not; a hostile request may have thousands.
-_NAMES_SHOWN = 5
-
 
 class PenstockError(Exception):
     """Base of the tree; never raised itself."""
@@ -94,33 +90,13 @@ class InvalidName(Refused):
 class InvalidConfig(Refused):
     code = "INVALID_CONFIG"
 
-    def __init__(self, setting: str, found: object, expected: str) -> None:
+    def __init__(self, setting: str, found: object, expected: str, *, said: str = "") -> None:
         super().__init__(
-            f"{setting} must be {expected}, got {found!r}",
+            said or f"{setting} must be {expected}, got {found!r}",
             setting=setting,
             found=found,
             expected=expected,
         )
-
-
-class UnknownSetting(InvalidConfig):
-    """Nothing tells it from InvalidConfig but its sentence: the value may be as good as any."""
-
-    def __init__(self, names: Sequence[str], known: Sequence[str]) -> None:
-        listed = ", ".join(known)
-        super().__init__(", ".join(names), "an unknown setting", f"one of {listed}")
-        said = ", ".join(name + _nearest(name, known) for name in names[:_NAMES_SHOWN])
-        more = ", ..." if len(names) > _NAMES_SHOWN else ""
-        self.args = (f"there is no setting {said}{more}; known: {listed}",)
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    """The name that was meant, perhaps. To compare takes the square of the length, so not with what cannot be one."""
-    from difflib import get_close_matches  # Only a mistake pays for the import.
-
-    is_short = len(name) <= max(map(len, known)) + 10
-    near = get_close_matches(name, known, n=1, cutoff=0.6) if is_short else []
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 class MalformedBatch(Refused):

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
 import msgspec
 
 from ..config import TopicConfig
-from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused, UnknownSetting
+from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
 from .queries import Queries, QueryForgotten, QueryStarted
@@ -70,6 +71,8 @@ TopicRecord = (
     | QueryForgotten
 )
 
+# Of names that there are not; a hostile request may have thousands.
+_NAMES_SHOWN = 5
 # What a setting is, in words.
 _KINDS: dict[object, str] = {
     int: "a whole number",
@@ -98,13 +101,28 @@ def config_from(settings: dict[str, Any]) -> TopicConfig:
     """Settings under the names that users write; everything that is wrong with them in one error."""
     known = {one.name for one in fields(TopicConfig)}
     if unknown := sorted(set(settings) - known):
-        raise UnknownSetting(unknown, sorted(known))
+        raise _unknown_settings(unknown, sorted(known))
     try:
         storable = {name: _storable(name, value) for name, value in settings.items()}
         return msgspec.convert(storable, TopicConfig)
     except msgspec.ValidationError as error:
         name = str(error).partition(" - at `$.")[2].removesuffix("`")
         raise InvalidConfig(name, settings.get(name), _expected(name)) from None
+
+
+def _unknown_settings(names: list[str], known: list[str]) -> InvalidConfig:
+    listed = ", ".join(known)
+    shown = ", ".join(name + _nearest(name, known) for name in names[:_NAMES_SHOWN])
+    more = ", ..." if len(names) > _NAMES_SHOWN else ""
+    said = f"there is no setting {shown}{more}; known: {listed}"
+    return InvalidConfig(", ".join(names), "an unknown setting", f"one of {listed}", said=said)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The name that was meant, perhaps. To compare takes the square of the length, so not with what cannot be one."""
+    is_short = len(name) <= max(map(len, known)) + 10
+    near = get_close_matches(name, known, n=1, cutoff=0.6) if is_short else []
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _expected(name: str) -> str:

@@ -461,9 +461,8 @@ class Producer:
             with self._guard:
                 self._flushing -= 1
         with self._guard:
-            error = self._tally.take_error()
-        if error is not None:
-            raise error
+            if (error := self._tally.take_error()) is not None:
+                raise error
 
     def _settle_all(self, waiting: list[Batch]) -> None:
         for outlet in self._outlets:
