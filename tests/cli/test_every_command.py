@@ -114,7 +114,9 @@ def test_wrong_key_costs_one_line_and_is_not_shown(run, tmp_path, surroundings):
     key_file = tmp_path / "key"
     with running_server(data, "--config", str(config)) as address:
         where = ("--server", address)
-        assert run("topic", "list", *where).code == Exit.REFUSED
+        without = run("topic", "list", *where)
+        assert without.code == Exit.REFUSED
+        assert "--key-file or PENSTOCK_KEY (UNAUTHENTICATED)" in without.err
         for key in ("pk-000000000000.wrong", "not a key", "nö"):
             surroundings.setenv("PENSTOCK_KEY", key)
             refused = run("topic", "list", *where)

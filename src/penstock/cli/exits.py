@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import click
 
-from ..errors import Damaged, Fatal, PenstockError, Refused, Unavailable
+from ..errors import Damaged, Fatal, PenstockError, Refused, Unauthenticated, Unavailable
 
 PROGRAM = "penstock"
 
@@ -59,7 +59,7 @@ def run(command: click.Command, args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except PenstockError as error:
-        complain(f"{error} ({error.code})")
+        complain(f"{error}{hint_of(error)} ({error.code})")
         return exit_of(error)
     except BrokenPipeError:
         abandon_stdout()
@@ -76,6 +76,11 @@ def exit_of(error: PenstockError) -> Exit:
         (code for family, code in EXIT_OF_FAMILY.items() if isinstance(error, family)),
         Exit.REFUSED,
     )
+
+
+def hint_of(error: PenstockError) -> str:
+    """What a server cannot know: how this program is told."""
+    return "; here with --key-file or PENSTOCK_KEY" if isinstance(error, Unauthenticated) else ""
 
 
 def complain(text: str) -> None:
