@@ -92,7 +92,7 @@ def test_delayed_message_is_listed_moved_and_cancelled(call, client):
     [
         (["group", "reset", "nobody", "--to", "earliest"], Exit.REFUSED, "no group nobody"),
         (["group", "reset", "nobody"], Exit.USAGE, "--to"),
-        (["group", "reset", GROUP, "--to", "sunrise"], Exit.REFUSED, "sunrise"),
+        (["group", "reset", GROUP, "--to", "sunrise"], Exit.USAGE, "sunrise"),
         (["group", "lag", "nobody"], Exit.REFUSED, "no group nobody"),
         (["delay", "list", "nowhere"], Exit.REFUSED, "no topic nowhere"),
         (["delay", "show", "resets"], Exit.USAGE, "say which"),
