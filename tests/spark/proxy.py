@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Passes bytes to a broker and back. `cut_after` answers' bytes it drops every connection, `times` times."""
+    """Passes bytes to a broker and back. `cut_after` answers' bytes it drops every connection, `times` times.
+
+    If it `is_leaving`, nobody is there after the first of them.
+    """
 
     def __init__(self, broker: str) -> None:
         parts = urlsplit(broker)
@@ -19,7 +22,7 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._door.getsockname()[1]}"
         self.cut_after: int | None = None
         self.times = 0
-        self.is_away = False
+        self.is_leaving = self.is_away = False
         self.cuts = 0
         self._passed = 0
         self._open: list[socket.socket] = []
@@ -53,6 +56,7 @@ class Proxy:
                     self.times -= 1
                     self.cuts += 1
                     self._passed = 0
+                    self.is_away = self.is_leaving
                     break
                 sink.sendall(piece)
         self._close(source, sink)
