@@ -37,7 +37,8 @@ def environment(url, tmp_path):
 def busy(client):
     if "busy" not in client.topics():
         client.create_topic("busy", partitions=1)
-        client.publish_many("busy", [b"message %d" % number for number in range(5000)])
+        # More than a pipe holds, in every form, or nobody would notice that its reader has left.
+        client.publish_many("busy", [b"message %060d" % number for number in range(5000)])
     return "busy"
 
 

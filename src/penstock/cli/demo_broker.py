@@ -2,9 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -14,6 +17,23 @@ from ..errors import Unavailable
 
 _STOP_TIMEOUT_S = 30
 _LINES_KEPT = 20
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """What would end us comes after the block: in the middle of a start it would leave a process that nobody knows."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {
+        one: signal.signal(one, lambda number, _frame: came.append(number)) for one in numbers
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for one in came:
+        signal.raise_signal(one)
 
 
 class BrokerProcess:
@@ -29,9 +49,18 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Returns when it listens."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        try:
+            with signals_held_back():
+                stderr = self._begin()
+            self._find_address(stderr)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _begin(self) -> IO[str]:
         command = [sys.executable, "-m", "penstock", "serve", "--log-level", "warning"]
         words = ["--port", str(self.port), "--data-dir", str(self.data)]
-        self.data.mkdir(parents=True, exist_ok=True)
         # In a session of its own: a Ctrl-C is for us, and we end it. Neither settings of the environment nor a file in
         # the directory of whoever looks on are meant for it.
         self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -43,11 +72,7 @@ class BrokerProcess:
             env={name: one for name, one in os.environ.items() if not name.startswith("PENSTOCK_")},
         )
         assert self._process.stderr is not None, "it is a pipe"
-        try:
-            self._find_address(self._process.stderr)
-        except BaseException:
-            self.kill()
-            raise
+        return self._process.stderr
 
     def _find_address(self, lines: IO[str]) -> None:
         for line in lines:
