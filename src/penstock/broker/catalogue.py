@@ -17,9 +17,10 @@ from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
 from .letters import dead_letter_topic
-from .partition import Now, Opening, Partition, PartitionId, Setting, open_partition
+from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
+from .recovery import RecoveryEvent, log_events, partition_events
 from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
 
 _META = "meta"
@@ -48,13 +49,15 @@ class Catalogue:
 
     def __init__(self, disk: Disk, *, now: Now, entropy: Entropy, limits: LimitsConfig) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
-        log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+        # What this start found and did, in order. Read by the driver, metrics and health.
+        self.recovery: list[RecoveryEvent] = []
+        log, found = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+        self.recovery.extend(log_events(_META, found))
         self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
         self.topics = Topics()
         replayed = self.meta.recover(self.topics, message_end=log.end)
         self._records_since_snapshot = replayed.records
         self.open: dict[str, Topic] = {}
-        self.openings: dict[tuple[str, int], Opening] = {}
         self._remove_leftovers()
         for facts in self.topics.by_name.values():
             # Whatever keeps one from opening, what is there stays there.
@@ -79,7 +82,9 @@ class Catalogue:
         directory = f"{facts.directory}/partition-{number}"
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(self.disk, directory, identity, setting, now=now)
-        self.openings[facts.name, number] = opening
+        self.recovery.extend(
+            partition_events(directory, opening, topic=facts.name, partition=number)
+        )
         return partition
 
     def _abandon(self, facts: TopicFacts, partitions: Iterable[Partition]) -> None:
@@ -194,8 +199,6 @@ class Catalogue:
         self._record([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             self._abandon(facts, self.open.pop(facts.name).partitions)
-            for number in range(facts.partitions):
-                self.openings.pop((facts.name, number), None)
 
     def _remove_leftovers(self) -> None:
         """Files of topics that no record knows: a creation or a deletion was interrupted."""

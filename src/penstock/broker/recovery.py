@@ -1,0 +1,104 @@
+"""What a start found and did: everything that was cut, skipped, rebuilt, set aside or is missing.
+
+The catalogue collects these events while it opens a data directory. The driver logs each one once, metrics count
+them, and `/readyz?verbose` lists them: a start never hides what it did.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..log import Recovery
+from ..log.opening import CheckpointState
+
+if TYPE_CHECKING:
+    from .partition import Opening
+
+
+class EventKind(Enum):
+    """What happened. The values are labels of `penstock_recovery_events` and stay stable."""
+
+    TAIL_CUT = "tail_cut"  # A torn end of a log was cut off and kept beside it.
+    STATE_DROPPED = "state_dropped"  # State that spoke of messages which a crash took.
+    CHECKPOINT_REBUILT = "checkpoint_rebuilt"  # Missing or damaged; the whole log was read instead.
+    INDEX_REBUILT = "index_rebuilt"
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # Missing or damaged; an older one and the journal serve.
+    SET_ASIDE = "set_aside"  # A directory that meta does not know was moved to set-aside/.
+    LEFTOVER_REMOVED = (
+        "leftover_removed"  # Files that an intent in meta names: never in use, or deleted.
+    )
+    SEGMENT_DAMAGED = (
+        "segment_damaged"  # A sealed segment is missing or too short; reads there fail.
+    )
+    PARTITION_FAULTY = "partition_faulty"  # The partition refuses everything; the others serve.
+
+
+# What needs a person. The rest is told, and the broker is as good as before.
+DAMAGE = frozenset({EventKind.SET_ASIDE, EventKind.SEGMENT_DAMAGED, EventKind.PARTITION_FAULTY})
+
+
+class RecoveryEvent(msgspec.Struct, frozen=True):
+    """One thing that a start found or did. `path` is relative to the data directory."""
+
+    kind: EventKind
+    path: str
+    reason: str
+    topic: str = ""
+    partition: int = -1
+    position: int = 0
+    size_bytes: int = 0
+
+    @property
+    def is_damage(self) -> bool:
+        return self.kind in DAMAGE
+
+
+def log_events(
+    directory: str, recovery: Recovery, *, topic: str = "", partition: int = -1
+) -> Iterator[RecoveryEvent]:
+    """The events of opening one log. An ordinary kill -9 that tore nothing gives none."""
+    if recovery.checkpoint is CheckpointState.DAMAGED:
+        yield RecoveryEvent(
+            EventKind.CHECKPOINT_REBUILT,
+            f"{directory}/checkpoint",
+            "it could not be read; the whole log was read instead",
+            topic,
+            partition,
+        )
+    if recovery.cut_at is not None:
+        path, position = recovery.cut_at
+        yield RecoveryEvent(
+            EventKind.TAIL_CUT,
+            path,
+            recovery.cut_reason,
+            topic,
+            partition,
+            position,
+            recovery.cut_bytes,
+        )
+
+
+def partition_events(
+    directory: str, opening: "Opening", *, topic: str, partition: int
+) -> Iterator[RecoveryEvent]:
+    """The events of opening one partition: its logs and the replay of its state."""
+    logs = {"messages": opening.messages, "state": opening.state, "delayed": opening.delayed}
+    for name, recovery in logs.items():
+        if recovery is not None:
+            yield from log_events(f"{directory}/{name}", recovery, topic=topic, partition=partition)
+    replayed = opening.replayed
+    if replayed.snapshots_damaged:
+        reason = f"{replayed.snapshots_damaged} could not be read; an older one was used"
+        yield RecoveryEvent(
+            EventKind.SNAPSHOT_SKIPPED, f"{directory}/state", reason, topic, partition
+        )
+    if replayed.dropped_from is not None:
+        yield RecoveryEvent(
+            EventKind.STATE_DROPPED,
+            f"{directory}/state",
+            f"state from offset {replayed.dropped_from} on spoke of messages that a crash took",
+            topic,
+            partition,
+        )
