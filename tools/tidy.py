@@ -1,6 +1,6 @@
 """Fails the build when the code drifts from its rules. Standard library only.
 
-Reads src/penstock, tools and tests below the directory given (or the one above this file) and prints one
+Reads src/penstock, bench, tools and tests below the directory given (or the one above this file) and prints one
 line for each problem:
 
     tiers         an import points up or sideways, or a package has no tier
@@ -40,7 +40,6 @@ TIERS = (  # Lowest first. Packages on one line are siblings: they never import 
     {"runtime", "sim"},
     {"server", "embedded"},
     {"console", "spark", "testing"},
-    {"bench"},  # It measures everything, Spark included.
     {"cli"},
 )
 TIER_OF = {room: tier for tier, rooms in enumerate(TIERS) for room in rooms}
@@ -92,7 +91,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, parsed. `path` is relative to the root and starts with src, tools or tests."""
+    """One file, parsed. `path` is relative to the root and starts with src, bench, tools or tests."""
 
     path: str
     text: str
@@ -373,12 +372,12 @@ def duplicates_in(functions: Iterable[tuple[str, AnyFunction]]) -> Iterator[Find
             yield Finding(where, node.lineno, "duplicate", f"the same as {original}")
 
 
-EVERYWHERE = {"src", "tools", "tests"}
+EVERYWHERE = {"src", "bench", "tools", "tests"}
 CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
     (check_tiers, {"src"}),
     (check_purity, {"src"}),
     (check_sizes, EVERYWHERE),
-    (check_parameters, {"src", "tools"}),  # A test asks for its fixtures one by one.
+    (check_parameters, {"src", "bench", "tools"}),  # A test asks for its fixtures one by one.
     (check_broad_excepts, EVERYWHERE),
     (check_names, EVERYWHERE),
     (check_comments, EVERYWHERE),
@@ -389,7 +388,7 @@ CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
 
 
 def read_sources(root: Path) -> Iterator[Source | Finding]:
-    for area in (f"src/{PACKAGE}", "tools", "tests"):
+    for area in (f"src/{PACKAGE}", "bench", "tools", "tests"):
         for file in sorted(root.joinpath(area).rglob("*.py")):
             path = file.relative_to(root).as_posix()
             try:

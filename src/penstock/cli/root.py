@@ -32,7 +32,9 @@ COMMANDS = {
     "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
     "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
     "demo": Lazy("penstock.cli.demo:demo", "A log and a broker are killed, recover, and prove it."),
-    "bench": Lazy("penstock.cli.bench:bench", "Measure this machine against the goals."),
+    "bench": Lazy(
+        "penstock.cli.bench:bench", "Put load on a running server and report what it does."
+    ),
     "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
     "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
     "completion": Lazy("penstock.cli.completion:completion", "Print a shell completion script."),

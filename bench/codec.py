@@ -14,7 +14,7 @@ import cramjam
 import msgspec
 from crc32c import crc32c
 
-from ..codec import (
+from penstock.codec import (
     HEAD_BYTES,
     Columns,
     Compression,
@@ -24,8 +24,9 @@ from ..codec import (
     stamp,
     verify,
 )
-from ..codec.compression import ZSTD_LEVEL
-from ..model import Message
+from penstock.codec.compression import ZSTD_LEVEL
+from penstock.model import Message
+
 from .measure import Effort, best_ns
 from .report import Case, Measured, Unit, on_value
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from ..broker.partition import Now
-from ..codec import Columns
-from ..delivery.turns import WEIGHTS
-from ..embedded.broker import Broker
-from ..model import Priority
-from ..sim.clock import SimClock
+from penstock.broker.partition import Now
+from penstock.codec import Columns
+from penstock.delivery.turns import WEIGHTS
+from penstock.embedded.broker import Broker
+from penstock.model import Priority
+from penstock.sim.clock import SimClock
+
 from .embedded import CYCLE, SETTINGS, SMALL_BACKLOG, Cycle, make_values, run_cycle, scratch
 from .measure import Effort
 from .report import Case, Measured, Unit, on_ratio, on_value

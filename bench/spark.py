@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..client import Client
-from ..codec import Columns, encode
+from penstock.client import Client
+from penstock.codec import Columns, encode
+
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_ratio
 from .server_process import broker
@@ -61,7 +62,8 @@ class Rig:
 @cache
 def rig(*, is_full: bool) -> Rig:
     """Made when the first case needs it, taken down when the process ends."""
-    from ..spark import session
+    from penstock.spark import session
+
     from .spark_standin import StandIn
 
     stack = ExitStack()

@@ -17,13 +17,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..broker.node import Node
-from ..broker.partition import Now, Partition
-from ..codec import Columns, read_head
-from ..codec.decode import open_body
-from ..codec.delays import delay_ids
-from ..config import FsyncPolicy, StorageConfig, TopicConfig
-from ..runtime import RealDisk
+from penstock.broker.node import Node
+from penstock.broker.partition import Now, Partition
+from penstock.codec import Columns, read_head
+from penstock.codec.decode import open_body
+from penstock.codec.delays import delay_ids
+from penstock.config import FsyncPolicy, StorageConfig, TopicConfig
+from penstock.runtime import RealDisk
+
+from . import ROOT
 from .embedded import VALUE_BYTES, make_values, scratch, timed_ns
 from .measure import FULL, Clock, Effort
 from .report import Case, Measured, Unit, on_ratio, on_value
@@ -179,8 +181,8 @@ def measure_restart(effort: Effort) -> Measured:
 def in_a_process(work: str, pending: int) -> dict[str, float]:
     """Memory and starts are only seen in a process that did nothing else before."""
     with scratch() as path:
-        command = [sys.executable, "-m", __name__, work, str(path), str(pending)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own module
+        command = [sys.executable, "-m", "bench.delays", work, str(path), str(pending)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own module
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

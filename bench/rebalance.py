@@ -8,12 +8,13 @@ import random
 from collections.abc import Callable
 from functools import cache, partial
 
-from ..broker.memberships import Join
-from ..broker.node import Node
-from ..broker.partition import Now
-from ..groups import Standing
-from ..sim import SimClock, SimDisk
-from ..sim.schedule import MS, Schedule
+from penstock.broker.memberships import Join
+from penstock.broker.node import Node
+from penstock.broker.partition import Now
+from penstock.groups import Standing
+from penstock.sim import SimClock, SimDisk
+from penstock.sim.schedule import MS, Schedule
+
 from .measure import Clock, Effort, collector_off
 from .report import Case, Measured, Unit, on_value
 

@@ -17,15 +17,17 @@ from itertools import cycle, islice
 from pathlib import Path
 from threading import Thread
 
-from ..codec.head import HEAD_BYTES
-from ..config import FsyncPolicy, LogConfig, StorageConfig
-from ..log import Log, open_log
-from ..log.layout import CHECKPOINT
-from ..log.scan import walk_heads
-from ..runtime import FreeSpaceGuard, RealDisk, SystemClock
-from ..runtime.commit import Committer
-from ..runtime.file import RealFile
-from ..runtime.writer import LogWriter
+from penstock.codec.head import HEAD_BYTES
+from penstock.config import FsyncPolicy, LogConfig, StorageConfig
+from penstock.log import Log, open_log
+from penstock.log.layout import CHECKPOINT
+from penstock.log.scan import walk_heads
+from penstock.runtime import FreeSpaceGuard, RealDisk, SystemClock
+from penstock.runtime.commit import Committer
+from penstock.runtime.file import RealFile
+from penstock.runtime.writer import LogWriter
+
+from . import ROOT
 from .log_workload import (
     BATCH_NS,
     DIRECTORY,
@@ -265,8 +267,8 @@ def crash_and_open_ms(messages: int, effort: Effort) -> tuple[float, int]:
 
 def run_apart(work: str, *words: str) -> dict[str, float]:
     """What a process of its own found; memory can be measured in no other way."""
-    command = [sys.executable, "-m", "penstock.bench.log_memory", work, *words]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own module
+    command = [sys.executable, "-m", "bench.log_memory", work, *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own module
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

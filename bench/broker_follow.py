@@ -1,6 +1,6 @@
 """The consumer of the end-to-end case, in a process of its own.
 
-    python -m penstock.bench.broker_follow NAME PORT TOPIC COUNT
+    python -m bench.broker_follow NAME PORT TOPIC COUNT
 
 Says `ready`, hears that many messages that begin with the time at which they were sent, and prints how late they were,
 in nanoseconds, as a JSON list. Processes of one machine share the clock. A message of 0 is for warming up.

@@ -1,6 +1,6 @@
 """Arrivals at a server, from a process of its own: requests that come on a schedule, whatever was answered before.
 
-    python -m penstock.bench.server_arrivals PORT CONNECTIONS PER_S SECONDS < request
+    python -m bench.server_arrivals PORT CONNECTIONS PER_S SECONDS < request
 
 Every arrival takes the connection that has been free for longest. Without a free one, as somebody waits for the server
 on each, it is counted as `unsent`. Nobody obeys `Retry-After`: those who come are always others. Prints one JSON
@@ -162,7 +162,7 @@ def _quantiles(late_s: list[float]) -> Iterable[tuple[str, float]]:
 def main() -> None:
     import uvloop
 
-    from ..server.http.serving import raise_descriptor_limit
+    from penstock.server.http.serving import raise_descriptor_limit
 
     raise_descriptor_limit()
     port, connections = int(sys.argv[1]), int(sys.argv[2])

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import cache
 
+from . import ROOT
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_ratio, on_value
 from .server_overload import measure_large_crowd, measure_overload, measure_recovery
@@ -65,7 +66,7 @@ def cost_us(server: Running, effort: Effort, request: bytes) -> float:
 
 def measure_handler_cost(effort: Effort) -> Measured:
     request = publish_request(1)
-    with broker() as ours, running("penstock.bench.server_peer", "empty") as empty:
+    with broker() as ours, running("bench.server_peer", "empty") as empty:
         turns = [
             (cost_us(ours, effort, request), cost_us(empty, effort, request)) for _ in range(3)
         ]
@@ -92,7 +93,7 @@ def measure_fsync_share(effort: Effort) -> Measured:
 
 def measure_fsync_gain(effort: Effort) -> Measured:
     request = publish_request(1, acks="all")
-    with broker("penstock.bench.server_peer", "slow") as server:
+    with broker("bench.server_peer", "slow") as server:
         many = load(server, FSYNC_CONNECTIONS, seconds_of(effort), request)
         one = load(server, 1, seconds_of(effort), request)
     return Measured(
@@ -107,12 +108,12 @@ def idle(effort: Effort) -> tuple[float, float, int]:
     """Memory that idle long polls take, the share of a core that they cost, and how many there were."""
     count = IDLE if effort is FULL else IDLE // 5
     poll = f"GET /topics/{TOPIC}/messages?group=g&timeout=60s HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    command = [sys.executable, "-m", "penstock.bench.server_load"]
+    command = [sys.executable, "-m", "bench.server_load"]
     with broker() as server:
         server.call("GET", f"/topics/{TOPIC}/messages?group=g")
         before = server.resident_bytes()
         waiting = subprocess.Popen(  # noqa: S603 - our own words
-            [*command, str(server.port), str(count), "40"], stdin=subprocess.PIPE
+            [*command, str(server.port), str(count), "40"], stdin=subprocess.PIPE, cwd=ROOT
         )
         assert waiting.stdin is not None, "it is a pipe"
         waiting.stdin.write(poll.encode())

@@ -10,11 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from ..config import LogConfig
-from ..log import Log, open_log
-from ..log.trim import retain
-from ..model import LogId
-from ..runtime import RealDisk
+from penstock.config import LogConfig
+from penstock.log import Log, open_log
+from penstock.log.trim import retain
+from penstock.model import LogId
+from penstock.runtime import RealDisk
+
 from .log_workload import BATCH_NS, STORAGE, TIME_NS, batches_of, fill, opened
 from .watched_disk import HastyDisk
 

@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter_ns
 
-from ..client import AsyncClient, Client
-from ..client.reading import Fetched
-from ..client.saying import Delivered
-from ..errors import AlreadyExists
-from ..testing.server import running_server
+from penstock.client import AsyncClient, Client
+from penstock.client.reading import Fetched
+from penstock.client.saying import Delivered
+from penstock.errors import AlreadyExists
+from penstock.testing.server import running_server
+
+from . import ROOT
 from .broker_clients import Heard
 
 DURABILITY = "acks=leader, fsync every second"
@@ -141,9 +143,9 @@ def running_ours() -> Iterator[int]:
 @contextmanager
 def following(name: str, port: int, topic: str, count: int) -> "Iterator[subprocess.Popen[str]]":
     """A process that hears `count` messages with their times in them, and then says how late each was."""
-    command = [sys.executable, "-m", "penstock.bench.broker_follow", name, str(port), topic]
+    command = [sys.executable, "-m", "bench.broker_follow", name, str(port), topic]
     process = subprocess.Popen(  # noqa: S603 - our own words
-        [*command, str(count)], stdout=subprocess.PIPE, text=True
+        [*command, str(count)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
         yield process

@@ -11,11 +11,12 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from ..codec import Columns, Head, encode, verify
-from ..config import LogConfig, StorageConfig
-from ..log import Log, open_log
-from ..model import LogId
-from ..runtime import RealDisk
+from penstock.codec import Columns, Head, encode, verify
+from penstock.config import LogConfig, StorageConfig
+from penstock.log import Log, open_log
+from penstock.model import LogId
+from penstock.runtime import RealDisk
+
 from .measure import FULL, Effort, collector_off
 from .report import Measured
 

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..spark.columns import DEFAULT_COLUMNS, ddl
-from ..spark.decoding import arrow_schema
+from penstock.spark.columns import DEFAULT_COLUMNS, ddl
+from penstock.spark.decoding import arrow_schema
 
 VALUE_BYTES = 100
 KEYS = 1000

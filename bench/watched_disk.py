@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ..config import StorageConfig
-from ..runtime import RealDisk
-from ..runtime.file import RealFile
+from penstock.config import StorageConfig
+from penstock.runtime import RealDisk
+from penstock.runtime.file import RealFile
 
 AroundSync = Callable[[RealFile], AbstractContextManager[object]]
 

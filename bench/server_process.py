@@ -13,6 +13,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from . import ROOT
+
 TOPIC = "bench"
 VALUE_BYTES = 100
 MANY = 100
@@ -58,7 +60,9 @@ class Running:
 @contextmanager
 def running(*words: str) -> Iterator[Running]:
     """A server from a module and its arguments, until the end of the block."""
-    process = subprocess.Popen([sys.executable, "-m", *words], stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own words
+    process = subprocess.Popen(  # noqa: S603 - our own words
+        [sys.executable, "-m", *words], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
     try:
         assert process.stderr is not None, "it is a pipe"
         found = re.search(r"listens on http://\S+?:(\d+)", process.stderr.readline())
@@ -95,12 +99,13 @@ def publish_request(count: int, *, acks: str = "leader", size: int = VALUE_BYTES
 
 def load(server: Running, connections: int, seconds: float, request: bytes) -> dict[str, float]:
     """How many requests were answered, from another process."""
-    command = [sys.executable, "-m", "penstock.bench.server_load"]
+    command = [sys.executable, "-m", "bench.server_load"]
     done = subprocess.run(  # noqa: S603 - our own words
         [*command, str(server.port), str(connections), str(seconds)],
         input=request,
         capture_output=True,
         check=True,
+        cwd=ROOT,
     )
     found: dict[str, float] = json.loads(done.stdout)
     return found

@@ -15,8 +15,9 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from ..client import Client
-from ..codec import Columns, encode
+from penstock.client import Client
+from penstock.codec import Columns, encode
+
 from .measure import FULL, Effort
 from .report import Case, Measured, Unit, on_value
 from .server_process import broker
@@ -62,7 +63,7 @@ def fill(client: Client, topic: str, messages: int) -> None:
 
 @cache
 def archived(effort: Effort) -> Archived:
-    from ..spark import session
+    from penstock.spark import session
 
     messages = MESSAGES if effort is FULL else MESSAGES_QUICK
     spark = session("penstock bench", master="local[2]")
@@ -80,11 +81,11 @@ def archived(effort: Effort) -> Archived:
 
 def one_turn(spark: "SparkSession", url: str, topic: str) -> tuple[float, float, int]:
     """Seconds in all, seconds until the last commit, and bytes of the lake."""
-    from ..spark.pipelines.archive import Archive, ArchiveOptions
-    from ..spark.pipelines.lake import Lake, LakeFiles
-    from ..spark.pipelines.remote import Remote
-    from ..spark.pipelines.spread import SparkSpread
-    from ..spark.pipelines.verify import verify
+    from penstock.spark.pipelines.archive import Archive, ArchiveOptions
+    from penstock.spark.pipelines.lake import Lake, LakeFiles
+    from penstock.spark.pipelines.remote import Remote
+    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.verify import verify
 
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-lake-"))
     try:

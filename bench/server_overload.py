@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-from ..server.settings import HttpSection
+from penstock.server.settings import HttpSection
+
+from . import ROOT
 from .cgroup import Limited, limited
 from .measure import FULL, Effort
 from .report import Measured
@@ -88,9 +90,10 @@ def begin_arrivals(
     """Requests on a schedule, so many a second for so many seconds, from another process."""
     words = [str(one) for one in (server.port, connections, *schedule)]
     process = subprocess.Popen(  # noqa: S603 - our own words
-        [sys.executable, "-m", "penstock.bench.server_arrivals", *words],
+        [sys.executable, "-m", "bench.server_arrivals", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        cwd=ROOT,
     )
     assert process.stdin is not None, "it is a pipe"
     process.stdin.write(request)

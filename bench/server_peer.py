@@ -1,7 +1,7 @@
 """Servers to compare with, each as a process of its own: one that does nothing, and ours on a slow disk.
 
-    python -m penstock.bench.server_peer empty
-    python -m penstock.bench.server_peer slow DATA_DIR
+    python -m bench.server_peer empty
+    python -m bench.server_peer slow DATA_DIR
 
 Both say on stderr where they listen, as `penstock serve` does.
 """
@@ -27,7 +27,7 @@ def serve_nothing() -> None:
     import uvicorn
     import uvloop
 
-    from ..server.http.serving import address_of, listen
+    from penstock.server.http.serving import address_of, listen
 
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
@@ -47,9 +47,9 @@ def serve_nothing() -> None:
 
 def serve_slowly(data: str) -> None:
     """Our server on a disk whose fsync takes as long as a real one's."""
-    from ..server.http.serving import Serving
-    from ..server.logs import configure_logging
-    from ..server.reading_settings import read_settings
+    from penstock.server.http.serving import Serving
+    from penstock.server.logs import configure_logging
+    from penstock.server.reading_settings import read_settings
 
     sync_really = os.fdatasync
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from ..broker.partition import Now
-from ..broker.received import Received
-from ..codec import Columns
-from ..embedded.broker import Broker
-from ..embedded.open_queue import open_queue
+from penstock.broker.partition import Now
+from penstock.broker.received import Received
+from penstock.codec import Columns
+from penstock.embedded.broker import Broker
+from penstock.embedded.open_queue import open_queue
+
 from .measure import FULL, Clock, Effort
 from .queues import PEERS, SYNCED_PEERS, Contender, Peer
 from .report import Case, Measured, Unit, on_ratio, on_value
