@@ -24,7 +24,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## run the main job once, from nothing
-	@$(BIN)/penstock demo
+	@$(BIN)/python -m examples.demo
 
 check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (2 minutes)
 	$(BIN)/pytest --tier check -n 2 -q

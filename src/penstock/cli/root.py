@@ -31,7 +31,6 @@ COMMANDS = {
     "context": Lazy("penstock.cli.context:context", "Several servers, by name."),
     "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
     "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
-    "demo": Lazy("penstock.cli.demo:demo", "A log and a broker are killed, recover, and prove it."),
     "bench": Lazy(
         "penstock.cli.bench:bench", "Put load on a running server and report what it does."
     ),
@@ -44,7 +43,6 @@ EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.i
 
 EPILOG = f"""\b
 Examples:
-  penstock demo                    see it work: orders, workers, a crash, and a summary
   penstock serve                   the broker, on 127.0.0.1:8080
   penstock produce orders lamp     a message
   penstock consume orders          all of them

@@ -1,4 +1,4 @@
-"""Who works in the shop of `penstock demo`: a publisher, and workers of groups. All of them outlive their broker."""
+"""Who works in the shop of the demo: a publisher, and workers of groups. All of them outlive their broker."""
 
 import time
 from collections import Counter, defaultdict
@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
-from ..client import Client, Received
-from ..errors import PenstockError, Unavailable
-from .demo_orders import Busy, Declined, Order
+from penstock.client import Client, Received
+from penstock.errors import PenstockError, Unavailable
+
+from .orders import Busy, Declined, Order
 
 ORDERS_TOPIC, REMINDERS_TOPIC = "orders", "reminders"
 LANES = ("critical", "high", "normal", "low", "background")
@@ -113,7 +114,7 @@ class Worker:
 
     def _answer(self, answer: Callable[..., object], held: object, why: str) -> None:
         """An answer that comes too late changes nothing: the message is handed out again."""
-        from ..errors import StaleReceipt
+        from penstock.errors import StaleReceipt
 
         try:
             answer(held, why)

@@ -1,4 +1,4 @@
-"""The acts of `penstock demo`: each does one thing to a log and returns what it found."""
+"""The acts of the demo: each does one thing to a log and returns what it found."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..codec import (
+from penstock.codec import (
     HEAD_BYTES,
     Compression,
     decode_messages,
@@ -19,11 +19,13 @@ from ..codec import (
     stamp,
     verify,
 )
-from ..log import Log, Recovery, open_log
-from ..log.verify import Progress, Report, verifying
-from ..model import Message, Offset
-from ..runtime import RealDisk
-from .demo_writer import BATCH_MESSAGES, DIRECTORY, LOG, LOG_ID, STORAGE, columns_from
+from penstock.log import Log, Recovery, open_log
+from penstock.log.verify import Progress, Report, verifying
+from penstock.model import Message, Offset
+from penstock.runtime import RealDisk
+
+from . import ROOT
+from .writer import BATCH_MESSAGES, DIRECTORY, LOG, LOG_ID, STORAGE, columns_from
 
 WRITING_S = 2.0
 READ_BYTES = 1 << 20
@@ -134,9 +136,11 @@ def write_and_kill(root: Path) -> Written:
 
 @contextmanager
 def writing(root: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "penstock.cli.demo_writer", str(root)]
+    command = [sys.executable, "-m", "examples.demo.writer", str(root)]
     # In a session of its own: a Ctrl-C is for us, and we end it.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        command, stdout=subprocess.PIPE, start_new_session=True, cwd=ROOT
+    )
     with process:
         try:
             yield process

@@ -1,18 +1,19 @@
-"""The first part of `penstock demo`: a log is written, killed, recovered and read."""
+"""The first part of the demo: a log is written, killed, recovered and read."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .demo_scene import Scene, Stage, waiting
+from .scene import Scene, Stage, waiting
 
 if TYPE_CHECKING:
-    from ..log.verify import Report
-    from .demo_story import Encoded, Proven, Recovered, Sought, Written
+    from penstock.log.verify import Report
+
+    from .story import Encoded, Proven, Recovered, Sought, Written
 
 
 def log_scenes(stage: Stage) -> Iterator[Scene]:
-    from . import demo_story as story
+    from . import story as story
 
     root = stage.directory / "log"
     yield of_encoding(story.encode_some())

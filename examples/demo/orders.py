@@ -1,11 +1,11 @@
-"""The orders of `penstock demo`: what customers send, what goes wrong with it, and how workers take it. No I/O."""
+"""The orders of the demo: what customers send, what goes wrong with it, and how workers take it. No I/O."""
 
 import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..client import Outgoing
+from penstock.client import Outgoing
 
 ORDERS = 4000
 REMINDERS = 60

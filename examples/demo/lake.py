@@ -1,26 +1,28 @@
-"""The last part of `penstock demo`: the shop's orders go into a lake through Spark, and a query is asked."""
+"""The last part of the demo: the shop's orders go into a lake through Spark, and a query is asked."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..client import Client
-from . import demo_orders as wares
-from .demo_broker import BrokerProcess
-from .demo_scene import Scene, Stage, waiting
-from .demo_workers import ORDERS_TOPIC
+from penstock.client import Client
+
+from . import orders as wares
+from .broker import BrokerProcess
+from .scene import Scene, Stage, waiting
+from .workers import ORDERS_TOPIC
 
 if TYPE_CHECKING:
-    from ..spark.demo import LakeShown
+    from .lake_query import LakeShown
 
 
 def lake_scenes(stage: Stage) -> Iterator[Scene]:
     if any(find_spec(name) is None for name in ("pyspark", "pyarrow")):
         yield skipped("Spark is not installed: pip install 'penstock[spark]'")
         return
-    from ..spark.demo import lake
-    from ..spark.java import NoJava
+    from penstock.spark.java import NoJava
+
+    from .lake_query import lake
 
     with BrokerProcess(stage.directory / "broker") as broker:
         with Client(broker.address) as client:

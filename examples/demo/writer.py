@@ -1,4 +1,4 @@
-"""The process that `penstock demo` kills: appends until it dies, and says what it was promised.
+"""The process that the demo kills: appends until it dies, and says what it was promised.
 
 Each line is "base_offset next_offset body_checksum append_time" of a batch, written after the batch is durable.
 """
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from itertools import count
 from threading import Lock, Thread
 
-from ..codec import Columns, encode, verify
-from ..config import FsyncPolicy, LogConfig, StorageConfig
-from ..log import open_log
-from ..model import LogId
-from ..runtime import FreeSpaceGuard, RealDisk, SystemClock
-from ..runtime.commit import Committer
-from ..runtime.writer import LogWriter
+from penstock.codec import Columns, encode, verify
+from penstock.config import FsyncPolicy, LogConfig, StorageConfig
+from penstock.log import open_log
+from penstock.model import LogId
+from penstock.runtime import FreeSpaceGuard, RealDisk, SystemClock
+from penstock.runtime.commit import Committer
+from penstock.runtime.writer import LogWriter
 
 LOG_ID = LogId(0xDE30)
 DIRECTORY = "topics/orders.1/partition-0/messages"

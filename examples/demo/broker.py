@@ -1,4 +1,4 @@
-"""A broker process for `penstock demo`: started, killed, started again."""
+"""A broker process for the demo: started, killed, started again."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from threading import Thread
 from types import TracebackType
 from typing import IO, Self
 
-from ..errors import Unavailable
+from penstock.errors import Unavailable
 
 _STOP_TIMEOUT_S = 30
 _LINES_KEPT = 20

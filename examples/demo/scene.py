@@ -1,4 +1,4 @@
-"""What every part of `penstock demo` is made of: a stage, scenes, and how they are shown."""
+"""What every part of the demo is made of: a stage, scenes, and how they are shown."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext

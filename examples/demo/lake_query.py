@@ -1,4 +1,4 @@
-"""The end of `penstock demo`: orders from the broker into a lake, and what a query finds there."""
+"""The end of the demo: orders from the broker into a lake, and what a query finds there."""
 
 import time
 from dataclasses import dataclass, replace
@@ -6,13 +6,13 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from ..client import Client
-from .pipelines.lake import LakeFiles
-from .pipelines.model import LakeSource
-from .pipelines.ready import archive_of, sql_of
-from .pipelines.running import LOCAL_MASTER, open_session, run
-from .pipelines.table import plain
-from .pipelines.verify import verify
+from penstock.client import Client
+from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.model import LakeSource
+from penstock.spark.pipelines.ready import archive_of, sql_of
+from penstock.spark.pipelines.running import LOCAL_MASTER, open_session, run
+from penstock.spark.pipelines.table import plain
+from penstock.spark.pipelines.verify import verify
 
 if TYPE_CHECKING:
     import pyarrow as pa

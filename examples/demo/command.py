@@ -1,4 +1,4 @@
-"""`penstock demo`: a log and a broker at work, killed in the middle, and what is left of it."""
+"""The demo: a log and a broker at work, killed in the middle, and what is left of it."""
 
 import shutil
 import signal
@@ -10,17 +10,18 @@ from types import FrameType
 
 import click
 
-from .demo_scene import Scene, Stage, show
-from .exits import Exit
-from .lazy import unknown
+from penstock.cli.exits import Exit
+from penstock.cli.lazy import unknown
+
+from .scene import Scene, Stage, show
 
 EPILOG = """\b
 Examples:
-  penstock demo                    the show; its data stays, and it says where and how to look at it
-  penstock demo --json             what it found, as one JSON object
-  penstock demo --part shop        only one part: log, shop or lake
-  penstock demo --data-dir ./demo  leave the data there
-  penstock demo --remove           leave nothing behind
+  python -m examples.demo                    the show; its data stays, and it says where and how to look at it
+  python -m examples.demo --json             what it found, as one JSON object
+  python -m examples.demo --part shop        only one part: log, shop or lake
+  python -m examples.demo --data-dir ./demo  leave the data there
+  python -m examples.demo --remove           leave nothing behind
 
 \b
 Ctrl-C ends everything that it started and removes its data.
@@ -31,9 +32,9 @@ Exit codes: 0 everything that was promised was kept, 1 something was not.
 # `Scene`s; whatever earlier parts left is below `stage.directory`, and `stage.leave` says what a part leaves to look at
 # when the show is over. A further part is a line at the end.
 PARTS = {
-    "log": "demo_log:log_scenes",
-    "shop": "demo_shop:shop_scenes",
-    "lake": "demo_lake:lake_scenes",
+    "log": "log:log_scenes",
+    "shop": "shop:shop_scenes",
+    "lake": "lake:lake_scenes",
 }
 
 Facts = dict[str, object]

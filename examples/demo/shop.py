@@ -1,4 +1,4 @@
-"""The second part of `penstock demo`: a broker, a stream of orders, workers, a crash, and what is left to look at."""
+"""The second part of the demo: a broker, a stream of orders, workers, a crash, and what is left to look at."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,18 +7,19 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..client import Client, ClientSettings, RetryPolicy
-from ..client.delays import DelayedPlace
-from ..errors import NotFound, NotPending, Unavailable
-from . import demo_orders as wares
-from .demo_broker import BrokerProcess
-from .demo_scene import Scene, Stage
-from .demo_workers import LANES, ORDERS_TOPIC, REMINDERS_TOPIC, Book, Hand, Worker, publish_all
+from penstock.client import Client, ClientSettings, RetryPolicy
+from penstock.client.delays import DelayedPlace
+from penstock.errors import NotFound, NotPending, Unavailable
+
+from . import orders as wares
+from .broker import BrokerProcess
+from .scene import Scene, Stage
+from .workers import LANES, ORDERS_TOPIC, REMINDERS_TOPIC, Book, Hand, Worker, publish_all
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from .overview import Overview
+    from penstock.cli.overview import Overview
 
 PAID_IN_TIME_ONE_IN = 3
 DEADLINE_S = 60
@@ -179,7 +180,7 @@ class Shop:
 
     def _watch(self, live: "Live | None", is_over: Callable[[], bool]) -> None:
         """Show what goes on until something is the case."""
-        from .overview import look
+        from penstock.cli.overview import look
 
         until_s = time.monotonic() + DEADLINE_S
         while True:
@@ -212,7 +213,7 @@ class Shop:
         from rich.console import Group
         from rich.text import Text
 
-        from .overview_view import rendered
+        from penstock.cli.overview_view import rendered
 
         done = len(self.book.stored)
         head = Text(f"{done:,} of {wares.ORDERS:,} orders; {self.headline}", "bold")
