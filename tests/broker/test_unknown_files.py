@@ -1,43 +1,16 @@
 """Nothing that meta does not know is ever deleted, and nothing that it knows is ever made anew."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock.broker import catalogue
 from penstock.broker.delaying import Delayed
 from penstock.broker.recovery import EventKind
-from penstock.errors import Damaged, DamagedFile, DiskFailed
+from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree
-from penstock.sim.operations import parent_of
 
+from .losses import flipped, tree_with, without
 from .world import PLAIN, TOPIC, World, pull_the_plug, values
-
-
-def tree_with(tree: Tree, change: Callable[[dict[str, bytes]], None]) -> SimDisk:
-    """A disk with other files; directories that are empty then are gone."""
-    files = dict(tree.files)
-    change(files)
-    directories: set[str] = set()
-    for path in files:
-        while path := parent_of(path):
-            directories.add(path)
-    return SimDisk(Tree(files, frozenset(directories)))
-
-
-def without(part: str) -> Callable[[dict[str, bytes]], None]:
-    def remove(files: dict[str, bytes]) -> None:
-        for path in [one for one in files if one == part or one.startswith(f"{part}/")]:
-            del files[path]
-
-    return remove
-
-
-def flipped(files: dict[str, bytes], path: str, position: int) -> None:
-    data = bytearray(files[path])
-    data[position] ^= 1
-    files[path] = bytes(data)
 
 
 def kinds(world: World) -> list[EventKind]:
@@ -212,9 +185,13 @@ def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) 
     gone = f"topics/orders.1{part}"
     disk = tree_with(world.disk.tree(), without(gone))
     before = disk.tree()
-    with pytest.raises(DamagedFile) as refused:
-        World(disk)
-    assert refused.value.path.startswith("topics/orders.1/partition-0/")
+    world = World(disk)
+    (fault,) = world.node.faults()
+    assert fault.path.startswith("topics/orders.1/partition-0/")
+    assert kinds(world) == [EventKind.PARTITION_FAULTY]
+    with pytest.raises(PartitionFaulty, match="orders/0"):
+        world.publish(b"x")
+    world.node.close()
     assert bytes_of(disk, "topics/") == {
         path: data for path, data in before.files.items() if "topics/" in path
     }
@@ -230,8 +207,8 @@ def test_a_delay_log_that_is_lost_is_damage(stop) -> None:
     directory = "topics/orders.1/partition-0/delayed"
     for gone in (directory, f"{directory}/00000000000000000000.log", f"{directory}/identity"):
         disk = tree_with(world.disk.tree(), without(gone))
-        with pytest.raises(DamagedFile, match="delayed"):
-            World(disk)
+        (fault,) = World(disk).node.faults()
+        assert fault.path.startswith(directory)
 
 
 def test_a_deletion_that_was_interrupted_is_finished_by_the_next_start_and_told() -> None:

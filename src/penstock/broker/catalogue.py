@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import LimitsConfig, LogConfig, TopicConfig
-from ..errors import DamagedFile, Fatal, NoSpace, NotFound, PenstockError, Refused
+from ..errors import (
+    Damaged,
+    DamagedFile,
+    Fatal,
+    NoSpace,
+    NotFound,
+    PenstockError,
+    Refused,
+    WrongLog,
+)
 from ..log import open_log
 from ..log.journal import Journal
 from ..log.records import RecordFormat
@@ -33,6 +42,7 @@ from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
 from .recovery import EventKind, RecoveryEvent, log_events, partition_events
+from .slots import Fault, Partitions, fault_of
 from .topics import (
     PARTITIONS_DEFAULT,
     FilesPlanned,
@@ -60,7 +70,7 @@ class Topic:
     """A topic that is open."""
 
     facts: TopicFacts
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: Partitions = field(default_factory=Partitions)
     router: Router = field(default_factory=Router)
     # Which partition the next poll looks at first.
     turn: int = 0
@@ -93,8 +103,9 @@ class Catalogue:
         self.open: dict[str, Topic] = {}
         records = self._tidy()
         for facts in self.topics.by_name.values():
-            # Whatever keeps one from opening, what is there stays there.
-            self._add(facts, [self._open(facts, number, now) for number in range(facts.partitions)])
+            self._add(
+                facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
+            )
         # On a full disk the next start does it again.
         with suppress(NoSpace):
             self._record(records, now)
@@ -199,6 +210,19 @@ class Catalogue:
         )
         return partition
 
+    def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
+        """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
+        try:
+            return self._open(facts, number, now)
+        except (Damaged, WrongLog) as error:
+            fault = fault_of(facts.name, number, facts.partition_directory(number), error)
+            self.recovery.append(
+                RecoveryEvent(
+                    EventKind.PARTITION_FAULTY, fault.path, fault.reason, facts.name, number
+                )
+            )
+            return fault
+
     def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
         """Remove the files of partitions that nobody knows yet. What is left undone is done by the next start."""
         records: list[TopicRecord] = []
@@ -213,7 +237,7 @@ class Catalogue:
         with suppress(NoSpace):
             self._record(records, now)
 
-    def _add(self, facts: TopicFacts, partitions: Sequence[Partition]) -> Topic:
+    def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         topic = self.open.get(facts.name)
         if topic is None:
             topic = self.open[facts.name] = Topic(facts, router=Router(former=facts.former))
@@ -365,6 +389,7 @@ class Catalogue:
             raise Refused(f"a topic's name is text, not {type(name).__name__}") from None
 
     def partition(self, topic: str, number: int) -> Partition:
+        """A partition by its number. NotFound: there is none; PartitionFaulty: it cannot be used."""
         partitions = self.topic(topic).partitions
         try:
             if 0 <= number < len(partitions):
@@ -373,7 +398,12 @@ class Catalogue:
             raise not_a_partition(number) from None
         raise NotFound("partition", f"{topic}/{number}")
 
+    def faults(self) -> list[Fault]:
+        """All partitions that cannot be used."""
+        return [fault for topic in self.open.values() for fault in topic.partitions.faults]
+
     def partitions(self) -> Iterator[Partition]:
+        """All partitions that serve."""
         for topic in self.open.values():
             yield from topic.partitions
 
