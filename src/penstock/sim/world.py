@@ -314,9 +314,12 @@ class World:
         except Damaged as error:
             self._refuse(error)
             return
+        if faults := node.faults():
+            self._refuse(faults[0].cause)
+            return
         self._started(node, now)
 
-    def _refuse(self, error: Damaged) -> None:
+    def _refuse(self, error: PenstockError) -> None:
         """After lies of the disk a node may find that something is missing, and say so; otherwise it must not."""
         if not self.chaos.has_lied and not self.books.is_forgiving:
             story = f"what was durable is missing: {error}"
