@@ -16,6 +16,7 @@ from ..log.journal import Journal
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .damage import DamageLedger
 from .letters import dead_letter_topic
 from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
@@ -47,10 +48,19 @@ class Topic:
 class Catalogue:
     """All topics, open. Changes are few and everything else rests on them, so each is durable when it returns."""
 
-    def __init__(self, disk: Disk, *, now: Now, entropy: Entropy, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now: Now,
+        entropy: Entropy,
+        limits: LimitsConfig,
+        damage: DamageLedger | None = None,
+    ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
+        self.damage = damage or DamageLedger()
         log, found = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
         self.recovery.extend(log_events(_META, found))
         self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
@@ -78,7 +88,7 @@ class Catalogue:
         return made
 
     def _open(self, facts: TopicFacts, number: int, now: Now) -> Partition:
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
+        setting = Setting(facts.name, facts.config, self.limits, self.entropy, self.damage)
         directory = f"{facts.directory}/partition-{number}"
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(self.disk, directory, identity, setting, now=now)
@@ -199,6 +209,7 @@ class Catalogue:
         self._record([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             self._abandon(facts, self.open.pop(facts.name).partitions)
+            self.damage.forget(facts.name)
 
     def _remove_leftovers(self) -> None:
         """Files of topics that no record knows: a creation or a deletion was interrupted."""

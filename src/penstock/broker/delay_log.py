@@ -1,12 +1,12 @@
 """The log of a partition's delayed messages. Most partitions have none, so its files come with the first of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..codec import Head
 from ..codec.encode import Encoded
 from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
-from ..errors import DamagedFile
+from ..errors import DamagedBatch, DamagedFile
 from ..log import Log, Recovery, open_log
 from ..log.log import Appended, SyncPlan
 from ..log.records import batches_in
@@ -21,8 +21,17 @@ _SEGMENT_BYTES_MAX = 16 << 20
 class DelayLog:
     """A log that is made when it is first written to."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: LogId, *, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: LogId,
+        *,
+        segment_bytes: int,
+        on_damage: Callable[[DamagedBatch], None],
+    ) -> None:
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
+        self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
         # What is finished goes when somebody sweeps, never by age.
         self._config = LogConfig(
@@ -39,6 +48,7 @@ class DelayLog:
         self.log, self.recovery = open_log(
             self._disk, self.directory, log_id=self._log_id, config=self._config
         )
+        self.log.on_damage = self._on_damage
         return self.log
 
     @property
