@@ -34,6 +34,15 @@ _RECORDS_A_SNAPSHOT = 1000
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
+def read_meta(disk: Disk) -> Topics:
+    """The topics that meta knows. The disk has to be one that may be changed, such as a copy: a torn end is cut off."""
+    log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+    topics = Topics()
+    Journal(log, _FORMAT).recover(topics, message_end=log.end)
+    log.discard()
+    return topics
+
+
 @dataclass(slots=True)
 class Topic:
     """A topic that is open."""
