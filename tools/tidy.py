@@ -55,7 +55,7 @@ OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all 
     "console": (WORDS - {"ports"}) | {"client"},
 }
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 550
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
 # Below six lines two functions are equal by chance more often than by copying.

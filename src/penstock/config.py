@@ -120,6 +120,13 @@ class TtlAction(Enum):
     DEAD_LETTER = "dlq"
 
 
+class OnDamage(Enum):
+    """What readers of a topic do at a batch that the disk has damaged: get an error, or go on behind it."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryConfig:
     """How a topic's messages are handed out, retried and given up."""
@@ -184,6 +191,7 @@ class TopicConfig:
     dedup_keys_max: int = 100_000
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
+    on_damage: OnDamage = OnDamage.STOP
 
     def __post_init__(self) -> None:
         self.log_config()

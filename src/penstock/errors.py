@@ -457,20 +457,30 @@ class Damaged(PenstockError):
 
 
 class DamagedBatch(Damaged):
-    """A batch that once was whole. `next_offset` is where reading can go on, or None if unknown."""
+    """A batch that once was whole. `offset` is the first offset that cannot be read, `next_offset` where reading can go
+    on; None if unknown."""
 
     code = "DAMAGED_BATCH"
 
-    def __init__(self, path: str, position: int, reason: str, *, next_offset: int | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        position: int,
+        reason: str,
+        *,
+        next_offset: int | None,
+        offset: int | None = None,
+    ) -> None:
         super().__init__(
             f"damaged batch in {path} at byte {position}: {reason}",
             path=path,
             position=position,
             reason=reason,
+            offset=offset,
             next_offset=next_offset,
         )
         self.path, self.position, self.reason = path, position, reason
-        self.next_offset = next_offset
+        self.offset, self.next_offset = offset, next_offset
 
 
 class DamagedFile(Damaged):

@@ -26,6 +26,7 @@ from ..log.journal import Journal
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .damage import DamageLedger
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -65,6 +66,15 @@ _RECORDS_A_SNAPSHOT = 1000
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
+def read_meta(disk: Disk) -> Topics:
+    """The topics that meta knows. The disk has to be one that may be changed, such as a copy: a torn end is cut off."""
+    log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+    topics = Topics()
+    Journal(log, _FORMAT).recover(topics, message_end=log.end)
+    log.discard()
+    return topics
+
+
 @dataclass(slots=True)
 class Topic:
     """A topic that is open."""
@@ -83,10 +93,19 @@ Prepared = tuple[FilesPlanned, TopicFacts, list[Partition]]
 class Catalogue:
     """All topics, open. Changes are few and everything else rests on them, so each is durable when it returns."""
 
-    def __init__(self, disk: Disk, *, now: Now, entropy: Entropy, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now: Now,
+        entropy: Entropy,
+        limits: LimitsConfig,
+        damage: DamageLedger | None = None,
+    ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
+        self.damage = damage or DamageLedger()
         self._require_meta()
         log, found = open_log(
             disk,
@@ -199,7 +218,7 @@ class Catalogue:
         return made
 
     def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
+        setting = Setting(facts.name, facts.config, self.limits, self.entropy, self.damage)
         directory = facts.partition_directory(number)
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(
@@ -376,6 +395,7 @@ class Catalogue:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
             remove_topic(self.disk, facts.directory)
+            self.damage.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)

@@ -3,13 +3,13 @@
 The state journal says whether it was made: from then on a log that is missing is damage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..codec import Head
 from ..codec.encode import Encoded
 from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
-from ..errors import DamagedFile
+from ..errors import DamagedBatch, DamagedFile
 from ..log import Log, Recovery, open_log
 from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
@@ -25,8 +25,17 @@ _SEGMENT_BYTES_MAX = 16 << 20
 class DelayLog:
     """A log that is made when it is first written to."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: LogId, *, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: LogId,
+        *,
+        segment_bytes: int,
+        on_damage: Callable[[DamagedBatch], None],
+    ) -> None:
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
+        self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
         # What is finished goes when somebody sweeps, never by age.
         self._config = LogConfig(
@@ -48,6 +57,7 @@ class DelayLog:
             config=self._config,
             may_create=may_create,
         )
+        log.on_damage = self._on_damage
         return log
 
     def make(self) -> Log:

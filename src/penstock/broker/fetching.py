@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from ..codec import decode_messages, read_head
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
-from ..errors import Refused
+from ..errors import DamagedBatch, Refused
 from ..log import Log
 from ..model import Message
 from ..ports import Lent
+from .damage import behind
 from .partition import Partition
 from .start import Start
 
@@ -25,11 +26,19 @@ class InFile(NamedTuple):
     size: int
 
 
+class SkippedRange(NamedTuple):
+    """Offsets from `start` to before `end` that a read passed over, because they are damaged."""
+
+    start: int
+    end: int
+    reason: str
+
+
 class Fetched(NamedTuple):
     """Whole batches, sealed with the seed of the log. The first one may begin before `offset`: readers trim.
 
     No data means nothing yet: ask again when the log ends beyond `offset`. If `in_file`, they lie there, and nobody has
-    read more than their heads.
+    read more than their heads. What was `skipped` lies before `offset`.
     """
 
     data: memoryview
@@ -39,10 +48,11 @@ class Fetched(NamedTuple):
     end_offset: int
     seed: int
     in_file: InFile | None = None
+    skipped: tuple[SkippedRange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.data and self.in_file is None
+        return not self.data and self.in_file is None and not self.skipped
 
     @property
     def wake_at(self) -> int | None:
@@ -69,8 +79,8 @@ class Fetched(NamedTuple):
 
 
 # As calling the class does it, without a call of its own.
-_fetched: Callable[[tuple[memoryview, int, int, int, int, int, None]], Fetched] = partial(
-    tuple.__new__, Fetched
+_fetched: Callable[[tuple[memoryview, int, int, int, int, int, None, tuple[()]]], Fetched] = (
+    partial(tuple.__new__, Fetched)
 )
 
 
@@ -98,7 +108,22 @@ def fetch_from(
     *,
     is_checked: bool = True,
 ) -> Fetched:
-    """The same from an offset on."""
+    """The same from an offset on. Where the topic skips damage, from behind it."""
+    skipped: list[SkippedRange] = []
+    while True:
+        try:
+            found = _fetch(partition, offset, bytes_max, limit, is_checked=is_checked)
+        except DamagedBatch as damage:
+            end = behind(damage, partition.config)
+            skipped.append(SkippedRange(offset, end, damage.reason))
+            offset = end
+        else:
+            return found._replace(skipped=tuple(skipped)) if skipped else found
+
+
+def _fetch(
+    partition: Partition, offset: int, bytes_max: int, limit: int | None, *, is_checked: bool
+) -> Fetched:
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
     log = partition.messages
@@ -109,7 +134,9 @@ def fetch_from(
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return _fetched((data, offset, next_offset, log.start_offset, log.end_offset, log.seed, None))
+    return _fetched(
+        (data, offset, next_offset, log.start_offset, log.end_offset, log.seed, None, ())
+    )
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:

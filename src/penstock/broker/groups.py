@@ -8,7 +8,7 @@ from ..config import OFF
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
 from ..delivery.commands import rewind
-from ..errors import GroupBusy, NotFound, OffsetOutOfRange, Refused
+from ..errors import DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
 from ..groups import Mode
 from ..model import check_name
 from . import consumption
@@ -172,10 +172,16 @@ def lag_of(partition: Partition, delivery: Delivery, now: Now) -> PartitionLag:
 
 
 def _age_s(partition: Partition, offset: int, now: Now) -> float:
-    """How long ago the batch with this offset was appended."""
+    """How long ago the batch with this offset was appended; if it is damaged, the next one that can be read."""
     log = partition.messages
-    head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
-    return max(0, now.wall_ns - head.append_time) / 1e9
+    while offset < log.end_offset:
+        try:
+            head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
+        except DamagedBatch as damage:
+            offset = damage.next_offset or log.end_offset
+        else:
+            return max(0, now.wall_ns - head.append_time) / 1e9
+    return 0.0
 
 
 def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
-from ..errors import NoSpace, NotFound
+from ..errors import Damaged, NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
@@ -21,6 +21,7 @@ from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
+from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
 from .handed import Handed
@@ -77,8 +78,9 @@ class Node(Catalogue):
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
+        damage: DamageLedger | None = None,
     ) -> None:
-        super().__init__(disk, now=now, entropy=entropy, limits=limits)
+        super().__init__(disk, now=now, entropy=entropy, limits=limits, damage=damage)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
@@ -253,15 +255,9 @@ class Node(Catalogue):
         if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
             return known
         target.turn = (target.turn + 1) % len(places)
-        found, some = Handed(), Handed()
-        rest = wanted
-        for partition, delivery in (*places[target.turn :], *places[: target.turn]):
-            more = rest.after(some)
-            if more is None:
-                break
-            rest = more
-            some = consumption.poll(partition, delivery, rest, now)
-            found += some
+        in_turn = (*places[target.turn :], *places[: target.turn])
+        timed = ((partition, delivery, wanted.duration_ms) for partition, delivery in in_turn)
+        found = consumption.poll_all(timed, wanted, now)
         if wanted.request_id:
             self._repeats.keep(who, wanted.request_id, found)
         return found
@@ -393,7 +389,8 @@ class Node(Catalogue):
     def _letter_box(self, source: Partition, now: Now) -> Partition:
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
-            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS)
+            on_damage = source.config.on_damage
+            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS, on_damage=on_damage)
             self.create_topic(name, partitions=count, config=config, now=now)
         if len(self.topic(name).partitions) <= source.number:
             self.add_partitions(name, count, now)
@@ -414,14 +411,16 @@ class Node(Catalogue):
             cleared = clear_delayed(partition, now)
             segments += cleared.segments_rewritten
             freed += cleared.bytes_freed
-            if topic.facts.config.cleanup is Cleanup.COMPACT:
-                compacted = partition.compact(now)
-                segments += compacted.segments_rewritten
-                freed += compacted.bytes_freed
-            else:
-                kept = partition.retain(now)
-                segments += kept.segments_removed
-                freed += kept.bytes_freed
+            # The ledger has it. A damaged segment stays as it is, and the others have their turn.
+            with suppress(Damaged):
+                if topic.facts.config.cleanup is Cleanup.COMPACT:
+                    compacted = partition.compact(now)
+                    segments += compacted.segments_rewritten
+                    freed += compacted.bytes_freed
+                else:
+                    kept = partition.retain(now)
+                    segments += kept.segments_removed
+                    freed += kept.bytes_freed
         return Swept(segments, freed, tuple(forgotten))
 
 

@@ -7,7 +7,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -17,11 +17,11 @@ import msgspec
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
 from ..codec.single import encode_even, encode_value
-from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
+from ..config import OFF, LimitsConfig, LogConfig, OnDamage, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
 from ..delivery.records import Buried
-from ..errors import NoSpace, NotFound
+from ..errors import DamagedBatch, NoSpace, NotFound
 from ..log import Log, Recovery
 from ..log.compaction import Compacted, compact
 from ..log.journal import Journal, OrderedPlan, Replayed
@@ -32,6 +32,7 @@ from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
 from ..model import Buffer, LogId, Offset
 from ..ports import Disk, Entropy
+from .damage import DamageLedger, behind
 from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
@@ -128,6 +129,7 @@ class Setting:
     config: TopicConfig
     limits: LimitsConfig
     entropy: Entropy
+    damage: DamageLedger = field(default_factory=DamageLedger)
 
 
 class Partition:
@@ -144,6 +146,7 @@ class Partition:
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
+        self.damage = setting.damage
         self.shelf = Shelf(self.messages)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
@@ -163,6 +166,8 @@ class Partition:
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
+        if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
+            self.machine.delays.try_again()
 
     @property
     def is_dirty(self) -> bool:
@@ -410,6 +415,7 @@ def open_partition(
 
     Damaged, WrongLog: it was there before and is not whole.
     """
+    report = partial(setting.damage.found, setting.topic, identity.number)
     logs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
     # All are looked at before any is changed: a partition that cannot be opened stays as it is.
     examined = [
@@ -427,16 +433,18 @@ def open_partition(
         f"{directory}/delayed",
         _log_id(identity, "delayed"),
         segment_bytes=setting.config.segment_size_bytes,
+        on_damage=report,
     )
     (messages, found), (state, state_found) = (one.finish() for one in examined)
+    messages.on_damage = report
     machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     partition = Partition(identity, setting, (messages, state, delayed), machine)
     replayed = partition.journal.recover(machine, message_end=messages.end)
     partition.snapshot_covers = machine.covered
-    _apply_batches(messages, machine)
+    _apply_batches(messages, machine, setting.config)
     machine.count_from_here()
-    _apply_delayed(delayed, machine)
+    _apply_delayed(delayed, machine, setting.config)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(setting.entropy)
     _grant_grace(machine, setting.config, now)
@@ -459,23 +467,38 @@ def _log_id(identity: PartitionId, kind: str) -> LogId:
     return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
-    """Take in what the messages show and no snapshot knew."""
+def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> None:
+    """Take in what the messages show and no snapshot knew.
+
+    Where damage is skipped, producers and idempotency keys of a damaged batch are not known any more.
+    """
     offset = max(machine.covered, messages.start_offset)
     while offset < messages.end_offset:
-        run = messages.read(offset, bytes_max=_READ_BYTES)
+        try:
+            run = messages.read(offset, bytes_max=_READ_BYTES)
+        except DamagedBatch as damage:
+            offset = behind(damage, config)
+            continue
         for head, batch in batches_in(run.data, seed=messages.seed):
             machine.apply_batch(batch, head)
         offset = run.next_offset
 
 
-def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> None:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
     delays = machine.delays
     is_made = machine.has_delay_log or delays.lost_epoch >= 0
     delayed.require(delays.covered, is_made=is_made)
-    for head, batch in delayed.batches_from(delays.covered):
-        machine.apply_delayed(batch, head)
+    is_read = False
+    while not is_read:
+        try:
+            for head, batch in delayed.batches_from(delays.covered):
+                machine.apply_delayed(batch, head)
+            is_read = True
+        except DamagedBatch as damage:
+            first, end = max(delays.covered, delayed.start_offset), behind(damage, config)
+            delays.lost(range(first, end))
+            delays.covered = end
     # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
     delays.forget_below(delayed.start_offset)
     machine.dedup.sort()

@@ -10,6 +10,7 @@ from ..errors import Refused
 
 # <data>/topics/<topic>/partition-<n>/messages: so far below the data directory, and its lock, a log can be.
 _LEVELS_MAX = 4
+_SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Place:
     def show(self, path: str) -> str:
         """A path of the disk as the user would write it."""
         return self.shown + path.removeprefix(self.directory)
+
+
+def is_data_directory(directory: Path) -> bool:
+    """Whether a directory is the whole of a queue or broker, and not one of its parts or a copy of a log."""
+    return (directory / "meta").is_dir() or (directory / "topics").is_dir()
 
 
 def find_places(directory: Path) -> list[Place]:
@@ -44,6 +50,9 @@ def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
         yield directory
     elif levels:
         for entry in entries:
+            # What a start set aside is nobody's data until somebody brings it back. Named itself, it is looked at.
+            if entry.name == _SET_ASIDE and is_data_directory(directory):
+                continue
             if entry.is_dir():
                 yield from _logs_in(directory / entry.name, levels - 1, seen)
 

@@ -25,7 +25,7 @@ from .kinds import one_of
 class Delayed(msgspec.Struct, frozen=True):
     """A delayed message. `offset` is its place in the delay log, `time_remaining` in milliseconds.
 
-    `state`: PENDING, DELIVERED, CANCELLED or EXPIRED.
+    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage.
     """
 
     topic: str
@@ -66,6 +66,7 @@ class DelayStats(msgspec.Struct, frozen=True):
     expired: int
     by_topic: dict[str, dict[str, Any]]
     wheel: list[int] = []
+    lost: int = 0
 
 
 class DelayedPlace(NamedTuple):

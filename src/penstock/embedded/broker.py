@@ -97,6 +97,7 @@ class Broker(OpenOnce, BrokerDelays):
         """Change settings of a topic; they hold from the next call on."""
         text_of("a topic's name", name)
         self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
+        self.driver.tick()  # Delayed messages that could not be read may have their turn now.
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""

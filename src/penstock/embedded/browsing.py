@@ -4,11 +4,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from ..broker.damage import behind
 from ..broker.handed import Part
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
+from ..config import OnDamage
 from ..delivery import commands
+from ..errors import DamagedBatch
 from ..log import Log
 from .arguments import moment_ns, whole_of
 from .durations import Duration, nanoseconds
@@ -38,10 +41,17 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
     place = Place(partition.topic, partition.number, delivery.group)
     choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
     found: list[Received] = []
+    readable_from = 0
     for offset in choice.offsets:
-        if delivery.progress.is_finished(offset):
+        if offset < readable_from or delivery.progress.is_finished(offset):
             continue
-        opened = partition.shelf.at(offset)
+        try:
+            opened = partition.shelf.at(offset)
+        except DamagedBatch as damage:
+            if found and partition.config.on_damage is OnDamage.STOP:
+                break
+            readable_from = behind(damage, partition.config)
+            continue
         lists = opened.unpacked()
         if offset not in lists[-1]:
             continue

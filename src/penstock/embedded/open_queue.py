@@ -29,7 +29,8 @@ def open_queue(
 
     `settings` are those of a topic and stay with the queue: `visibility_timeout_ms`, `max_retries`, `backoff_base_ms`,
     `backoff_max_ms`, `ttl_ms`, `ttl_action`, `compression` ("none", "lz4", "zstd"), `dedup_window_ms`,
-    `max_backlog_messages`, `retention_hours` of finished messages, and more: see docs/embedded.md.
+    `max_backlog_messages`, `retention_hours` of finished messages, `on_damage` ("stop", "skip"), and more: see
+    docs/embedded.md.
     """
     if not isinstance(auto_ack, bool):
         raise InvalidConfig("auto_ack", auto_ack, "True or False")

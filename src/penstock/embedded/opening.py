@@ -21,7 +21,7 @@ from .arguments import shown, whole_of
 T = TypeVar("T")
 Path = str | os.PathLike[str]
 _CLOCK = ("now_ns", "monotonic_ns")
-_LOGGER = ("warning", "critical")
+_LOGGER = ("warning", "error", "critical")
 
 
 @dataclass(frozen=True, slots=True)

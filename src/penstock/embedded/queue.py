@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from ..broker import consumption
 from ..broker.backlog import require_room
 from ..broker.consumption import Wanted
+from ..broker.letters import dead_letter_topic
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.topics import config_from
@@ -103,6 +104,9 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
             self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
         elif settings:
             self._driver.node.configure_topic(TOPIC, settings, now)
+            if "on_damage" in settings and dead_letter_topic(TOPIC) in self._driver.node.open:
+                policy = {"on_damage": settings["on_damage"]}
+                self._driver.node.configure_topic(dead_letter_topic(TOPIC), policy, now)
         self._driver.node.open_group(TOPIC, GROUP, now)
 
     def _take_over(self, now: Now) -> None:

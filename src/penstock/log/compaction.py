@@ -250,7 +250,9 @@ class Compaction:
             if next_offset != one.end_offset:
                 raise Broken(segment.size, f"the file ends before offset {one.end_offset}")
         except Broken as broken:
-            raise segment.damaged(broken, offset=next_offset, end_offset=one.end_offset) from None
+            damage = segment.damaged(broken, offset=next_offset, end_offset=one.end_offset)
+            self.log.on_damage(damage)
+            raise damage from None
 
     def _breathe(self, size: int) -> Steps:
         self._step_done += size

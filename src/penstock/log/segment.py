@@ -144,6 +144,7 @@ class Segment:
             lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
         )
         broken: Broken | None = None
+        reached: int | None = None
         for found in self._walk(start):
             if isinstance(found, Broken):
                 broken = broken or found
@@ -152,9 +153,12 @@ class Segment:
             elif found.head.last_offset >= offset:
                 return found
             else:
-                broken = None
+                broken, reached = None, found.head.next_offset
         if broken is not None:
-            raise self.damaged(broken, offset=offset, end_offset=end_offset)
+            # Without a whole batch before it, only a walk from the start of the file knows where the damage begins.
+            first = self.base_offset if start == 0 else offset
+            first = first if reached is None else reached
+            raise self.damaged(broken, offset=offset, end_offset=end_offset, first=first)
         return None
 
     def offset_at(self, time_ns: int) -> int | None:
@@ -192,8 +196,13 @@ class Segment:
             self.file, position, self.size, seed=self.seed, next_offset=self.base_offset
         )
 
-    def damaged(self, broken: Broken, *, offset: int, end_offset: int) -> DamagedBatch:
-        """The error for the broken batch that should hold `offset`, with the place where reading can go on."""
+    def damaged(
+        self, broken: Broken, *, offset: int, end_offset: int, first: int | None = None
+    ) -> DamagedBatch:
+        """The error for the broken batch that should hold `offset`, with the place where reading can go on.
+
+        `first` is where its offsets begin, if not at `offset`.
+        """
         following = next_head(
             self.file, broken.position + 1, self.size, seed=self.seed, offset_min=offset + 1
         )
@@ -201,5 +210,6 @@ class Segment:
             self.path,
             broken.position,
             broken.reason,
+            offset=offset if first is None else first,
             next_offset=end_offset if following is None else following.head.base_offset,
         )

@@ -81,7 +81,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_delayed_finished_total": Metric(
             Kind.COUNTER,
             ("topic", "state"),
-            "Delayed messages that were delivered, cancelled, expired.",
+            "Delayed messages that were delivered, cancelled, expired, or lost to damage.",
         ),
         "penstock_dead_letters_moving": Metric(
             Kind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
@@ -95,6 +95,20 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_disk_free_bytes": Metric(Kind.GAUGE, (), "Free space where the data is."),
         "penstock_disk_refusing": Metric(
             Kind.GAUGE, (), "1 while publishes are refused for want of space."
+        ),
+        "penstock_recovery_events": Metric(
+            Kind.GAUGE, ("kind",), "What the last start found and did, by kind."
+        ),
+        "penstock_recovery_cut_bytes": Metric(
+            Kind.GAUGE,
+            (),
+            "Bytes that the last start cut off torn ends of logs, and kept beside them.",
+        ),
+        "penstock_faulty_partitions": Metric(
+            Kind.GAUGE, (), "Partitions that refuse everything until they are repaired."
+        ),
+        "penstock_damaged_batches_total": Metric(
+            Kind.COUNTER, _TOPIC, "Damaged batches met since the start, each counted once."
         ),
         "penstock_pipeline_up": Metric(
             Kind.GAUGE,

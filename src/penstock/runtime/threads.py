@@ -25,6 +25,7 @@ from ..delivery import Delivery
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
+from .findings import FindingsLog
 from .members import MemberRoom
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
@@ -54,8 +55,9 @@ class ThreadDriver:
 
     def __init__(self, disk: Disk, config: StorageConfig, world: World) -> None:
         keep_freed_memory()
-        self._disk, self._world, self.config = disk, world, config
+        self._disk, self.config = disk, config
         self.clock, self.logger = world.clock, world.logger
+        self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
         self._point: SyncPoint[NodePlan] = SyncPoint(
@@ -87,13 +89,8 @@ class ThreadDriver:
             self.tick()  # Overdue, and nobody else would look before the clock moves.
 
     def _open_node(self) -> Node:
-        return Node(
-            self._disk,
-            now=self.now(),
-            entropy=self._world.entropy,
-            limits=self._world.limits,
-            min_free_bytes=self.config.min_free_bytes,
-        )
+        free = self.config.min_free_bytes
+        return self._findings.open_node(self._disk, self.now(), min_free_bytes=free)
 
     def now(self) -> Now:
         return now_of((self.clock.now_ns(), self.clock.monotonic_ns()))

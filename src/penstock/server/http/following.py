@@ -132,7 +132,7 @@ class Follower:
             return
         size = len(found.data)
         is_large = size > COPIED_BYTES_MAX and is_for_pieces(self._request.scope, size)
-        if is_large or found.in_file is not None:
+        if is_large or found.in_file is not None or found.skipped:
             self._tell(batches(found))
             return
         name = self._door.name(self._request)

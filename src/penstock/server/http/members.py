@@ -13,6 +13,7 @@ from ...broker.memberships import Ask, Join
 from ...broker.partition import Now
 from ...errors import (
     BadRequest,
+    DamagedBatch,
     ModeConflict,
     NotFound,
     NotOwner,
@@ -442,7 +443,7 @@ ROUTES = (
         query=MemberPollQuery,
         answer=MemberPollOut,
         other_answers={BATCH.decode(): "docs/formats/leased.md, if the client accepts that"},
-        errors=_ERRORS,
+        errors=(*_ERRORS, DamagedBatch),
         topic_in=TopicIn.REST,
     ),
     Route(

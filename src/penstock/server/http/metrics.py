@@ -3,13 +3,16 @@
 import asyncio
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...broker.authorise import Principal
+from ...broker.findings import findings_of
 from ...broker.partition import Partition
+from ...broker.recovery import EventKind
 from ...model import Priority
 from ...observability.prometheus import Histogram, Sample, render
 from .traffic import BUCKETS_S, Latency
@@ -84,6 +87,7 @@ def _of_node(door: "Door", now: "Now") -> Iterator[Sample]:
     yield Sample("penstock_partitions", {}, len(partitions))
     yield Sample("penstock_disk_free_bytes", {}, node.disk.free_bytes())
     yield Sample("penstock_disk_refusing", {}, int(node.guard.look(now)))
+    yield from _of_findings(door)
     for partition in partitions:
         yield from _of_partition(partition)
     for name in node.group_names():
@@ -98,6 +102,18 @@ def _of_node(door: "Door", now: "Now") -> Iterator[Sample]:
     for name, membership in node.assigned.groups.items():
         yield Sample("penstock_group_members", {"group": name}, len(membership.members))
         yield Sample("penstock_group_generation", {"group": name}, membership.generation)
+
+
+def _of_findings(door: "Door") -> Iterator[Sample]:
+    node = door.driver.driver.node
+    findings = findings_of(node)
+    kinds = Counter(one.kind for one in findings.recovery)
+    for kind in EventKind:
+        yield Sample("penstock_recovery_events", {"kind": kind.value}, kinds[kind])
+    yield Sample("penstock_recovery_cut_bytes", {}, findings.cut_bytes)
+    yield Sample("penstock_faulty_partitions", {}, len(findings.faulty))
+    for topic in node.open:
+        yield Sample("penstock_damaged_batches_total", {"topic": topic}, node.damage.batches[topic])
 
 
 def _of_lanes(door: "Door", now: "Now") -> Iterator[Sample]:
@@ -121,7 +137,7 @@ def _of_delays(door: "Door") -> Iterator[Sample]:
         yield Sample(
             "penstock_delayed_pending", {"topic": topic}, sum(one.pending for one in facts)
         )
-        for state in ("delivered", "cancelled", "expired"):
+        for state in ("delivered", "cancelled", "expired", "lost"):
             labels = {"topic": topic, "state": state}
             number = sum(getattr(one, state) for one in facts)
             yield Sample("penstock_delayed_finished_total", labels, number)

@@ -17,6 +17,8 @@ _LIMIT_MAX = 10_000
 # Stored batches cost the same however many messages they hold.
 _LIMIT_MAX_BATCHES = 1_000_000
 _BYTES_MAX = 16 << 20
+# Of damaged ranges in a header: it has to stay small. They follow each other, so `penstock-offset` says where they end.
+_SKIPPED_LISTED_MAX = 50
 
 
 class FetchQuery(Strict):
@@ -30,13 +32,22 @@ class FetchQuery(Strict):
     encoding: str | None = None
 
 
-class FetchOut(msgspec.Struct):
-    """`latest` is the next offset to be written."""
+class SkippedOut(msgspec.Struct, rename={"start": "from", "end": "to"}):
+    """Offsets from `from` to before `to` that are damaged, and that the topic says to skip."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class FetchOut(msgspec.Struct, omit_defaults=True):
+    """`latest` is the next offset to be written. `skipped` is there if something was."""
 
     messages: list[MessageOut]
     next_offset: int
     earliest: int
     latest: int
+    skipped: list[SkippedOut] = []
 
 
 def asked_of(request: Request) -> FetchQuery:
@@ -70,6 +81,7 @@ async def fetch(request: Request) -> Answer:
             following,
             fetched.start_offset,
             fetched.end_offset,
+            [SkippedOut(*one) for one in fetched.skipped],
         )
     )
 
@@ -119,7 +131,10 @@ def is_checked_here(request: Request) -> bool:
 
 
 def batches(fetched: Fetched) -> Response | FromFile:
-    """Whole batches as they are stored. The first may begin below the offset: readers trim."""
+    """Whole batches as they are stored. The first may begin below the offset: readers trim.
+
+    What was skipped because it is damaged is told by a header of its own, as FROM-TO, separated by commas.
+    """
     headers = [
         (b"penstock-offset", b"%d" % fetched.offset),
         (b"penstock-next-offset", b"%d" % fetched.next_offset),
@@ -128,6 +143,9 @@ def batches(fetched: Fetched) -> Response | FromFile:
         # Checksums of heads are seeded with the log's identity.
         (b"penstock-seed", b"%d" % fetched.seed),
     ]
+    if fetched.skipped:
+        ranges = [b"%d-%d" % (one.start, one.end) for one in fetched.skipped[:_SKIPPED_LISTED_MAX]]
+        headers.append((b"penstock-skipped", b",".join(ranges)))
     if fetched.in_file is not None:
         return FromFile(fetched.in_file, BATCH, headers)
     # Not copied: nobody writes into what was read from a file.

@@ -189,9 +189,12 @@ async def configure(request: Request) -> Answer:
     if not changes:
         raise BadRequest("there is nothing to change", field="config")
     driver = request.door.driver.driver
-    await request.door.driver.in_thread(
-        lambda: driver.change(lambda now: driver.node.configure_topic(name, changes, now))
-    )
+
+    def change() -> None:
+        driver.change(lambda now: driver.node.configure_topic(name, changes, now))
+        driver.tick()  # Delayed messages that could not be read may have their turn now.
+
+    await request.door.driver.in_thread(change)
     request.audit(name)
     return json_response(described(request, name))
 
