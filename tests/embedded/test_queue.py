@@ -132,6 +132,18 @@ def test_priorities_have_names(path, name, number):
         assert queue.get().priority == number
 
 
+def test_an_empty_idempotency_key_is_no_key(path, clock):
+    with penstock.open(path, clock=clock) as queue:
+        assert [queue.put(b"x", idempotency_key=one) for one in ("", b"", "")] == [1, 2, 3]
+        assert queue.put_many([b"x", b"y"], idempotency_key="") == range(4, 6)
+        assert [queue.put(b"x", idempotency_key="", delay="1m") for _ in range(2)] == [1, 2]
+        assert list(queue.put_many([b"x", b"y"], idempotency_key="", delay="1m")) == [3, 4]
+        clock.advance("2m")
+        assert len(list(queue)) == 9
+    with penstock.open(path, clock=clock) as queue:
+        assert queue.put(b"x", idempotency_key=b"") == 10
+
+
 def test_repeated_idempotency_key_returns_the_first_id(path):
     with penstock.open(path) as queue:
         assert queue.put(b"other") == 1

@@ -115,6 +115,34 @@ async def test_repeats_are_recognised_also_when_they_come_together(tmp_path):
         assert {one["guarantee"] for one in results} == {"fsynced"}
 
 
+async def test_an_empty_idempotency_key_is_no_key(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(partitions=4)
+        item = {"value": "x", "idempotency_key": ""}
+        for more in ({}, {"delay": "1h"}):
+            sent = {"messages": [{**item, **more}] * 3}
+            for _ in range(4):
+                reply = await broker.call("POST", "/topics/orders/messages", sent)
+                assert [one["duplicate"] for one in reply.json["results"]] == [False] * 3
+            called = [
+                await broker.call("POST", "/produce?topic=orders&value=x&idempotency_key="),
+                await broker.call("POST", "/produce", {"topic": "orders", **item, **more}),
+            ]
+            assert [one.json["duplicate"] for one in called] == [False, False]
+        batch = encode_messages([Message(b"x", timestamp=1, idempotency_key=b"")] * 2)
+        kind = {"content-type": BATCH}
+        for _ in range(2):
+            target = "/topics/orders/partitions/0/batches"
+            assert not (await broker.call("POST", target, batch, headers=kind)).json["duplicate"]
+        found = (await broker.call("GET", "/topics/orders")).json
+        assert found["total_messages"] == 12 + 2 + 1 + 4
+        # Without any key the partitions take turns.
+        ends = [one["latest"] for one in found["partition_offsets"].values()]
+        assert all(ends), ends
+        read = await broker.call("GET", "/topics/orders/partitions/1/messages")
+        assert {one["idempotency_key"] for one in read.json["messages"]} == {None}
+
+
 async def test_produce_takes_a_query_or_json(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
