@@ -148,9 +148,9 @@ class NeverFits(TooLarge):
 class OffsetOutOfRange(Refused):
     code = "OFFSET_OUT_OF_RANGE"
 
-    def __init__(self, asked: int, *, start: int, end: int) -> None:
+    def __init__(self, asked: int, *, start: int, end: int, what: str = "offset") -> None:
         super().__init__(
-            f"offset {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
+            f"{what} {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
         )
 
 

@@ -424,7 +424,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
 
-        Backwards hands finished messages out once more; forwards skips. Receipts given before are void.
+        Backwards hands finished messages out once more; forwards skips, up to the next id that `put` would give.
+        Receipts given before are void. OffsetOutOfRange: no such message is kept; nothing has changed.
         """
         return self._driver.change(lambda now: self._seek(to, now))
 
