@@ -23,7 +23,8 @@
         ModeConflict         the group reads this topic in another way
         NotPending           a delayed message that has fired, or was cancelled
         OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
-        WrongOwner           somebody else holds the message
+        WrongOwner           another member holds the message
+        NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
         Unauthenticated      no key, or not a good one
         Forbidden            a good key that may not do this
@@ -149,9 +150,9 @@ class NeverFits(TooLarge):
 class OffsetOutOfRange(Refused):
     code = "OFFSET_OUT_OF_RANGE"
 
-    def __init__(self, asked: int, *, start: int, end: int) -> None:
+    def __init__(self, asked: int, *, start: int, end: int, what: str = "offset") -> None:
         super().__init__(
-            f"offset {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
+            f"{what} {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
         )
 
 
@@ -291,8 +292,15 @@ class OutOfSequence(Refused):
 class WrongOwner(Refused):
     code = "FAILED_PRECONDITION"
 
-    def __init__(self, place: str, *, owner: str) -> None:
-        super().__init__(f"{place} is held by {owner}", place=place, owner=owner)
+    def __init__(self, offset: int, *, owner: str) -> None:
+        super().__init__(f"offset {offset} is held by {owner}", offset=offset, owner=owner)
+
+
+class NotHeld(Refused):
+    code = "FAILED_PRECONDITION"
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"offset {offset} {why}", offset=offset)
 
 
 class InvalidSettings(Refused):

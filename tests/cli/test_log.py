@@ -170,6 +170,16 @@ def test_a_directory_in_use_is_read_and_said_to_be_so_but_not_repaired(data, cap
     assert capsys.readouterr().err == ""
 
 
+def test_a_log_in_use_is_not_repaired_when_the_lock_file_was_removed(data, capsys) -> None:
+    with RealDisk(data, StorageConfig()):
+        (data / "lock").unlink()
+        for place in (data, data / LOG):
+            assert penstock("repair", place) == Exit.REFUSED
+            assert "already open" in capsys.readouterr().err
+            assert penstock("verify", place) == Exit.OK
+            assert "is in use by" in capsys.readouterr().err
+
+
 def test_it_is_said_once_however_many_logs_there_are(data, capsys) -> None:
     for number in (2, 3):
         write_log(data, f"logs/orders.{number}/partition-0/messages", number)

@@ -67,6 +67,29 @@ async def test_a_bad_topic_is_refused_with_what_was_wrong(tmp_path, sent, named)
         assert (await broker.call("GET", "/topics")).json["topics"] == []
 
 
+async def test_a_reset_to_an_offset_that_is_not_there_changes_nothing_on_any_topic(tmp_path):
+    async with in_process(tmp_path) as broker:
+        for topic, count in (("long", 6), ("short", 2)):
+            await broker.topic(topic)
+            await broker.publish(*"abcdef"[:count], topic=topic)
+            for one in await broker.poll(topic=topic):
+                receipt = {"receipt_handle": one["receipt_handle"]}
+                assert (await broker.call("POST", "/messages/ack", receipt)).status == 200
+        before = (await broker.call("GET", "/groups/g/offsets")).json
+        for to, status in ((5, 404), (7, 404), (-1, 400), (1 << 62, 404)):
+            for more in ({}, {"dry_run": True}, {"force": True}):
+                target = "/groups/g/offsets/reset"
+                reply = await broker.call("POST", target, {"to": to, **more})
+                assert reply.status == status, reply.body
+                assert (await broker.call("GET", "/groups/g/offsets")).json == before
+        # Somebody holds a message of the second topic: the first is not reset either.
+        await broker.publish("more", topic="short")
+        assert len(await broker.poll(topic="short")) == 1
+        reply = await broker.call("POST", "/groups/g/offsets/reset", {"to": 1})
+        assert (reply.status, reply.json["error"]) == (409, "GROUP_BUSY")
+        assert (await broker.call("GET", "/groups/g/offsets")).json == before
+
+
 async def test_groups_lag_commit_and_reset(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -115,6 +115,19 @@ def plan_reset(partitions: Sequence[Partition], group: str, to: Start) -> list[M
     ]
 
 
+def check_reset(
+    partitions: Sequence[Partition], group: str, to: Start, now: Now, *, is_forced: bool
+) -> list[Move]:
+    """What `reset` would do now. Refused as that would refuse it: OffsetOutOfRange, GroupBusy, NotFound."""
+    for partition, delivery in existing(partitions, group):
+        consumption.expire(partition, delivery, now)
+    moves = plan_reset(partitions, group, to)
+    in_flight = sum(move.in_flight for move in moves)
+    if in_flight and not is_forced:
+        raise GroupBusy(group, in_flight=in_flight)
+    return moves
+
+
 def reset(
     partitions: Sequence[Partition],
     group: str,
@@ -128,14 +141,8 @@ def reset(
 
     With `is_mode_open` the next use decides again how it reads the topic.
     """
-    found = existing(partitions, group)
-    for partition, delivery in found:
-        consumption.expire(partition, delivery, now)
-    moves = plan_reset(partitions, group, to)
-    in_flight = sum(move.in_flight for move in moves)
-    if in_flight and not is_forced:
-        raise GroupBusy(group, in_flight=in_flight)
-    for (partition, delivery), move in zip(found, moves, strict=True):
+    moves = check_reset(partitions, group, to, now, is_forced=is_forced)
+    for (partition, delivery), move in zip(existing(partitions, group), moves, strict=True):
         records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
         if is_mode_open and delivery.group in partition.machine.modes:
             records.append(ModeSet(delivery.group, Mode.UNDECIDED))

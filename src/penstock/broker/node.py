@@ -229,11 +229,19 @@ class Node(Catalogue):
 
         One that was empty may then be read in another mode.
         """
+        self.check_reset(topic, group, to, now, is_forced=is_forced)
+        partitions = self.topic(topic).partitions
+        is_empty = not self.assigned.members_of(group, topic)
+        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
+
+    def check_reset(
+        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
+    ) -> None:
+        """Refuse what `reset_group` would refuse."""
         partitions = self.topic(topic).partitions
         if not is_forced:
             self.assigned.require_empty(group, topic)
-        is_empty = not self.assigned.members_of(group, topic)
-        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
+        groups.check_reset(partitions, group, to, now, is_forced=is_forced)
 
     def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
         """Finish everything below an offset for a group. False: it was finished already.

@@ -1,6 +1,5 @@
-"""Where the logs are below a directory, and who has them open."""
+"""Where the logs are below a directory, and which data directory they belong to."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,33 +64,15 @@ def _is_of_log(name: str) -> bool:
 
 def _place(directory: Path) -> Place:
     """A copy of a log somewhere else has no data directory: the directory it lies in takes that part."""
-    from ..runtime.lock import LOCK_NAME
+    from ..runtime.lock import LOCK_NAME, holder_of
 
     real = directory.resolve()
     above = list(real.parents)[:_LEVELS_MAX]
-    locked = (parent for parent in above if _is_plain_file(parent / LOCK_NAME))
-    root = next(locked, above[0])
+    # The lock file can be gone while a process has the data directory open.
+    roots = (one for one in above if _is_plain_file(one / LOCK_NAME) or holder_of(one) is not None)
+    root = next(roots, above[0])
     return Place(root, real.relative_to(root).as_posix(), str(directory))
 
 
 def _is_plain_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def holder_of(root: Path) -> str | None:
-    """Who has a data directory open, if anybody."""
-    from ..runtime.lock import LOCK_NAME
-
-    try:
-        descriptor = os.open(root / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None  # No lock: nobody ever opened it from here. Or not for us to know.
-    try:
-        # Shared and given back at once: two who look at the same time do not see each other.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(descriptor, 20).strip()
-        return f"process {int(pid)}" if pid.isdigit() else "another process"
-    finally:
-        os.close(descriptor)
-    return None

@@ -121,7 +121,7 @@ def publish(
     given = several("messages", messages)
     items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in given]
     body = {"messages": [*map(_sent, items)], "acks": acks}
-    is_repeatable = None not in [one.idempotency_key for one in items]
+    is_repeatable = all(one.idempotency_key for one in items)
     target = path_of("topics", topic, "messages")
     return Call("POST", target, _published, as_json(body), JSON_TYPE, is_repeatable)
 

@@ -11,7 +11,7 @@ from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
 from ..config import OnDamage
 from ..delivery import commands
-from ..errors import DamagedBatch
+from ..errors import DamagedBatch, OffsetOutOfRange
 from ..log import Log
 from .arguments import moment_ns, whole_of
 from .durations import Duration, nanoseconds
@@ -66,10 +66,16 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
 
 
 def offset_of(log: Log, to: int | datetime) -> int:
-    """Where a seek leads: to an id, or to the first message of a time or later; no further than there are messages."""
+    """Where a seek leads: to an id, or to the first message of a time or later.
+
+    OffsetOutOfRange: there is no message with that id, and it is not the next one to be given.
+    """
     if isinstance(to, datetime):
         return log.offset_at(moment_ns("seek", to))
-    return min(max(whole_of("seek: an id", to) - 1, log.start_offset), log.end_offset)
+    asked = whole_of("seek: an id", to)
+    if not log.start_offset < asked <= log.end_offset + 1:
+        raise OffsetOutOfRange(asked, start=log.start_offset + 1, end=log.end_offset + 1, what="id")
+    return asked - 1
 
 
 def compact(partition: Partition, older_than: Duration | None, now: Now) -> Compacted:

@@ -58,7 +58,8 @@ def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Messa
             "idempotency key",
             as_bytes("idempotency key", options.get("idempotency_key")),
             LIMITS.key_bytes_max,
-        ),
+        )
+        or None,
     )
 
 

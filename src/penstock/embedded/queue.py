@@ -124,7 +124,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         """Add a message at the end; return its id: 1, 2, 3, ...
 
         `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
-        more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it.
+        more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it; an empty
+        one is none.
 
         With `delay` ("30s", "2h") or `deliver_at` (a datetime) it comes then, and gets its id then; what is returned is
         the number by which `cancel`, `reschedule` and `delayed_get` know it. One with the `delay_key` of another that
@@ -191,7 +192,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         return self._driver.change(lambda now: self._admit(value, options, now))
 
     def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
-        if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
+        if options.get("idempotency_key") or "delay_key" in options:
             raise Refused("a key names one message; use put")
         if is_delayed(options):
             return self.put_later(values, options)
@@ -431,7 +432,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
 
-        Backwards hands finished messages out once more; forwards skips. Receipts given before are void.
+        Backwards hands finished messages out once more; forwards skips, up to the next id that `put` would give.
+        Receipts given before are void. OffsetOutOfRange: no such message is kept; nothing has changed.
         """
         return self._driver.change(lambda now: self._seek(to, now))
 

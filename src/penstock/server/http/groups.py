@@ -275,6 +275,10 @@ async def reset(request: Request) -> Answer:
 
     def run(now: Now) -> list[dict[str, Any]]:
         topics = topics_of(request) if sent.topic is None else [sent.topic]
+        if not sent.dry_run:
+            # First everything that can be refused, so that no topic is reset without the others.
+            for topic in topics:
+                request.node.check_reset(topic, name, place, now, is_forced=sent.force)
         moves = []
         for topic in topics:
             if sent.dry_run:
@@ -294,6 +298,8 @@ async def reset(request: Request) -> Answer:
 
 def _start(to: str | int) -> Start:
     if isinstance(to, int):
+        if to < 0:
+            raise BadRequest(f"an offset is not negative, got {to}", field="to")
         return Start.at_offset(to)
     named = {"earliest": EARLIEST, "latest": LATEST}
     return named.get(to) or Start.at_time(time_ns("to", to))

@@ -127,7 +127,7 @@ def message_of(item: MessageIn, now_ns: int, limits: LimitsConfig) -> Message:
         Priority.NORMAL if item.priority is None else priority_of(item.priority),
         now_ns,
         None if item.ttl is None else expires_at(item.ttl, now_ns),
-        None if item.idempotency_key is None else bytes_of(item.idempotency_key),
+        None if item.idempotency_key is None else bytes_of(item.idempotency_key) or None,
     )
 
 

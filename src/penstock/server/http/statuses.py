@@ -30,6 +30,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.ModeConflict: 409,
         errors.NotPending: 409,
         errors.WrongOwner: 409,
+        errors.NotHeld: 409,
         errors.TooLarge: 413,
         errors.UnsupportedMediaType: 415,
         errors.BacklogFull: 429,
