@@ -193,6 +193,18 @@ def test_an_unsynced_file_is_synced_before_its_descriptor_is_closed(disk, monkey
     assert len(synced) == 1
 
 
+def test_a_truncated_file_is_synced_before_its_descriptor_is_closed(disk, monkeypatch):
+    files = [disk.create(f"file-{number}") for number in range(CONFIG.open_files_max)]
+    for file in files:
+        file.append(b"whole")
+        file.sync()
+        file.truncate(1)
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    disk.create("one-more")
+    assert len(synced) == 1
+
+
 def test_bytes_appended_during_a_sync_are_synced_before_eviction(disk, monkeypatch):
     files = [disk.create(f"file-{number}") for number in range(CONFIG.open_files_max)]
     calls = []

@@ -134,3 +134,30 @@ async def test_files_are_listed_within_limits(tmp_path):
         assert (
             await broker.call("POST", "/topics/none/partitions/0/files", {"offset": 0, "end": 1})
         ).status == 404
+
+
+async def test_files_that_were_listed_stay_as_long_as_was_said(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_size_bytes=200, retention_hours=1)
+        for number in range(6):
+            await broker.publish(f"{number}" * 100)
+        asked = {"offset": 2, "end": 4, "hold": "30m"}
+        path = "/topics/orders/partitions/0/files"
+        found = (await broker.call("POST", path, asked)).json["files"]
+        assert [(one["start"], one["end"]) for one in found] == [(2, 3), (3, 4)]
+
+        async def swept() -> tuple[int, set[str]]:
+            await broker.call("POST", "/admin/topics/orders/compact")
+            topic = (await broker.call("GET", "/topics/orders")).json
+            left = {one["path"] for one in found if broker.disk.exists(one["path"])}
+            return topic["partition_offsets"]["0"]["earliest"], left
+
+        await broker.call("POST", path, {**asked, "hold": "1h"})
+        broker.clock.advance("59m")
+        assert await swept() == (0, {one["path"] for one in found})
+        # A minute later retention may take all of it, but for what is held.
+        await broker.call("POST", path, asked)
+        broker.clock.advance("29m")
+        assert await swept() == (2, {one["path"] for one in found})
+        broker.clock.advance("2m")
+        assert await swept() == (6, set())

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import stat
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,31 @@ async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
         assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 404
 
 
+async def test_a_rotation_does_not_prolong_a_secret_that_expires(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        admin = bearer((tmp_path / "admin.key").read_text().strip())
+        sent = {"name": "shop", "role": "producer", "expires_in": "1h"}
+        made = (await broker.call("POST", "/admin/keys", sent, headers=admin)).json
+        broker.clock.advance("50m")
+        target = f"/admin/keys/{made['key_id']}/rotate"
+        rotated = (await broker.call("POST", target, {"grace": "24h"}, headers=admin)).json
+
+        async def works() -> list[bool]:
+            keys = [bearer(one["key"]) for one in (made, rotated)]
+            replies = [await broker.call("GET", "/topics", headers=one) for one in keys]
+            return [one.status == 200 for one in replies]
+
+        broker.clock.advance("9m")
+        assert await works() == [True, True]
+        broker.clock.advance("2m")
+        assert await works() == [False, True]
+        # The new one lasts as long as the old one did.
+        broker.clock.advance("48m")
+        assert await works() == [False, True]
+        broker.clock.advance("2m")
+        assert await works() == [False, False]
+
+
 async def test_somebody_who_tries_keys_is_slowed_down(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
         statuses = [
@@ -297,6 +324,26 @@ async def test_what_administrators_do_is_written_down_in_a_chain(tmp_path):
     assert audit.verify(path) == [2]
     path.write_text("\n".join(changed.splitlines()[2:]) + "\n")
     assert audit.verify(path) == [1]
+
+
+async def test_what_an_administrator_did_is_on_the_disk_before_it_is_answered(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / audit.AUDIT_FILE
+    synced, sync = [0], os.fsync
+
+    def noted(descriptor: int) -> None:
+        sync(descriptor)
+        if Path(f"/proc/self/fd/{descriptor}").resolve() == path.resolve():
+            synced.append(path.stat().st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "fdatasync", noted)
+    async with in_process(tmp_path) as broker:
+        for number in range(3):
+            before = synced[-1]
+            await broker.topic(f"orders-{number}")
+            assert synced[-1] == path.stat().st_size > before
 
 
 async def test_a_secret_is_in_no_answer_no_log_and_no_metric(tmp_path, caplog):
