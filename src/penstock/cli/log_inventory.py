@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .log_places import Place, holder_of
+from .log_places import Place
 from .log_show import say, say_name
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def check_inventory(directory: Path, *, is_json: bool) -> bool:
     """Say what is missing in a data directory and what does not belong there; whether all is well."""
     from ..log.verify import Severity
+    from ..runtime.lock import holder_of
     from .log_words import problem_fields, problem_text
 
     found = _look(directory)
