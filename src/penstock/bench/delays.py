@@ -23,6 +23,7 @@ from ..codec import Columns, read_head
 from ..codec.decode import open_body
 from ..codec.delays import delay_ids
 from ..config import FsyncPolicy, StorageConfig, TopicConfig
+from ..delivery.offsets import each_offset
 from ..runtime import RealDisk
 from .embedded import VALUE_BYTES, make_values, scratch, timed_ns
 from .measure import FULL, Clock, Effort
@@ -136,7 +137,7 @@ def _cancel_ns(pending: int, effort: Effort) -> float:
     best = float("inf")
     with rig(pending) as made:
         for _ in range(effort.turns):
-            ids = list(made.partition.machine.delays.pending)
+            ids = [*each_offset(made.partition.machine.delays.pending)]
             chosen = ids[:: max(1, len(ids) // CANCELS)][:CANCELS]
             best = min(best, timed_ns(_cancelling(made, chosen)) / len(chosen))
             made.schedule(BATCH)

@@ -9,6 +9,7 @@ from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
 from ..delivery import commands
+from ..delivery.offsets import each_offset
 from ..log import Log
 from .arguments import moment_ns, whole_of
 from .durations import Duration, nanoseconds
@@ -38,7 +39,7 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
     place = Place(partition.topic, partition.number, delivery.group)
     choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
     found: list[Received] = []
-    for offset in choice.offsets:
+    for offset in each_offset(choice.offsets):
         if delivery.progress.is_finished(offset):
             continue
         opened = partition.shelf.at(offset)
