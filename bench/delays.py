@@ -23,6 +23,7 @@ from penstock.codec import Columns, read_head
 from penstock.codec.decode import open_body
 from penstock.codec.delays import delay_ids
 from penstock.config import FsyncPolicy, StorageConfig, TopicConfig
+from penstock.delivery.offsets import each_offset
 from penstock.runtime import RealDisk
 
 from . import ROOT
@@ -138,7 +139,7 @@ def _cancel_ns(pending: int, effort: Effort) -> float:
     best = float("inf")
     with rig(pending) as made:
         for _ in range(effort.turns):
-            ids = list(made.partition.machine.delays.pending)
+            ids = [*each_offset(made.partition.machine.delays.pending)]
             chosen = ids[:: max(1, len(ids) // CANCELS)][:CANCELS]
             best = min(best, timed_ns(_cancelling(made, chosen)) / len(chosen))
             made.schedule(BATCH)

@@ -8,6 +8,7 @@ from ..config import OFF
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
 from ..delivery.commands import rewind
+from ..delivery.offsets import each_offset
 from ..errors import DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
 from ..groups import Mode
 from ..model import check_name
@@ -197,7 +198,7 @@ def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
     for lease in delivery.leases.by_number.values():
         for term in lease.terms:
             left_ms = max(0, term.deadline_ns - delivery.now_ns) // _MS
-            for offset in term.offsets:
+            for offset in each_offset(term.offsets):
                 failure = delivery.failures.get(offset)
                 attempts = delivery.attempts_of(offset)
                 yield InFlight(

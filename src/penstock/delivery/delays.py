@@ -25,7 +25,7 @@ from .delay_records import (
 )
 from .dues import Dues, Int64s, ids_in
 from .image import in_pieces
-from .offsets import offsets_of, runs_in_pieces, runs_of
+from .offsets import each_offset, offsets_of, runs_in_pieces, runs_of
 from .wheel import Wheel
 
 # Ids a record of a snapshot: 8 KiB of due times.
@@ -152,7 +152,8 @@ class Delays:
         self._finish(ids, DelayKind.LOST)
 
     def _lost(self, record: DelaysLost) -> None:
-        self.lost([one for one in offsets_of(record.runs) if self._is_about(one, record.epoch)])
+        lost = each_offset(offsets_of(record.runs))
+        self.lost([one for one in lost if self._is_about(one, record.epoch)])
 
     def _finish(self, ids: Sequence[int], how: DelayKind) -> None:
         """Once and for all: who comes second changes nothing."""
@@ -228,7 +229,7 @@ class Delays:
 
     def forget_below(self, identity: int) -> None:
         """The delay log begins here now: everything before it is finished."""
-        for gone in self.pending & BitMap64(range(identity)) if identity else ():
+        for gone in each_offset(self.pending & BitMap64(range(identity))):
             self._take_out(gone)
         for done in self.finished.values():
             done.remove_range(0, identity)

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from . import image
 from .leases import Lease, Leases, Term
-from .offsets import first_missing, known_among, offsets_of
+from .offsets import each_offset, first_missing, known_among, offsets_of
 from .progress import Progress
 from .records import (
     Absent,
@@ -204,7 +204,7 @@ class Delivery:
         offsets = offsets_of(record.runs)
         lease = self.leases.take(record.lease, offsets)
         due_ns = self.now_ns + record.delay_ms * _MS
-        for offset in offsets:
+        for offset in each_offset(offsets):
             self._failure(offset, lease).error = record.error
             self.wait(offset, due_ns)
 

@@ -9,6 +9,7 @@ from ..broker import consumption
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received, read_receipt
 from ..delivery import Answered, Delivery
+from ..delivery.offsets import each_offset
 from ..errors import NotFound, Refused, StaleReceipt
 from ..runtime.threads import ThreadDriver
 from .durations import Duration, milliseconds
@@ -126,7 +127,7 @@ def _answer_all(
             raise NotFound("group", f"{lease.place.group} of {partition.topic}/{partition.number}")
         answered = answer(partition, delivery, lease.number, BitMap64(list(lease.held)), now)
         driver.after_delivery(partition, delivery)
-        stale += [lease.held[offset] for offset in answered.stale]
+        stale += [lease.held[offset] for offset in each_offset(answered.stale)]
     return stale
 
 

@@ -11,6 +11,7 @@ from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
 from ..config import OnDamage
 from ..delivery import commands
+from ..delivery.offsets import each_offset
 from ..errors import DamagedBatch, OffsetOutOfRange
 from ..log import Log
 from .arguments import moment_ns, whole_of
@@ -42,7 +43,7 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
     choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
     found: list[Received] = []
     readable_from = 0
-    for offset in choice.offsets:
+    for offset in each_offset(choice.offsets):
         if offset < readable_from or delivery.progress.is_finished(offset):
             continue
         try:
