@@ -22,14 +22,19 @@ def _require(setting: str, found: object, is_legal: bool, expected: str) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """How large things may be. Over a limit: refused, with the limit in the message."""
+    """How large things may be, and how many groups. Over a limit: refused, with the limit in the message."""
 
     value_bytes_max: int = 10 * MIB
     key_bytes_max: int = 64 * KIB
     headers_bytes_max: int = 64 * KIB
     batch_bytes_max: int = 16 * MIB
+    groups_per_topic_max: int = 1000
+    # A group that reads two topics counts twice.
+    groups_max: int = 10_000
 
     def __post_init__(self) -> None:
+        for name in ("groups_per_topic_max", "groups_max"):
+            _require(name, getattr(self, name), getattr(self, name) > 0, "above 0")
         for name in ("value_bytes_max", "key_bytes_max", "headers_bytes_max"):
             found = getattr(self, name)
             _require(

@@ -219,6 +219,18 @@ class GroupBusy(Refused):
         )
 
 
+class TooManyGroups(Refused):
+    code = "TOO_MANY_GROUPS"
+
+    def __init__(self, group: str, place: str, *, limit: int, setting: str) -> None:
+        super().__init__(
+            f"no room for group {group}: {place} may have {limit} groups ({setting})",
+            group=group,
+            limit=limit,
+            setting=setting,
+        )
+
+
 class UnknownMember(NotFound):
     code = "UNKNOWN_MEMBER"
 

@@ -31,6 +31,7 @@ from . import consumption, group_facts, groups
 from .answers import by_lease
 from .catalogue import Catalogue
 from .consumption import Wanted
+from .group_limits import require_group_room
 from .handed import Handed
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
@@ -141,6 +142,7 @@ class Memberships:
 
     def _open(self, group: str, wish: Join, now: Now) -> None:
         """Begin, or go on, to read all topics in the mode that is wished; if one of them refuses, none is touched."""
+        require_group_room(self._catalogue, wish.topics, group)
         modes = {topic: self._mode_for(topic, group, wish.mode) for topic in sorted(wish.topics)}
         for topic, mode in modes.items():
             partitions = self._catalogue.topic(topic).partitions

@@ -3,7 +3,7 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from .clearing import clear_delayed
 from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .group_limits import require_group_room
 from .handed import Handed
 from .letters import dead_letter_topic
 from .memberships import Memberships
@@ -183,8 +184,19 @@ class Node(Catalogue):
         self.assigned.topic_changed(name, now)
 
     def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
-        """Make sure that a group exists on every partition of a topic; a new one begins at `start`."""
-        groups.open_everywhere(self.topic(topic).partitions, groups.check_group(group), start, now)
+        """Make sure that a group exists on every partition of a topic; a new one begins at `start`.
+
+        TooManyGroups: there is no room for a new one.
+        """
+        self.open_group_on([topic], group, now, start=start)
+
+    def open_group_on(
+        self, topics: Collection[str], group: str, now: Now, *, start: Start = EARLIEST
+    ) -> None:
+        """The same on several topics; if one of them has no room, none is touched."""
+        require_group_room(self, topics, groups.check_group(group))
+        for topic in topics:
+            groups.open_everywhere(self.topic(topic).partitions, group, start, now)
 
     def close_group(self, topic: str, group: str, now: Now) -> None:
         """Forget a group of a topic: its progress, leases and attempts. GroupBusy: it has members."""

@@ -139,12 +139,16 @@ class TopicSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
-    """How large things may be."""
+    """How large things may be, and how many groups."""
 
     value_bytes_max: int = key(10 * MIB, "A value.")
     key_bytes_max: int = key(64 * KIB, "A key.")
     headers_bytes_max: int = key(64 * KIB, "All headers of a message.")
     batch_bytes_max: int = key(16 * MIB, "A batch.")
+    groups_per_topic_max: int = key(1000, "Groups of a topic; a request for one more gets 409.")
+    groups_max: int = key(
+        10_000, "Groups of all topics together; one that reads two topics counts twice."
+    )
 
     def __post_init__(self) -> None:
         self.limits_config()
@@ -185,6 +189,11 @@ class HttpSection:
     requests_per_s: int = key(
         OFF, "Requests a second for each key, or address; more get 429. -1: no limit.", is_live=True
     )
+    metrics_groups_max: int = key(
+        100,
+        "Groups that `/metrics` names, those with the largest lag; the others are one group `other`.",
+        is_live=True,
+    )
     allowed_hosts: tuple[str, ...] = key(
         (), "Names under which this broker is reached, besides this machine's own.", is_live=True
     )
@@ -207,6 +216,7 @@ class HttpSection:
             "write_timeout_ms",
             "requests_max",
             "keep_alive_ms",
+            "metrics_groups_max",
         )
         _require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
         rate = self.requests_per_s

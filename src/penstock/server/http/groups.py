@@ -22,6 +22,7 @@ from ...errors import (
     OffsetOutOfRange,
     StaleGeneration,
     StaleReceipt,
+    TooManyGroups,
 )
 from ...groups import TopicPartition
 from .answering import (
@@ -250,8 +251,7 @@ async def commit(request: Request) -> Answer:
             member, generation = sent.member_id, sent.generation
             done = request.node.assigned.commit(name, member, generation, offsets, now)
             return any(done.values())
-        for topic in sent.offsets:
-            request.node.open_group(topic, name, now)
+        request.node.open_group_on(sent.offsets, name, now)
         moved = [request.node.commit(topic, number, name, to, now) for topic, number, to in places]
         return any(moved)
 
@@ -416,7 +416,7 @@ ROUTES = (
         tag=_TAG,
         body=CommitIn,
         answer=CommitOut,
-        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration),
+        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration, TooManyGroups),
         topic_in=TopicIn.REST,
     ),
     Route(

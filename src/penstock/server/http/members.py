@@ -18,6 +18,7 @@ from ...errors import (
     NotFound,
     NotOwner,
     StaleGeneration,
+    TooManyGroups,
     UnknownMember,
 )
 from ...groups import Assignor, Mode, Standing, TopicPartition
@@ -213,7 +214,8 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.door.shared
     session_s = _session_ms(sent) / 1000
-    # A poll for nothing: it opens the group where it is new, and finds out if it is an assigned one.
+    await request.door.driver.change(lambda now: request.node.open_group_on(topics, group, now))
+    # A poll for nothing finds out if it is an assigned group.
     wanted = Wanted(check_name(sent.member_id or "http", "member"), 0, 1000)
     await request.door.driver.poll(topics, group, wanted, 0)
     member = shared.join(group, sent.member_id, sent.client_id, topics, session_s)
@@ -428,7 +430,7 @@ ROUTES = (
         "Become a member of an assigned group",
         body=JoinIn,
         answer=JoinOut,
-        errors=(NotFound, ModeConflict),
+        errors=(NotFound, ModeConflict, TooManyGroups),
     ),
     _post("heartbeat", heartbeat, "A sign of life", body=MemberIn, answer=HeartbeatOut),
     _post("leave", leave, "Be a member no more", body=MemberIn, status=204),

@@ -24,6 +24,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.AlreadyOpen: 409,
         errors.StaleReceipt: 409,
         errors.GroupBusy: 409,
+        errors.TooManyGroups: 409,
         errors.OutOfSequence: 409,
         errors.StaleGeneration: 409,
         errors.NotOwner: 409,
