@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from ..api.arguments import whole_number
+from ..api.units import Duration, datetime_ns, duration_ns
 from ..broker.handed import Part
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
 from ..delivery import commands
 from ..log import Log
-from .arguments import moment_ns, whole_of
-from .durations import Duration, nanoseconds
 from .stats import QueueStats, Timings
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -58,8 +58,8 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
 def offset_of(log: Log, to: int | datetime) -> int:
     """Where a seek leads: to an id, or to the first message of a time or later; no further than there are messages."""
     if isinstance(to, datetime):
-        return log.offset_at(moment_ns("seek", to))
-    return min(max(whole_of("seek: an id", to) - 1, log.start_offset), log.end_offset)
+        return log.offset_at(datetime_ns(to, "seek"))
+    return min(max(whole_number("seek: an id", to) - 1, log.start_offset), log.end_offset)
 
 
 def compact(partition: Partition, older_than: Duration | None, now: Now) -> Compacted:
@@ -67,7 +67,7 @@ def compact(partition: Partition, older_than: Duration | None, now: Now) -> Comp
     log = partition.messages
     usual = log.config
     if older_than is not None:
-        hours = max(nanoseconds(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
+        hours = max(duration_ns(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
         log.config = replace(usual, retention_hours=hours)
     try:
         kept = partition.retain(now)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...errors import Draining
 from .metrics import render_metrics
@@ -12,7 +13,6 @@ from .requests import Request
 from .responses import Answer, Response, json_response
 from .routing import Route
 from .shapes import Strict
-from .times import time_text
 
 _S = 1_000_000_000
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
