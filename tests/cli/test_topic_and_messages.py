@@ -97,9 +97,9 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
         (b'{"value": 7}', "value is text, null or"),
         (b'{"value": {"base64": "%"}}', "line 2:"),
         (b'{"value": "v", "headers": 7}', "headers are"),
-        (b'{"value": "v", "priority": "huge"}', "priority is one of"),
+        (b'{"value": "v", "priority": "huge"}', "priority must be one of"),
         (b'{"value": "v", "partition": 99}', "partition must be in"),
-        (b'{"value": "v", "delay": "soon"}', "delay in text has a unit"),
+        (b'{"value": "v", "delay": "soon"}', "delay must look like"),
         (b"[1]", "line 2:"),
     ],
 )

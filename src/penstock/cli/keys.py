@@ -95,7 +95,7 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
     if is_remote(data_dir, place):
         found = list(listed(place))
     else:
-        from ..server.http.times import time_text
+        from ..api.units import time_text
 
         with ring_of(data_dir, "list keys") as ring:
             found = [

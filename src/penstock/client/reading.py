@@ -5,6 +5,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..api.units import Duration, duration_s
 from ..codec import Head, decode_messages, verify
 from ..codec.single import decode_value, read_value
 from ..errors import MalformedBatch, Refused
@@ -13,11 +14,9 @@ from .calls import (
     ACCEPT_BATCH,
     CHECKED_HERE,
     Call,
-    Duration,
     Moment,
     moment,
     path_of,
-    seconds_of,
     span,
     with_query,
 )
@@ -199,7 +198,7 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
 
 def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
     """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
-    wait_s = seconds_of(asked.timeout, "timeout")
+    wait_s = duration_s(asked.timeout, "timeout")
     try:
         if asked.from_time is None and type(asked.offset) is int:
             # A reader asks for the same again and again, but for the offset.

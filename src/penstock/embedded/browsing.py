@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from ..api.arguments import whole_number
+from ..api.units import Duration, datetime_ns, duration_ns
 from ..broker.damage import behind
 from ..broker.handed import Part
 from ..broker.node import Node
@@ -14,8 +16,6 @@ from ..delivery import commands
 from ..delivery.offsets import each_offset
 from ..errors import DamagedBatch, OffsetOutOfRange
 from ..log import Log
-from .arguments import moment_ns, whole_of
-from .durations import Duration, nanoseconds
 from .stats import QueueStats, Timings
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -72,8 +72,8 @@ def offset_of(log: Log, to: int | datetime) -> int:
     OffsetOutOfRange: there is no message with that id, and it is not the next one to be given.
     """
     if isinstance(to, datetime):
-        return log.offset_at(moment_ns("seek", to))
-    asked = whole_of("seek: an id", to)
+        return log.offset_at(datetime_ns(to, "seek"))
+    asked = whole_number("seek: an id", to)
     if not log.start_offset < asked <= log.end_offset + 1:
         raise OffsetOutOfRange(asked, start=log.start_offset + 1, end=log.end_offset + 1, what="id")
     return asked - 1
@@ -84,7 +84,7 @@ def compact(partition: Partition, older_than: Duration | None, now: Now) -> Comp
     log = partition.messages
     usual = log.config
     if older_than is not None:
-        hours = max(nanoseconds(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
+        hours = max(duration_ns(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
         log.config = replace(usual, retention_hours=hours)
     try:
         kept = partition.retain(now)

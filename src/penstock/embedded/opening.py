@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from logging import Logger, getLogger
 from typing import TypeVar
 
+from ..api.arguments import shown, whole_number
 from ..config import FsyncPolicy, StorageConfig
 from ..errors import InvalidConfig, NoSpace, Refused
 from ..ports import Clock, Disk
@@ -16,7 +17,6 @@ from ..runtime import RealDisk, SystemClock
 from ..runtime.failures import translate
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
-from .arguments import shown, whole_of
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
@@ -98,11 +98,11 @@ def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -
         policies
     ):  # Not in the dict itself: it would ask for a hash, which a list has not.
         raise InvalidConfig("fsync", fsync, " or ".join(policies))
-    interval_ms = whole_of("fsync_interval_ms", fsync_interval_ms)
+    interval_ms = whole_number("fsync_interval_ms", fsync_interval_ms)
     storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=interval_ms)
     if min_free_bytes is None:
         return storage
-    return replace(storage, min_free_bytes=whole_of("min_free_bytes", min_free_bytes))
+    return replace(storage, min_free_bytes=whole_number("min_free_bytes", min_free_bytes))
 
 
 def _memory() -> Disk:

@@ -6,6 +6,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Unpack
 
+from ..api.arguments import whole_count
+from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
 from ..broker.consumption import Wanted
@@ -22,11 +24,9 @@ from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .arguments import count_of
 from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
-from .durations import Duration, nanoseconds
 from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
 from .intake import NOT_TAKEN, Entries, Pack, pack_of
@@ -274,7 +274,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         return self._get_next(timeout)
 
     def _get_next(self, timeout: Duration | None) -> Received | None:
-        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if not self.is_auto_ack:
             return _first(self._lend(1, timeout_ns))
         until_ns = self._driver.clock.monotonic_ns() + timeout_ns
@@ -362,7 +362,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
         None: some are in memory now, for `get_if_ready`.
         """
-        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if self.is_auto_ack:
             if self._driver.change_at_once(self._fetch):
                 return None
@@ -397,9 +397,9 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
-        limit = limit if type(limit) is int and limit > 0 else count_of("limit", limit)
+        limit = limit if type(limit) is int and limit > 0 else whole_count("limit", limit)
         if not self.is_auto_ack:
-            return self._lend(limit, FOR_EVER if timeout is None else nanoseconds(timeout))
+            return self._lend(limit, FOR_EVER if timeout is None else duration_ns(timeout))
         messages: list[Received] = []
         while len(messages) < limit and (message := self.get(0)) is not None:
             messages.append(message)
@@ -421,7 +421,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def peek_many(self, limit: int = 10) -> list[Received]:
         """The next messages in the order in which they would be handed out, without taking them."""
-        count = count_of("limit", limit)
+        count = whole_count("limit", limit)
         return self._driver.change_at_once(lambda now: self._peek(count, now))
 
     def _peek(self, limit: int, now: Now) -> list[Received]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker import by_offset
 from ...broker.answers import Receipted, Result
 from ...broker.authorise import Command
@@ -27,7 +28,7 @@ from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, Strict
 from .statuses import error_fields, error_response
-from .times import Span, span_ms, time_text
+from .times import Span, span_ms
 
 _MS = 1_000_000
 RECEIPTS_MAX = 100_000

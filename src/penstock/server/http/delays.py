@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.delaying import Waiting
 from ...broker.partition import Now
@@ -15,7 +16,7 @@ from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
 from .shapes import ContentOut, Int64, Strict, content_of, is_base64_wanted
-from .times import Span, span_ms, time_ns, time_text
+from .times import Span, span_ms, time_ns
 
 _MS = 1_000_000
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker import groups as group_facts
 from ...broker.answers import Result, answer
 from ...broker.authorise import Command
@@ -43,7 +44,7 @@ from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, Strict
-from .times import time_ns, time_text
+from .times import time_ns
 
 _MS = 1_000_000
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command, Principal, authorise
 from ...broker.damage import Damage
 from ...broker.findings import Findings, findings_of
@@ -15,7 +16,6 @@ from .requests import Request
 from .responses import Answer, Response, json_response
 from .routing import Route
 from .shapes import Strict
-from .times import time_text
 
 _S = 1_000_000_000
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command, Role
 from ...errors import BadRequest, NotFound
 from ..keys import StoredKey
@@ -10,7 +11,7 @@ from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route
 from .shapes import Strict
-from .times import Span, span_ms, time_text, time_text_or_none
+from .times import Span, span_ms, time_text_or_none
 
 _GRACE = "24h"
 _SECOND_MS = 1000

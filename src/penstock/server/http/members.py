@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.consumption import Wanted
 from ...broker.groups import check_group
@@ -39,7 +40,7 @@ from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, ReceivedOut, Strict, is_base64_wanted
 from .sharing import SharedMember
-from .times import Span, span_ms, time_text
+from .times import Span, span_ms
 
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 _SESSION = "30s"
