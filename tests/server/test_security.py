@@ -97,9 +97,13 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
         assert (await broker.call("POST", "/groups/g/join", joining, headers=admin)).status == 200
         start = BODIES["/queries/{query}/start"]
         assert (await broker.call("POST", "/queries/q/start", start, headers=admin)).status == 200
+        keys = {
+            role: ring.create(f"their-{role.value}", role, prefixes=("invoices",))[1]
+            for role in Role
+        }
         for route in touching:
             for role in ALLOWED[route.command]:
-                _, key = ring.create("theirs", role, prefixes=("invoices",))
+                key = keys[role]
                 target = route.path.replace("{topic}", "orders").replace("{group}", "g")
                 target = target.replace("{partition}", "0").replace("{offset}", "0")
                 target = target.replace("{pipeline}", "p").replace("{query}", "q")
@@ -294,9 +298,9 @@ async def test_what_administrators_do_is_written_down_in_a_chain(tmp_path):
     assert audit.verify(path) == []
     changed = path.read_text().replace("invoices", "receipts")
     path.write_text(changed)
-    assert audit.verify(path) == [2]
+    assert [one.line for one in audit.verify(path)] == [2]
     path.write_text("\n".join(changed.splitlines()[2:]) + "\n")
-    assert audit.verify(path) == [1]
+    assert [one.line for one in audit.verify(path)] == [1, 0]
 
 
 async def test_a_secret_is_in_no_answer_no_log_and_no_metric(tmp_path, caplog):

@@ -65,15 +65,15 @@ class Gate:
         if not self.is_on:
             return LOCAL
         sent = _key_of(request)
-        principal = self.keys.find(sent)
-        if principal is None:
+        found = self.keys.find(sent)
+        if found is None:
             # A good key is never turned away: others may try theirs from the same address.
             if sent:
                 self._count_failure(request.client)
             raise Unauthenticated(
                 "send a key that is known and not expired: Authorization: Bearer ID.SECRET"
             )
-        return principal
+        return found[0]
 
     def _count_failure(self, address: str) -> None:
         """TooManyRequests for an address that has failed too often in the last minute."""

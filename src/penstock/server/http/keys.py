@@ -3,7 +3,7 @@
 import msgspec
 
 from ...broker.authorise import Command, Role
-from ...errors import BadRequest, NotFound
+from ...errors import AlreadyExists, BadRequest, NotFound
 from ..keys import StoredKey
 from .paging import PageQuery, page_of
 from .requests import Request
@@ -72,9 +72,10 @@ def _key_out(request: Request, stored: StoredKey, text: str | None = None) -> Ke
 async def create(request: Request) -> Answer:
     sent = await request.json(_KEY)
     ttl_s = _seconds("expires_in", sent.expires_in) if sent.expires_in is not None else 0
-    ring = request.door.gate.keys
-    stored, text = ring.create(sent.name, sent.role, prefixes=tuple(sent.prefixes), ttl_s=ttl_s)
-    request.audit(f"key {stored.key_id} ({stored.name}, {stored.role.value}) created")
+    ring, prefixes = request.door.gate.keys, tuple(sent.prefixes)
+    stored, text = ring.create(
+        sent.name, sent.role, prefixes=prefixes, ttl_s=ttl_s, noting=request.noting
+    )
     return json_response(_key_out(request, stored, text), status=201)
 
 
@@ -96,14 +97,13 @@ async def list_keys(request: Request) -> Answer:
 async def rotate(request: Request) -> Answer:
     sent = await request.json(_ROTATE)
     grace_s = _seconds("grace", sent.grace) if span_ms("grace", sent.grace) else 0
-    stored, text = request.door.gate.keys.rotate(request.params["key_id"], grace_s=grace_s)
-    request.audit(f"key {stored.key_id} rotated")
+    ring, key_id = request.door.gate.keys, request.params["key_id"]
+    stored, text = ring.rotate(key_id, grace_s=grace_s, noting=request.noting)
     return json_response(_key_out(request, stored, text))
 
 
 async def revoke(request: Request) -> Answer:
-    stored = request.door.gate.keys.revoke(request.params["key_id"])
-    request.audit(f"key {stored.key_id} ({stored.name}) revoked")
+    request.door.gate.keys.revoke(request.params["key_id"], noting=request.noting)
     return nothing()
 
 
@@ -118,6 +118,7 @@ ROUTES = (
         body=KeyIn,
         answer=KeyOut,
         status=201,
+        errors=(AlreadyExists,),
     ),
     Route(
         method="GET",

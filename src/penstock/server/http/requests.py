@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -103,6 +103,10 @@ class Request:
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
         self.door.gate.audit.write(self.principal.name, self.command.value, what)
+
+    def noting(self, what: str) -> AbstractContextManager[None]:
+        """A block in which an administrator does something that is in the audit log already, unless it fails."""
+        return self.door.gate.audit.noted(self.principal.name, self.command.value, what)
 
     def query(self, kind: type[T]) -> T:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""
