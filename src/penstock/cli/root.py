@@ -30,6 +30,7 @@ COMMANDS = {
     "sql": Lazy("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
     "context": Lazy("penstock.cli.context:context", "Several servers, by name."),
     "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
+    "audit": Lazy("penstock.cli.audit:audit", "Check the log of what administrators did."),
     "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
     "bench": Lazy(
         "penstock.cli.bench:bench", "Put load on a running server and report what it does."

@@ -18,6 +18,7 @@ from ...runtime.asynchronous import AsyncDriver
 from ..settings import Settings
 from .gate import Gate
 from .inlet import Inlet
+from .key_ends import key_ended
 from .known_head import KnownHead
 from .metrics import SyncTimes
 from .pipelines import Pipelines
@@ -126,7 +127,7 @@ class Door:
         except ClientGone:
             status = _CLIENT_GONE
         except asyncio.CancelledError:
-            status = self._end_cancelled(request)
+            status = await self._end_cancelled(request, send)
         except Exception:
             # A bug of ours. uvicorn writes it down and answers; we only see to it that it is counted.
             self.count(request, route, 500, started_ns)
@@ -179,8 +180,9 @@ class Door:
         self.gate.check_host(request)
         route, request.params = self.router.find(method, path)
         request.command = route.command
+        self.gate.check_site(request)
         if not route.is_open:
-            request.principal = self.gate.identify(request)
+            self.gate.identify(request, route.path)
             if self.rate.per_s > 0:
                 self.rate.admit(request.principal.name if self.gate.is_on else request.client)
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
@@ -217,14 +219,17 @@ class Door:
             await failure.send(send, request.id, request.scope)
         return failure.status
 
-    def _end_cancelled(self, request: Request) -> int:
-        """Cancelled because the client left, or because we stop."""
+    async def _end_cancelled(self, request: Request, send: Send) -> int:
+        """Cancelled because the client left, its key ended, or because we stop."""
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
         connection = request.scope.get("penstock.connection")
         if connection is not None and connection.is_lost:
             task.uncancel()
             return _CLIENT_GONE
+        if request.has_key_ended:
+            task.uncancel()
+            return await self._refuse(error_response(key_ended()), request, send)
         if connection is None or not self.is_draining:
             raise asyncio.CancelledError
         # We stop, and waited for it long enough. What has been done is not known, so there is nothing to say.
@@ -264,8 +269,9 @@ class Door:
         self.gate.configure(settings)
 
     def sweep(self) -> None:
-        """What has to happen now and then: end slow bodies, miss members."""
+        """What has to happen now and then: end slow bodies and ended keys, miss members."""
         self.arrivals.sweep()
+        self.gate.sweep()
         for member in self.shared.take_missed():
             self.release_shared(member)
 

@@ -38,7 +38,7 @@ from .answering import (
     respond,
 )
 from .answering import extend as extend_receipts
-from .members import written
+from .members import allow_member, written
 from .paging import PageQuery, page_of
 from .requests import Request
 from .responses import Answer, json_response, nothing
@@ -173,10 +173,11 @@ async def describe(request: Request) -> Answer:
                 one.id,
                 one.client,
                 held.pop(one.id, 0),
-                written(one.assigned),
-                written(one.to_release),
+                written([place for place in one.assigned if place.topic in topics]),
+                written([place for place in one.to_release if place.topic in topics]),
             )
             for one in facts.members
+            if not set(topics).isdisjoint(one.topics)
         ]
         members += [MemberOut(one, one, count, [], []) for one, count in sorted(held.items())]
         modes = {topic: mode for topic, mode in facts.modes.items() if topic in topics}
@@ -248,6 +249,7 @@ async def commit(request: Request) -> Answer:
             if not 0 <= offset <= log.end_offset:
                 raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
         if sent.member_id is not None:
+            allow_member(request, sent.member_id)
             offsets = {TopicPartition(topic, number): to for topic, number, to in places}
             member, generation = sent.member_id, sent.generation
             done = request.node.assigned.commit(name, member, generation, offsets, now)

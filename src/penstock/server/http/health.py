@@ -11,6 +11,7 @@ from ...broker.authorise import Command, Principal, authorise
 from ...broker.damage import Damage
 from ...broker.findings import Findings, findings_of
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
+from .gate import key_sent
 from .metrics import render_metrics
 from .requests import Request
 from .responses import Answer, Response, json_response
@@ -120,10 +121,14 @@ async def ready(request: Request) -> Answer:
 
 def _reader_of(request: Request) -> Principal | None:
     """Who asks, if they may see statistics. A probe without a key, or with a wrong one, still gets its answer."""
+    gate = request.door.gate
+    # A probe that sends none is no attempt to get in, and no line in the audit log.
+    if gate.is_on and not key_sent(request):
+        return None
     with suppress(Unauthenticated, Forbidden, TooManyRequests):
-        principal = request.door.gate.identify(request)
-        authorise(principal, Command.SEE_STATS)
-        return principal
+        gate.identify(request, "/readyz")
+        authorise(request.principal, Command.SEE_STATS)
+        return request.principal
     return None
 
 

@@ -93,7 +93,7 @@ class Serving:
             await server.serve(sockets=[listener])
             sweeper.cancel()
             await door.driver.in_thread(lambda: driver.close(_nothing))
-            door.gate.audit.close()
+            door.gate.close()
         finally:
             disk.close()
         self.logger.info("stopped")
@@ -189,10 +189,13 @@ def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: loggi
     keys = KeyRing(data, clock.now_ns)
     if settings.auth.enabled and (first := write_first_key(data, keys)) is not None:
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
+    audit = AuditLog(data, clock.now_ns)
+    if audit.lost:
+        logger.error("the audit log has lost lines: %s (%s)", audit.lost, audit.path)
     return Door(
         driver=driver,
         settings=settings,
-        gate=Gate(settings, keys, AuditLog(data, clock.now_ns), time.monotonic),
+        gate=Gate(settings, keys, audit, time.monotonic, driver.loop),
         router=Router(ROUTES),
         logger=logger,
         inlet=Inlet(driver, driver.loop),
