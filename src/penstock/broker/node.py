@@ -6,7 +6,7 @@ The only router. A shell calls it with the time, performs the plans that it is g
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
@@ -34,6 +34,7 @@ from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Sele
 from .repeats import Repeats
 from .runs import PublishedRun
 from .start import EARLIEST, Start
+from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 
 __all__ = ["Node", "Now", "Topic"]
@@ -72,8 +73,12 @@ class Node(Catalogue):
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
+        usual_sweep_times: int = 1,
     ) -> None:
         super().__init__(disk, now=now, entropy=entropy, limits=limits)
+        self.sweeps = Sweeps(usual_times=usual_sweep_times)
+        for name, topic in self.open.items():
+            self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
@@ -172,7 +177,14 @@ class Node(Catalogue):
     ) -> Topic:
         """A new topic. Members that read one of this name before it was deleted read it, too."""
         topic = super().create_topic(name, partitions=partitions, config=config, now=now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.assigned.topic_changed(name, now)
+        return topic
+
+    def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
+        """Change settings; they hold from the next command on."""
+        topic = super().configure_topic(name, changes, now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         return topic
 
     def add_partitions(self, name: str, total: int, now: Now) -> Topic:
@@ -411,24 +423,35 @@ class Node(Catalogue):
             self.add_partitions(name, count, now)
         return self.partition(name, source.number)
 
-    def retain(self, now: Now) -> dict[str, Swept]:
-        """Remove what is old, compact what is to be compacted, forget idle groups."""
-        return {name: self._sweep(topic, now) for name, topic in self.open.items()}
+    def retain(self, now: Now, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all."""
+        chosen = self.open if topic is None else {topic: self.topic(topic)}
+        return {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
 
-    def _sweep(self, topic: Topic, now: Now) -> Swept:
-        busy = self.assigned.busy_groups()
-        forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
-        self.assigned.forget(forgotten)
+    def retain_due(self, now: Now) -> None:
+        """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have."""
+        configs = {name: topic.facts.config for name, topic in self.open.items()}
+        for name, sweep in self.sweeps.take_due(configs, now.monotonic_ns):
+            self._sweep(self.topic(name), (sweep,), now)
+
+    def _sweep(self, topic: Topic, sweeps: Sequence[Sweep], now: Now) -> Swept:
+        forgotten: list[str] = []
+        if Sweep.RETENTION in sweeps:
+            busy = self.assigned.busy_groups()
+            forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+            self.assigned.forget(forgotten)
+        is_compacted = topic.facts.config.cleanup is Cleanup.COMPACT
         segments = freed = 0
         for partition in topic.partitions:
-            cleared = clear_delayed(partition, now)
-            segments += cleared.segments_rewritten
-            freed += cleared.bytes_freed
-            if topic.facts.config.cleanup is Cleanup.COMPACT:
+            if Sweep.RETENTION in sweeps:
+                cleared = clear_delayed(partition, now)
+                segments += cleared.segments_rewritten
+                freed += cleared.bytes_freed
+            if is_compacted and Sweep.COMPACTION in sweeps:
                 compacted = partition.compact(now)
                 segments += compacted.segments_rewritten
                 freed += compacted.bytes_freed
-            else:
+            elif not is_compacted and Sweep.RETENTION in sweeps:
                 kept = partition.retain(now)
                 segments += kept.segments_removed
                 freed += kept.bytes_freed

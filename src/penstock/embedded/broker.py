@@ -362,9 +362,12 @@ class Broker(OpenOnce, BrokerDelays):
         self.driver.settle()
         return answer
 
-    def retain(self) -> dict[str, Swept]:
-        """Remove what retention lets go, now; the broker does so by itself every few minutes."""
-        return self.driver.sweep()
+    def retain(self, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.
+
+        The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
+        """
+        return self.driver.sweep(None if topic is None else text_of("a topic's name", topic))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""
