@@ -101,6 +101,7 @@ def test_a_topic_is_compacted_as_often_as_it_says(broker, tmp_path, clock):
     assert size() == before
     clock.advance("1m")
     assert size() < before
+    assert [one.offset for one in broker.read("t", 0)] == [3, 4, 5]
 
 
 def test_a_sweep_of_one_topic_leaves_the_others_alone(broker, tmp_path):

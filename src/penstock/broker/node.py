@@ -22,7 +22,7 @@ from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
 from .delaying import Delayed, DelayFacts, Waiting
-from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .handed import Handed
 from .letters import dead_letter_topic
 from .memberships import Memberships
@@ -166,6 +166,19 @@ class Node(Catalogue):
         """Whole batches from an offset or a time on. Not `is_checked`: whoever gets them checks them."""
         found = self.partition(topic, partition)
         return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: Start,
+        *,
+        limit: int,
+        bytes_max: int = FETCH_BYTES_DEFAULT,
+    ) -> MessagesRead:
+        """Messages from an offset or a time on."""
+        found = self.partition(topic, partition)
+        return read_messages(found, start, limit=limit, bytes_max=bytes_max)
 
     def create_topic(
         self,

@@ -172,10 +172,9 @@ class Broker(OpenOnce, BrokerDelays):
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
         place, count = start_of(start), count_of("limit", limit, least=1)
-        fetched = self.driver.look(
-            lambda _now: self.driver.node.fetch(topic, partition, place, limit=count)
+        return self.driver.look(
+            lambda _now: self.driver.node.read(topic, partition, place, limit=count).messages
         )
-        return fetched.messages(count)
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
