@@ -11,6 +11,9 @@ HOUR_MS = 60 * 60 * 1000
 # Once a day: whoever wants it less often means never.
 DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
+# A sweep stops all syncs for a moment: ten a second are plenty.
+SWEEP_MS_MIN = 100
+SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
 
@@ -87,6 +90,8 @@ class LogConfig:
         _require("checkpoint_bytes", self.checkpoint_bytes, self.checkpoint_bytes >= 1, ">= 1")
         minimum = self.retention_segments_min
         _require("retention_segments_min", minimum, minimum >= 1, ">= 1")
+        most = self.retention_segments
+        _require("retention_segments_min", minimum, most < 1 or minimum <= most, f"<= {most}")
         _require(
             "tombstone_grace_ms", self.tombstone_grace_ms, self.tombstone_grace_ms >= 0, ">= 0"
         )
@@ -172,7 +177,13 @@ class TopicConfig:
 
     retention_hours: float = 168
     retention_bytes: int = OFF
+    retention_segments: int = OFF
+    retention_segments_min: int = 1
+    retention_check_ms: int = 300_000
+    compaction_check_ms: int = 300_000
     segment_size_bytes: int = 64 * MIB
+    segment_age_ms: int = 168 * HOUR_MS
+    segment_messages_max: int = OFF
     cleanup: Cleanup = Cleanup.DELETE
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
@@ -203,6 +214,10 @@ class TopicConfig:
         self.delivery_config()
         _require("dedup_window_ms", self.dedup_window_ms, self.dedup_window_ms >= 0, ">= 0")
         _require("dedup_keys_max", self.dedup_keys_max, self.dedup_keys_max >= 1, ">= 1")
+        for name in ("retention_check_ms", "compaction_check_ms"):
+            found = getattr(self, name)
+            is_possible = SWEEP_MS_MIN <= found <= SWEEP_MS_MAX
+            _require(name, found, is_possible, f"in {SWEEP_MS_MIN}..{SWEEP_MS_MAX}")
         cap = self.keep_unread_bytes_max
         _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
         kinds = ("none", "lz4", "zstd")
@@ -223,6 +238,10 @@ class TopicConfig:
             index_interval_bytes=min(4 * KIB, self.segment_size_bytes),
             retention_hours=self.retention_hours,
             retention_bytes=self.retention_bytes,
+            retention_segments=self.retention_segments,
+            retention_segments_min=self.retention_segments_min,
+            segment_age_ms=self.segment_age_ms,
+            segment_messages_max=self.segment_messages_max,
         )
 
     def delivery_config(self) -> DeliveryConfig:

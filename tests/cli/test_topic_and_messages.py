@@ -37,6 +37,9 @@ def test_topic_is_changed_grown_and_compacted(call):
     call("topic", "create", "grows", "--partitions", "1")
     changed = json.loads(call("topic", "set", "grows", "retention_hours=24", "--json").out)
     assert changed == {"name": "grows", "retention_hours": 24.0}
+    words = ("segment_messages_max=5", "retention_check_ms=60000")
+    changed = json.loads(call("topic", "set", "grows", *words, "--json").out)
+    assert changed == {"name": "grows", "segment_messages_max": 5, "retention_check_ms": 60_000}
     assert json.loads(call("topic", "grow", "grows", "3", "--json").out)["now"] == 3
     assert json.loads(call("topic", "compact", "grows", "--json").out)["segments_removed"] == 0
     assert json.loads(call("topic", "delete", "grows", "--json").out)["deleted"] is True

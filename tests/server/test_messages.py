@@ -188,6 +188,46 @@ async def test_reading_by_time(tmp_path):
         assert first["timestamp"] < second["timestamp"]
 
 
+async def test_reading_goes_on_over_the_ends_of_segments_up_to_the_limits(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=2)
+        for number in range(9):
+            await broker.publish(f"{number}" * 100)
+
+        async def read(query: str) -> tuple[list[int], int]:
+            target = f"/topics/orders/partitions/0/messages?{query}"
+            found = (await broker.call("GET", target)).json
+            return [one["offset"] for one in found["messages"]], found["next_offset"]
+
+        assert await read("") == ([*range(9)], 9)
+        assert await read("offset=1&limit=5") == ([1, 2, 3, 4, 5], 6)
+        assert await read("offset=3&max_bytes=1") == ([3], 4)
+        few, following = await read("max_bytes=1000")
+        assert 2 < len(few) == following < 9
+        assert await read("offset=9") == ([], 9)
+
+
+async def test_reading_a_compacted_topic_gives_no_empty_pages(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=3, cleanup="compact")
+        first = {"messages": [{"value": "0", "key": "first"}]}
+        await broker.call("POST", "/topics/orders/messages", first)
+        again = {"messages": [{"value": "x", "key": "k"}]}
+        for _ in range(60):
+            await broker.call("POST", "/topics/orders/messages", again)
+        await broker.call("POST", "/admin/topics/orders/compact")
+        target = "/topics/orders/partitions/0/messages"
+        for query in ("limit=1", "limit=1&max_bytes=1", "max_bytes=1", "limit=7", ""):
+            offset, pages = 0, []
+            while offset < 61:
+                found = (await broker.call("GET", f"{target}?offset={offset}&{query}")).json
+                pages.append([one["offset"] for one in found["messages"]])
+                assert found["next_offset"] > offset
+                offset = found["next_offset"]
+            assert all(pages), query
+            assert [one for page in pages for one in page] == [0, 59, 60]
+
+
 async def test_one_receipt_is_answered_flat_and_many_one_by_one(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

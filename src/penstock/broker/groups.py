@@ -1,16 +1,18 @@
 """Groups as a whole: their start on every partition, reset, lag, and when they are forgotten."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..codec import read_head
-from ..config import OFF
+from ..config import OFF, Cleanup
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
 from ..delivery.commands import rewind
 from ..delivery.offsets import each_offset
-from ..errors import DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
+from ..errors import Damaged, DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
 from ..groups import Mode
+from ..log.counting import messages_from
 from ..model import check_name
 from . import consumption
 from .partition import Now, Partition
@@ -165,18 +167,31 @@ def commit(partition: Partition, delivery: Delivery, offset: int, now: Now) -> b
 def lag_of(partition: Partition, delivery: Delivery, now: Now) -> PartitionLag:
     progress, log = delivery.progress, partition.messages
     start, end = log.start_offset, log.end_offset
-    gone = progress.unfinished_below(start)
-    oldest = max(progress.lowest_unfinished(), start)
+    oldest, lag = max(progress.lowest_unfinished(), start), unfinished(partition, delivery)
     return PartitionLag(
         partition.topic,
         partition.number,
         progress.floor,
         end,
-        progress.unfinished_below(end) - gone,
-        _age_s(partition, oldest, now) if oldest < end else 0.0,
+        lag,
+        _age_s(partition, oldest, now) if lag and oldest < end else 0.0,
         delivery.leases.in_flight,
         len(progress.finished),
     )
+
+
+def unfinished(partition: Partition, delivery: Delivery) -> int:
+    """How many messages a group has still to finish. Where the log was compacted, offsets without one do not count."""
+    progress, log = delivery.progress, partition.messages
+    start, end = log.start_offset, log.end_offset
+    is_compacted = partition.config.cleanup is Cleanup.COMPACT or log.compacted_to > start
+    if is_compacted:
+        # What came back is known one by one; what was never handed out is counted in the log.
+        back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
+        with suppress(Damaged):
+            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
+            return back + max(0, unseen)
+    return progress.unfinished_below(end) - progress.unfinished_below(start)
 
 
 def _age_s(partition: Partition, offset: int, now: Now) -> float:

@@ -6,7 +6,7 @@ The only router. A shell calls it with the time, performs the plans that it is g
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
@@ -23,7 +23,7 @@ from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
 from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
-from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .group_limits import require_group_room
 from .handed import Handed
 from .letters import dead_letter_topic
@@ -37,6 +37,7 @@ from .repeats import Repeats
 from .runs import PublishedRun
 from .slots import Fault, Partitions
 from .start import EARLIEST, Start
+from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 
 __all__ = ["Node", "Now", "Topic"]
@@ -80,8 +81,12 @@ class Node(Catalogue):
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
         damage: DamageLedger | None = None,
+        usual_sweep_times: int = 1,
     ) -> None:
         super().__init__(disk, now=now, entropy=entropy, limits=limits, damage=damage)
+        self.sweeps = Sweeps(usual_times=usual_sweep_times)
+        for name, topic in self.open.items():
+            self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
@@ -160,6 +165,19 @@ class Node(Catalogue):
         found = self.partition(topic, partition)
         return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
 
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: Start,
+        *,
+        limit: int,
+        bytes_max: int = FETCH_BYTES_DEFAULT,
+    ) -> MessagesRead:
+        """Messages from an offset or a time on."""
+        found = self.partition(topic, partition)
+        return read_messages(found, start, limit=limit, bytes_max=bytes_max)
+
     def create_topic(
         self,
         name: str,
@@ -170,7 +188,14 @@ class Node(Catalogue):
     ) -> Topic:
         """A new topic. Members that read one of this name before it was deleted read it, too."""
         topic = super().create_topic(name, partitions=partitions, config=config, now=now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.assigned.topic_changed(name, now)
+        return topic
+
+    def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
+        """Change settings; they hold from the next command on."""
+        topic = super().configure_topic(name, changes, now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         return topic
 
     def add_partitions(self, name: str, total: int, now: Now) -> Topic:
@@ -416,28 +441,39 @@ class Node(Catalogue):
             self.add_partitions(name, count, now)
         return self.partition(name, source.number)
 
-    def retain(self, now: Now) -> dict[str, Swept]:
-        """Remove what is old, compact what is to be compacted, forget idle groups."""
-        return {name: self._sweep(topic, now) for name, topic in self.open.items()}
+    def retain(self, now: Now, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all."""
+        chosen = self.open if topic is None else {topic: self.topic(topic)}
+        return {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
 
-    def _sweep(self, topic: Topic, now: Now) -> Swept:
-        # A group may have been active on the partitions that cannot be asked.
-        is_whole = not topic.partitions.faults
-        busy = self.assigned.busy_groups()
-        forgotten = groups.expire_idle(topic.partitions, now, busy=busy) if is_whole else []
-        self.assigned.forget(forgotten)
+    def retain_due(self, now: Now) -> None:
+        """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have."""
+        configs = {name: topic.facts.config for name, topic in self.open.items()}
+        for name, sweep in self.sweeps.take_due(configs, now.monotonic_ns):
+            self._sweep(self.topic(name), (sweep,), now)
+
+    def _sweep(self, topic: Topic, sweeps: Sequence[Sweep], now: Now) -> Swept:
+        forgotten: list[str] = []
+        if Sweep.RETENTION in sweeps:
+            busy = self.assigned.busy_groups()
+            # A group may have been active on the partitions that cannot be asked.
+            if not topic.partitions.faults:
+                forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+            self.assigned.forget(forgotten)
+        is_compacted = topic.facts.config.cleanup is Cleanup.COMPACT
         segments = freed = 0
         for partition in topic.partitions:
-            cleared = clear_delayed(partition, now)
-            segments += cleared.segments_rewritten
-            freed += cleared.bytes_freed
+            if Sweep.RETENTION in sweeps:
+                cleared = clear_delayed(partition, now)
+                segments += cleared.segments_rewritten
+                freed += cleared.bytes_freed
             # The ledger has it. A damaged segment stays as it is, and the others have their turn.
             with suppress(Damaged):
-                if topic.facts.config.cleanup is Cleanup.COMPACT:
+                if is_compacted and Sweep.COMPACTION in sweeps:
                     compacted = partition.compact(now)
                     segments += compacted.segments_rewritten
                     freed += compacted.bytes_freed
-                else:
+                elif not is_compacted and Sweep.RETENTION in sweeps:
                     kept = partition.retain(now)
                     segments += kept.segments_removed
                     freed += kept.bytes_freed

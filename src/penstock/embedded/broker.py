@@ -172,10 +172,9 @@ class Broker(OpenOnce, BrokerDelays):
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
         place, count = start_of(start), whole_count("limit", limit, least=1)
-        fetched = self.driver.look(
-            lambda _now: self.driver.node.fetch(topic, partition, place, limit=count)
+        return self.driver.look(
+            lambda _now: self.driver.node.read(topic, partition, place, limit=count).messages
         )
-        return fetched.messages(count)
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
@@ -362,9 +361,12 @@ class Broker(OpenOnce, BrokerDelays):
         self.driver.settle()
         return answer
 
-    def retain(self) -> dict[str, Swept]:
-        """Remove what retention lets go, now; the broker does so by itself every few minutes."""
-        return self.driver.sweep()
+    def retain(self, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.
+
+        The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
+        """
+        return self.driver.sweep(None if topic is None else text("a topic's name", topic))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""

@@ -301,7 +301,7 @@ class _Rewrite:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.file: File | None = None
-        self.size = self.messages_removed = 0
+        self.size = self.messages = self.messages_removed = 0
         self._path = segment.path + TEMPORARY
         self._index = Index(segment.base_offset, segment.interval_bytes)
         self._pending: _Pending | None = None
@@ -342,6 +342,7 @@ class _Rewrite:
             raise TooLarge("compacted segment in bytes", found=self.size, limit=_POSITION_MAX)
         self._index.add(head, self.size)
         self.size += head.length
+        self.messages += head.message_count
         if self.file is not None:
             self._unwritten.append(data)
             self._unwritten_bytes += head.length
@@ -365,6 +366,7 @@ class _Rewrite:
         segment.size = segment.synced_size = self.size
         segment.loaded, segment.last_time_known = self._index, self._index.last_time
         segment.is_index_saved = False
+        segment.messages_known = self.messages
         segment.unload_index()
 
     def discard(self) -> None:

@@ -12,6 +12,9 @@ from .index import Entry, Index, read_index
 from .layout import INDEX, LOG, TIME_INDEX, read_file, segment_path
 from .scan import Broken, Found, next_head, walk_around
 
+# Some milliseconds of walking.
+HEADS_MAX = 1024
+
 
 @dataclass(slots=True, eq=False)
 class Segment:
@@ -31,6 +34,7 @@ class Segment:
     loaded: Index | None = None
     last_time_known: int | None = None
     is_index_saved: bool = True
+    messages_known: int | None = None
 
     @property
     def path(self) -> str:
@@ -74,6 +78,22 @@ class Segment:
             self.last_time_known = self.index().last_time
             self.loaded = self.loaded if was_loaded else None
         return self.last_time_known
+
+    def messages(self) -> int:
+        """Messages in a sealed segment."""
+        if self.messages_known is None:
+            self.messages_known = self.messages_from(0)
+        return self.messages_known
+
+    def messages_from(self, position: int) -> int:
+        """Messages in the batches from a position on, by the heads of the first of them; the others are estimated."""
+        count = 0
+        for number, found in enumerate(self._walk(position)):
+            if number >= HEADS_MAX:
+                seen = found.position - position
+                return count + count * (self.size - found.position) // seen
+            count += 0 if isinstance(found, Broken) else found.head.message_count
+        return count
 
     def unload_index(self) -> None:
         """Free the memory. An index that had to be built is saved before, so that it is built once."""

@@ -19,7 +19,9 @@ class FindingsLog:
         self.damage = DamageLedger()
         self.damage.on_found, self.damage.on_skipped = self._damaged, self._skipped
 
-    def open_node(self, disk: Disk, now: Now, *, min_free_bytes: int) -> Node:
+    def open_node(
+        self, disk: Disk, now: Now, *, min_free_bytes: int, usual_sweep_times: int
+    ) -> Node:
         """A node; what its opening found and did is logged. One that is opened again lists that of the first, too."""
         node = Node(
             disk,
@@ -28,6 +30,7 @@ class FindingsLog:
             limits=self._world.limits,
             min_free_bytes=min_free_bytes,
             damage=self.damage,
+            usual_sweep_times=usual_sweep_times,
         )
         for event in node.recovery:
             if event not in self._told:

@@ -76,8 +76,27 @@ class StorageSection:
     )
     open_files_max: int = key(512, "Files of logs that are kept open.")
     segment_size_bytes: int = key(64 * MIB, "A segment of a new topic is closed at this size.")
+    segment_age_ms: int = key(
+        604_800_000,
+        "A segment of a new topic is closed by the first message that comes so long after its own first; -1: never.",
+    )
+    segment_messages_max: int = key(
+        OFF, "A segment of a new topic is closed when it holds so many messages; -1: no limit."
+    )
     retention_hours: float = key(168.0, "How long new topics keep messages; -1: for ever.")
     retention_bytes: int = key(OFF, "How much a partition of a new topic keeps; -1: everything.")
+    retention_segments: int = key(
+        OFF, "How many segments a partition of a new topic keeps, the open one included; -1: all."
+    )
+    retention_segments_min: int = key(
+        1, "So many segments of a new topic stay, the open one included, however old or large."
+    )
+    retention_check_ms: int = key(
+        300_000, "How often what is old is removed from a new topic, and its idle groups forgotten."
+    )
+    compaction_check_ms: int = key(
+        300_000, "How often a new topic with `cleanup: compact` is compacted."
+    )
     compression: str = key("none", "Of new topics: none, lz4 or zstd.")
 
     def __post_init__(self) -> None:
@@ -262,7 +281,18 @@ class LogSection:
         _require("format", self.format, self.format in {"json", "text"}, "json or text")
 
 
-_STORAGE_OF_TOPIC = ("segment_size_bytes", "retention_hours", "retention_bytes", "compression")
+_STORAGE_OF_TOPIC = (
+    "segment_size_bytes",
+    "segment_age_ms",
+    "segment_messages_max",
+    "retention_hours",
+    "retention_bytes",
+    "retention_segments",
+    "retention_segments_min",
+    "retention_check_ms",
+    "compaction_check_ms",
+    "compression",
+)
 _CONSUMER_OF_TOPIC = (
     "visibility_timeout_ms",
     "max_retries",

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from ...broker.authorise import Command
-from ...broker.node import Swept
 from ...broker.topics import config_from, settings_of
 from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound
 from .paging import PageQuery, page_of
@@ -226,11 +225,7 @@ async def compact(request: Request) -> Answer:
     """Remove what retention lets go, now."""
     name, driver = request.params["topic"], request.door.driver.driver
 
-    def work() -> Swept:
-        driver.look(lambda _now: driver.node.topic(name))
-        return driver.sweep()[name]
-
-    swept = await request.door.driver.in_thread(work)
+    swept = await request.door.driver.in_thread(lambda: driver.sweep(name)[name])
     request.audit(name)
     return json_response(CompactOut(name, swept.segments_removed, swept.bytes_freed))
 
