@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import LimitsConfig, LogConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import FileMissing, NoSpace, NotFound, Refused
 from ..log import open_log
 from ..log.journal import Journal
@@ -21,6 +21,7 @@ from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
 from .recovery import RecoveryEvent, log_events, partition_events
+from .shelf import BatchCache
 from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
 
 _META = "meta"
@@ -47,8 +48,17 @@ class Topic:
 class Catalogue:
     """All topics, open. Changes are few and everything else rests on them, so each is durable when it returns."""
 
-    def __init__(self, disk: Disk, *, now: Now, entropy: Entropy, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now: Now,
+        entropy: Entropy,
+        limits: LimitsConfig,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
+        self.cache = BatchCache(cache_bytes)
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         log, found = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
@@ -78,7 +88,7 @@ class Catalogue:
         return made
 
     def _open(self, facts: TopicFacts, number: int, now: Now) -> Partition:
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
+        setting = Setting(facts.name, facts.config, self.limits, self.entropy, self.cache)
         directory = f"{facts.directory}/partition-{number}"
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(self.disk, directory, identity, setting, now=now)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
-from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
 from ..errors import NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
@@ -72,8 +72,9 @@ class Node(Catalogue):
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        super().__init__(disk, now=now, entropy=entropy, limits=limits)
+        super().__init__(disk, now=now, entropy=entropy, limits=limits, cache_bytes=cache_bytes)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now

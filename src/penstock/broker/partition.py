@@ -35,7 +35,7 @@ from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
 from .records import GroupClosed, GroupOpened, PartitionRecord, Redriven
-from .shelf import Shelf
+from .shelf import BatchCache, Shelf
 from .topics import INTERNAL_PREFIX
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
@@ -127,6 +127,7 @@ class Setting:
     config: TopicConfig
     limits: LimitsConfig
     entropy: Entropy
+    cache: BatchCache
 
 
 class Partition:
@@ -143,7 +144,7 @@ class Partition:
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
-        self.shelf = Shelf(self.messages)
+        self.shelf = Shelf(self.messages, setting.cache)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
@@ -376,6 +377,7 @@ class Partition:
 
     def discard(self) -> None:
         """Let go of the files without another write."""
+        self.shelf.clear()
         self.messages.discard()
         self.delayed.discard()
         self.journal.log.discard()

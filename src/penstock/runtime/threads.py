@@ -93,6 +93,7 @@ class ThreadDriver:
             entropy=self._world.entropy,
             limits=self._world.limits,
             min_free_bytes=self.config.min_free_bytes,
+            cache_bytes=self.config.cache_bytes,
         )
 
     def now(self) -> Now:
@@ -437,8 +438,7 @@ class ThreadDriver:
                 self.before_sync(self.now())
             finally:
                 self._is_planning = False
-        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
-        return NodePlan(parts)
+        return NodePlan([(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty])
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held: take note, and let dead letters take their next step."""

@@ -75,6 +75,10 @@ class StorageSection:
         256 * MIB, "Below this much free space publishes are refused; reads and acks go on."
     )
     open_files_max: int = key(512, "Files of logs that are kept open.")
+    cache_bytes: int = key(
+        64 * MIB,
+        "Memory for batches read lately, of all partitions, with the objects made of them.",
+    )
     segment_size_bytes: int = key(64 * MIB, "A segment of a new topic is closed at this size.")
     retention_hours: float = key(168.0, "How long new topics keep messages; -1: for ever.")
     retention_bytes: int = key(OFF, "How much a partition of a new topic keeps; -1: everything.")
@@ -90,6 +94,7 @@ class StorageSection:
             fsync_interval_ms=self.fsync_interval_ms,
             min_free_bytes=self.min_free_bytes,
             open_files_max=self.open_files_max,
+            cache_bytes=self.cache_bytes,
         )
 
 
