@@ -16,6 +16,7 @@ SWEEP_MS_MIN = 100
 SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
+CACHE_BYTES = 64 * MIB
 
 
 def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
@@ -115,12 +116,15 @@ class StorageConfig:
     # Below this the writer refuses new messages; enough for the state of those already there.
     min_free_bytes: int = 256 * MIB
     open_files_max: int = 512
+    # Batches that were read lately, of all partitions together, with the objects made from them.
+    cache_bytes: int = CACHE_BYTES
 
     def __post_init__(self) -> None:
         interval = self.fsync_interval_ms
         _require("fsync_interval_ms", interval, 1 <= interval <= DAY_MS, f"in 1..{DAY_MS}")
         _require("min_free_bytes", self.min_free_bytes, self.min_free_bytes >= 0, ">= 0")
         _require("open_files_max", self.open_files_max, self.open_files_max >= 8, ">= 8")
+        _require("cache_bytes", self.cache_bytes, self.cache_bytes >= 0, ">= 0")
 
 
 class TtlAction(Enum):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import LimitsConfig, LogConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
@@ -43,6 +43,7 @@ from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
 from .recovery import EventKind, RecoveryEvent, log_events, partition_events
+from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
     PARTITIONS_DEFAULT,
@@ -101,8 +102,10 @@ class Catalogue:
         entropy: Entropy,
         limits: LimitsConfig,
         damage: DamageLedger | None = None,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
+        self.cache = BatchCache(cache_bytes)
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
@@ -218,7 +221,9 @@ class Catalogue:
         return made
 
     def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy, self.damage)
+        setting = Setting(
+            facts.name, facts.config, self.limits, self.entropy, self.cache, self.damage
+        )
         directory = facts.partition_directory(number)
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(

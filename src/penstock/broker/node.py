@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
-from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
 from ..errors import Damaged, NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
@@ -81,9 +81,12 @@ class Node(Catalogue):
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
         damage: DamageLedger | None = None,
+        cache_bytes: int = CACHE_BYTES,
         usual_sweep_times: int = 1,
     ) -> None:
-        super().__init__(disk, now=now, entropy=entropy, limits=limits, damage=damage)
+        super().__init__(
+            disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
+        )
         self.sweeps = Sweeps(usual_times=usual_sweep_times)
         for name, topic in self.open.items():
             self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)

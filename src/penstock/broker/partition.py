@@ -37,7 +37,7 @@ from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
 from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
-from .shelf import Shelf
+from .shelf import BatchCache, Shelf
 from .topics import INTERNAL_PREFIX
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
@@ -129,6 +129,7 @@ class Setting:
     config: TopicConfig
     limits: LimitsConfig
     entropy: Entropy
+    cache: BatchCache
     damage: DamageLedger = field(default_factory=DamageLedger)
 
 
@@ -147,7 +148,7 @@ class Partition:
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage = setting.damage
-        self.shelf = Shelf(self.messages)
+        self.shelf = Shelf(self.messages, setting.cache)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
@@ -385,6 +386,7 @@ class Partition:
 
     def discard(self) -> None:
         """Let go of the files without another write."""
+        self.shelf.clear()
         self.messages.discard()
         self.delayed.discard()
         self.journal.log.discard()

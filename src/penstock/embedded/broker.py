@@ -57,7 +57,7 @@ class Broker(OpenOnce, BrokerDelays):
                 broker.ack(message)
 
     Every group sees every message once; members of a group share them. With a clock from `penstock.testing` time
-    stands still until `broker.clock.advance("3d")`.
+    stands still until `broker.clock.advance("3d")`. `cache_bytes` (64 MiB) is memory for messages read lately.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Broker(OpenOnce, BrokerDelays):
         fsync: str = "interval",
         fsync_interval_ms: int = 1000,
         min_free_bytes: int | None = None,
+        cache_bytes: int | None = None,
         logger: Logger | None = None,
     ) -> None:
-        storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
+        storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
         self._opened = open_driver(path, storage, clock=clock, logger=logger)
         # For those who build on the broker: benchmarks, tools.
         self.driver = self._opened.driver

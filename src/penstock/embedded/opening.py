@@ -91,8 +91,10 @@ def _with(what: str, found: T, methods: tuple[str, ...]) -> T:
     return found
 
 
-def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -> StorageConfig:
-    """Settings as a caller writes them."""
+def storage_of(
+    fsync: str, fsync_interval_ms: int, min_free_bytes: int | None, cache_bytes: int | None
+) -> StorageConfig:
+    """Settings as a caller writes them; None takes the default."""
     policies = {policy.value: policy for policy in FsyncPolicy}
     if fsync not in tuple(
         policies
@@ -100,9 +102,11 @@ def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -
         raise InvalidConfig("fsync", fsync, " or ".join(policies))
     interval_ms = whole_number("fsync_interval_ms", fsync_interval_ms)
     storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=interval_ms)
-    if min_free_bytes is None:
-        return storage
-    return replace(storage, min_free_bytes=whole_number("min_free_bytes", min_free_bytes))
+    if min_free_bytes is not None:
+        storage = replace(storage, min_free_bytes=whole_number("min_free_bytes", min_free_bytes))
+    if cache_bytes is not None:
+        storage = replace(storage, cache_bytes=whole_number("cache_bytes", cache_bytes))
+    return storage
 
 
 def _memory() -> Disk:

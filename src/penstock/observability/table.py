@@ -140,7 +140,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_tls_expires_seconds": Metric(
             Kind.GAUGE, (), "Until the certificate expires; below zero: it has."
         ),
+        "penstock_cache_bytes": Metric(
+            Kind.GAUGE, (), "Batches read lately and the objects made of them."
+        ),
         "process_resident_memory_bytes": Metric(Kind.GAUGE, (), "Memory of the process."),
+        "process_malloc_bytes": Metric(
+            Kind.GAUGE, (), "What malloc has given out (glibc 2.33 and later)."
+        ),
+        "process_threads": Metric(Kind.GAUGE, (), "Threads of the process."),
         "process_cpu_seconds_total": Metric(Kind.COUNTER, (), "Processor time of the process."),
         "process_open_fds": Metric(Kind.GAUGE, (), "Open file descriptors."),
     }

@@ -6,6 +6,7 @@ from ..broker.damage import Damage, DamageLedger, Skip
 from ..broker.node import Node
 from ..broker.partition import Now
 from ..broker.recovery import RecoveryEvent
+from ..config import StorageConfig
 from ..ports import Disk
 from .world import World
 
@@ -20,7 +21,7 @@ class FindingsLog:
         self.damage.on_found, self.damage.on_skipped = self._damaged, self._skipped
 
     def open_node(
-        self, disk: Disk, now: Now, *, min_free_bytes: int, usual_sweep_times: int
+        self, disk: Disk, now: Now, config: StorageConfig, *, usual_sweep_times: int
     ) -> Node:
         """A node; what its opening found and did is logged. One that is opened again lists that of the first, too."""
         node = Node(
@@ -28,7 +29,8 @@ class FindingsLog:
             now=now,
             entropy=self._world.entropy,
             limits=self._world.limits,
-            min_free_bytes=min_free_bytes,
+            min_free_bytes=config.min_free_bytes,
+            cache_bytes=config.cache_bytes,
             damage=self.damage,
             usual_sweep_times=usual_sweep_times,
         )

@@ -91,7 +91,7 @@ class ThreadDriver:
         return self._findings.open_node(
             self._disk,
             self.now(),
-            min_free_bytes=self.config.min_free_bytes,
+            self.config,
             usual_sweep_times=_STEPPED_SWEEP_TIMES if self._is_stepped else 1,
         )
 
@@ -443,8 +443,7 @@ class ThreadDriver:
                 self.before_sync(self.now())
             finally:
                 self._is_planning = False
-        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
-        return NodePlan(parts)
+        return NodePlan([(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty])
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held: take note, and let dead letters take their next step."""

@@ -75,6 +75,10 @@ class StorageSection:
         256 * MIB, "Below this much free space publishes are refused; reads and acks go on."
     )
     open_files_max: int = key(512, "Files of logs that are kept open.")
+    cache_bytes: int = key(
+        64 * MIB,
+        "Memory for batches read lately, of all partitions, with the objects made of them.",
+    )
     segment_size_bytes: int = key(64 * MIB, "A segment of a new topic is closed at this size.")
     segment_age_ms: int = key(
         604_800_000,
@@ -109,6 +113,7 @@ class StorageSection:
             fsync_interval_ms=self.fsync_interval_ms,
             min_free_bytes=self.min_free_bytes,
             open_files_max=self.open_files_max,
+            cache_bytes=self.cache_bytes,
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from ...delivery import Delivery
 from ...groups import Membership
 from ...model import Priority
 from ...observability.prometheus import Histogram, Sample, render
+from ...runtime.malloc import malloc_bytes
 from .traffic import BUCKETS_S, Latency
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ def _of_process(door: "Door") -> Iterator[Sample]:
     yield Sample("penstock_uptime_seconds", {}, (clock.monotonic_ns() - door.started_ns) / _S)
     yield Sample("penstock_ready", {}, 0 if door.is_draining else 1)
     yield Sample("process_resident_memory_bytes", {}, _resident_bytes())
+    if (in_use := malloc_bytes()) is not None:
+        yield Sample("process_malloc_bytes", {}, in_use)
+    yield Sample("process_threads", {}, threading.active_count())
     yield Sample("process_cpu_seconds_total", {}, time.process_time())
     yield Sample("process_open_fds", {}, _open_files())
     yield Sample("penstock_http_connections", {}, door.connections())
@@ -91,6 +96,7 @@ def _of_node(door: "Door", now: "Now") -> Iterator[Sample]:
     partitions = [*node.partitions()]
     yield Sample("penstock_topics", {}, len(node.open))
     yield Sample("penstock_partitions", {}, len(partitions))
+    yield Sample("penstock_cache_bytes", {}, node.cache.size)
     yield Sample("penstock_disk_free_bytes", {}, node.disk.free_bytes())
     yield Sample("penstock_disk_refusing", {}, int(node.guard.look(now)))
     yield from _of_findings(door)
