@@ -18,6 +18,7 @@ from ...runtime.asynchronous import AsyncDriver
 from ..settings import Settings
 from .gate import Gate
 from .inlet import Inlet
+from .key_ends import key_ended
 from .known_head import KnownHead
 from .metrics import SyncTimes
 from .pipelines import Pipelines
@@ -174,8 +175,9 @@ class Door:
         self.gate.check_host(request)
         route, request.params = self.router.find(method, path)
         request.command = route.command
+        self.gate.check_site(request)
         if not route.is_open:
-            request.principal = self.gate.identify(request)
+            self.gate.identify(request, route.path)
             if self.rate.per_s > 0:
                 self.rate.admit(request.principal.name if self.gate.is_on else request.client)
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
@@ -213,13 +215,16 @@ class Door:
         return failure.status
 
     async def _end_cancelled(self, request: Request, send: Send) -> int:
-        """Cancelled because the client left, because its body did not come, or because we stop."""
+        """Cancelled because the client left, its key ended, its body did not come, or because we stop."""
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
         connection = request.scope.get("penstock.connection")
         if connection is not None and connection.is_lost:
             task.uncancel()
             return _CLIENT_GONE
+        if request.has_key_ended:
+            task.uncancel()
+            return await self._refuse(error_response(key_ended()), request, send)
         if task not in self.patience.late:
             if connection is None or not self.is_draining:
                 raise asyncio.CancelledError
@@ -265,8 +270,9 @@ class Door:
         self.gate.configure(settings)
 
     def sweep(self) -> None:
-        """What has to happen now and then: end slow bodies, miss members."""
+        """What has to happen now and then: end slow bodies and ended keys, miss members."""
         self.patience.sweep()
+        self.gate.sweep()
         for member in self.shared.take_missed():
             self.release_shared(member)
 

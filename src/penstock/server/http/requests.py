@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from .responses import BATCH, JSON, NDJSON, Receive
 
 if TYPE_CHECKING:
     from ...broker.node import Node
+    from ..keys import Credential
     from .door import Door
 
 T = TypeVar("T")
@@ -40,7 +41,9 @@ class Request:
     __slots__ = (
         "_headers",
         "command",
+        "credential",
         "door",
+        "has_key_ended",
         "id",
         "id_asked",
         "params",
@@ -53,6 +56,8 @@ class Request:
         self.scope, self.receive, self.door = scope, receive, door
         self.params: Mapping[str, str] = {}
         self.principal: Principal = LOCAL
+        self.credential: Credential | None = None
+        self.has_key_ended = False
         self.command = Command.SEE_HEALTH
         self.id = b""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -82,23 +87,39 @@ class Request:
 
     @contextmanager
     def ends_with_client(self) -> Iterator[None]:
-        """Inside, the wait is cancelled when the client leaves. A server that cannot tell lets it run its time."""
+        """Inside, the wait is cancelled when the client leaves or its key ends. Unauthenticated: it has ended.
+
+        Every request that may wait for long does so in here. A server that cannot tell of clients lets them wait.
+        """
         connection = self.scope.get("penstock.connection")
-        if connection is None:
-            yield
-            return
-        if connection.is_lost:
+        if connection is not None and connection.is_lost:
             raise ClientGone
-        connection.on_lost = connection.cancel_request
+        # The first part of a request may run without a task; the connection knows the one that goes on with it.
+        cancel = _cancel_current() if connection is None else connection.cancel_request
+
+        def end() -> None:
+            self.has_key_ended = True
+            cancel()
+
+        ends = self.door.gate.ends
+        ends.watch(self.credential, end)
+        if connection is not None:
+            connection.on_lost = connection.cancel_request
         try:
             yield
         finally:
-            connection.on_lost = None
+            ends.unwatch(self.credential, end)
+            if connection is not None:
+                connection.on_lost = None
 
     def allow(self, topic: str) -> str:
         """Forbidden, unless whoever asks may do this to the topic."""
         self.door.gate.check(self, topic)
         return topic
+
+    def allow_prefixes(self, prefixes: Sequence[str]) -> None:
+        """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
+        self.door.gate.check_prefixes(self, prefixes)
 
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
@@ -234,6 +255,12 @@ class Request:
     def _has_body(self) -> bool:
         length = self.header(b"content-length")
         return length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
+
+
+def _cancel_current() -> Callable[[], object]:
+    task = asyncio.current_task()
+    assert task is not None, "without a connection of ours requests are tasks from the beginning"
+    return task.cancel
 
 
 def _kind_of(content_type: bytes) -> bytes:

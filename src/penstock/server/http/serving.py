@@ -93,7 +93,7 @@ class Serving:
             await server.serve(sockets=[listener])
             sweeper.cancel()
             await door.driver.in_thread(lambda: driver.close(_nothing))
-            door.gate.audit.close()
+            door.gate.close()
         finally:
             disk.close()
         self.logger.info("stopped")
@@ -195,7 +195,7 @@ def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: loggi
     return Door(
         driver=driver,
         settings=settings,
-        gate=Gate(settings, keys, audit, time.monotonic),
+        gate=Gate(settings, keys, audit, time.monotonic, driver.loop),
         router=Router(ROUTES),
         logger=logger,
         inlet=Inlet(driver, driver.loop),
