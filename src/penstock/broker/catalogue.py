@@ -29,6 +29,7 @@ from ..log.log import MetaMark
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .adoption import Adoption, forget_meta, plan_adoption
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -411,6 +412,32 @@ class Catalogue:
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
+
+    def adopt(
+        self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
+    ) -> Adoption:
+        """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
+
+        It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
+        """
+        found = plan_adoption(
+            self.disk,
+            self.topics,
+            path,
+            name=name,
+            config=config or TopicConfig(),
+            at_ns=now.wall_ns,
+        )
+        if found.source != found.target:
+            parent = found.target.rpartition("/")[0]
+            self.disk.make_directories(parent)
+            self.disk.move(found.source, found.target)
+            self.disk.sync_directory(parent)
+            self.disk.sync_directory(SET_ASIDE)
+        for number, directory in found.partitions.items():
+            forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
+        self._record(found.records, now)
+        return found
 
     def topic(self, name: str) -> Topic:
         try:
