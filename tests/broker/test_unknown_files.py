@@ -85,8 +85,8 @@ def test_a_topic_that_an_older_meta_does_not_know_is_set_aside_whole() -> None:
 def test_a_flipped_bit_in_the_record_of_a_creation_deletes_nothing() -> None:
     world = filled()
     path = "meta/00000000000000000000.log"
-    size = len(world.disk.tree().files[path])
-    disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, size - 20))
+    _, created, *_ = batch_ends(world.disk.tree().files[path])
+    disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, created - 20))
     before = bytes_of(disk, "topics/")
     with pytest.raises(Damaged, match="meta/"):
         World(disk)
@@ -102,7 +102,7 @@ def test_a_creation_whose_record_is_lost_after_the_topic_was_used_is_not_a_lefto
     world.sync()
     tree, path = world.disk.tree(), "meta/00000000000000000000.log"
     sizes = batch_ends(tree.files[path])
-    assert len(sizes) == 2
+    assert len(sizes) == 3
 
     def lose_the_last(files: dict[str, bytes]) -> None:
         files[path] = files[path][: sizes[0]]
@@ -278,3 +278,39 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
     files = {**tree.files, **start.tree().files}
     begun = Tree(files, tree.directories | start.tree().directories)
     assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=begun) > 100
+
+
+def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> None:
+    aside = tree_with(
+        filled().disk.tree(),
+        lambda files: (
+            files.update(
+                {
+                    path.replace("topics/", "set-aside/"): files.pop(path)
+                    for path in [*files]
+                    if path.startswith("topics/")
+                }
+            )
+            or without("meta")(files)
+        ),
+    )
+
+    def scenario(disk: SimDisk) -> None:
+        world = World(disk)
+        world.node.adopt("set-aside/orders.1", world.now())
+        disk.mark("adopted")
+
+    def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
+        world = World(disk)
+        if "adopted" in marks:
+            assert world.node.topic_names() == [TOPIC]
+        if TOPIC not in world.node.open:
+            world.node.adopt("set-aside/orders.1", world.now())
+            world.kill()
+        assert world.node.faults() == []
+        assert values(world.drain()) == [b"precious"]
+
+    count = pull_the_plug(
+        scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=aside.tree()
+    )
+    assert count > 20

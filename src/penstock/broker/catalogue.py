@@ -14,35 +14,50 @@ from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
+    DiskFailed,
     Fatal,
+    FileMissing,
     NoSpace,
     NotFound,
     PenstockError,
     Refused,
     WrongLog,
 )
-from ..log import open_log
+from ..log import Log, open_log
 from ..log.journal import Journal
+from ..log.log import MetaMark
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .adoption import Adoption, forget_meta, plan_adoption
 from .damage import DamageLedger
 from .directories import (
     SET_ASIDE,
     TOPICS,
     ids_present,
     is_untouched,
-    partition_number,
     remove_partition,
     remove_topic,
-    set_aside,
-    topic_entry,
 )
+from .leftovers import tidy
 from .letters import dead_letter_topic
-from .partition import Now, Partition, PartitionId, Setting, open_partition
+from .partition import (
+    Now,
+    Partition,
+    PartitionId,
+    PartitionPlan,
+    Setting,
+)
+from .partition_opening import open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
-from .recovery import EventKind, RecoveryEvent, log_events, partition_events
+from .recovery import (
+    EventKind,
+    RecoveryEvent,
+    log_events,
+    partition_events,
+    snapshot_events,
+)
 from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
@@ -51,6 +66,7 @@ from .topics import (
     FilesRemoved,
     GenerationsUsed,
     IdsUsed,
+    PartitionEnds,
     TopicFacts,
     TopicRecord,
     Topics,
@@ -64,6 +80,8 @@ _META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
+_RECORDS_A_BATCH = 1000
+_ANY_EPOCH = Epoch((1 << 63) - 1)
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
@@ -120,17 +138,39 @@ class Catalogue:
         self.recovery.extend(log_events(_META, found))
         self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
         self.topics = Topics()
-        replayed = self.meta.recover(self.topics, message_end=log.end)
+        # In its own log an epoch means nothing to a snapshot.
+        replayed = self.meta.recover(self.topics, message_end=LogEnd(_ANY_EPOCH, log.end_offset))
+        self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
+        self._mark = MetaMark(log.end)
+        # The latest that a partition knows of a meta that is not this one.
+        self._epoch_elsewhere = -1
         self.open: dict[str, Topic] = {}
-        records = self._tidy()
+        records = tidy(disk, self.topics, self.recovery)
         for facts in self.topics.by_name.values():
             self._add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
+        if self._epoch_elsewhere >= log.epoch:
+            # Or this meta would grow past what the other one was, and could no longer be told from it.
+            log.begin_epoch(Epoch(self._epoch_elsewhere + 1))
+            self._sync(with_checkpoint=True)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self._record(records, now)
+            self._record([*records, *(one.ends() for one in self.partitions())], now)
+
+    def _require_known_meta(self, messages: Log) -> None:
+        """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
+        log, seen = self.meta.log, messages.meta.end
+        end = min(log.end_offset, log.end_of_epoch(seen.epoch))
+        if seen.offset <= end and seen.epoch <= log.epoch:
+            return
+        self._epoch_elsewhere = max(self._epoch_elsewhere, seen.epoch)
+        raise DamagedFile(
+            f"{messages.directory}/checkpoint",
+            f"it knows {_META}/ to offset {seen.offset}, and that ends at {end}: {_META}/ is an older copy, or has "
+            f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`",
+        )
 
     def _require_meta(self) -> None:
         """Without meta nothing is known about the topics that are there: neither use nor forget them."""
@@ -143,69 +183,6 @@ class Catalogue:
             f"none, move the directories from {TOPICS}/ to {SET_ASIDE}/ and bring each back with "
             "`penstock topic adopt`",
         )
-
-    def _tidy(self) -> list[TopicRecord]:
-        """Remove what open intents name and set aside what meta does not know; what is to be recorded of it."""
-        disk, topics = self.disk, self.topics
-        for facts in topics.deleted.values():
-            self._clear(facts.directory, f"{facts.name} was deleted", facts.name)
-        for plan in topics.planned.values():
-            self._clear_planned(plan)
-        removed = [FilesRemoved(one) for one in topics.deleted]
-        removed += [FilesRemoved(topic_id, first) for topic_id, first in topics.planned]
-        for path in self._unknown():
-            self._set_aside(path)
-        next_id = max((one + 1 for one in ids_present(disk)), default=0)
-        used = [IdsUsed(next_id)] if next_id > topics.next_id else []
-        return [*removed, *used]
-
-    def _clear_planned(self, plan: FilesPlanned) -> None:
-        """Remove files that were made for partitions which nobody came to know.
-
-        If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay,
-        and are unknown.
-        """
-        directory = f"{TOPICS}/{plan.name}.{plan.topic_id}"
-        paths = [f"{directory}/partition-{number}" for number in range(plan.first, plan.total)]
-        if not all(is_untouched(self.disk, path) for path in paths):
-            return
-        if plan.topic_id not in self.topics.by_id:
-            self._clear(directory, f"{plan.name} was never created", plan.name)
-            return
-        for number, path in enumerate(paths, plan.first):
-            self._clear(path, "the partition was never added", plan.name, number)
-
-    def _clear(self, path: str, reason: str, topic: str, number: int = -1) -> None:
-        """Remove what an intent names."""
-        if self.disk.exists(path):
-            (remove_topic if number < 0 else remove_partition)(self.disk, path)
-            kind = EventKind.LEFTOVER_REMOVED
-            self.recovery.append(RecoveryEvent(kind, path, reason, topic, number))
-
-    def _unknown(self) -> list[str]:
-        """Directories of topics and partitions that meta does not know."""
-        directories = {facts.directory: facts for facts in self.topics.by_id.values()}
-        found: list[str] = []
-        for entry in self.disk.list(TOPICS):
-            path = f"{TOPICS}/{entry}"
-            facts = directories.get(path)
-            if facts is not None:
-                numbers = {one: partition_number(one) for one in self.disk.list(path)}
-                found += [
-                    f"{path}/{one}"
-                    for one, number in numbers.items()
-                    if number is not None and number >= facts.partitions
-                ]
-            elif topic_entry(entry) is not None:
-                found.append(path)
-        return found
-
-    def _set_aside(self, path: str) -> None:
-        try:
-            reason = f"meta does not know it; it is in {set_aside(self.disk, path)} now"
-        except (Refused, NoSpace) as error:
-            reason = f"meta does not know it, and it could not be moved to {SET_ASIDE}/: {error}"
-        self.recovery.append(RecoveryEvent(EventKind.SET_ASIDE, path, reason))
 
     def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
         """Make partitions that an intent names. If that fails, nothing of them is left."""
@@ -222,12 +199,20 @@ class Catalogue:
 
     def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
         setting = Setting(
-            facts.name, facts.config, self.limits, self.entropy, self.cache, self.damage
+            facts.name,
+            facts.config,
+            self.limits,
+            self.entropy,
+            self._require_known_meta,
+            self.cache,
+            self.damage,
         )
+        none = PartitionEnds(facts.topic_id, number, (), ())
+        known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)
         directory = facts.partition_directory(number)
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(
-            self.disk, directory, identity, setting, now=now, is_new=is_new
+            self.disk, directory, identity, setting, now=now, known=known
         )
         self.recovery.extend(
             partition_events(directory, opening, topic=facts.name, partition=number)
@@ -266,18 +251,32 @@ class Catalogue:
         if topic is None:
             topic = self.open[facts.name] = Topic(facts, router=Router(former=facts.former))
         topic.partitions.extend(partitions)
+        for partition in partitions:
+            if isinstance(partition, Partition):
+                partition.messages.meta = self._mark
         return topic
 
     def _record(self, records: Sequence[TopicRecord], now: Now) -> None:
-        """Journal records durably and apply them. NoSpace: nothing happened."""
-        if not records:
-            return
+        """Journal records durably and apply them. NoSpace: nothing happened; of more than a batch perhaps a part."""
+        for first in range(0, len(records), _RECORDS_A_BATCH):
+            self._append(records[first : first + _RECORDS_A_BATCH], now)
+        if records:
+            # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
+            self._sync(with_checkpoint=True)
+
+    def _append(self, records: Sequence[TopicRecord], now: Now) -> None:
         self.meta.append(records, decided_at=_NO_MESSAGES, now_ns=now.wall_ns)
-        # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
-        self.meta.log.sync(with_checkpoint=True)
         for record in records:
             self.topics.apply(record)
         self._records_since_snapshot += len(records)
+
+    def _sync(self, *, with_checkpoint: bool) -> None:
+        try:
+            self.meta.log.sync(with_checkpoint=with_checkpoint)
+        except (FileMissing, DamagedFile) as error:
+            # Whatever this process says about topics, the next one would not know.
+            raise DiskFailed(_META, f"its files have vanished: {error}") from error
+        self._mark.end = self.meta.log.end
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
             self._take_snapshot()
 
@@ -305,6 +304,42 @@ class Catalogue:
             self.meta.synced(self.meta.log, plan)
             self._records_since_snapshot = 0
 
+    def synced(self, plans: Sequence[tuple[Partition, PartitionPlan]], now: Now) -> None:
+        """Take note that plans of partitions were run, and in meta how far they are now, after larger steps."""
+        for partition, plan in plans:
+            partition.synced(plan)
+        stepped = [partition for partition, plan in plans if plan.is_step]
+        self._note_ends(stepped, now)
+        if any(plan.is_snapshot_written for _, plan in plans):
+            self._sync(with_checkpoint=False)
+
+    def fail(self, partition: Partition, cause: PenstockError) -> Fault:
+        """Use a partition no more: its files have vanished, or are not what was written. What is left of it stays."""
+        topic = self.open[partition.topic]
+        directory = topic.facts.partition_directory(partition.number)
+        fault = fault_of(partition.topic, partition.number, directory, cause)
+        topic.partitions.fail(fault)
+        partition.discard()
+        self.recovery.append(
+            RecoveryEvent(
+                EventKind.PARTITION_FAULTY, fault.path, fault.reason, fault.topic, fault.number
+            )
+        )
+        return fault
+
+    def note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
+        """Know durably how far these are: a sweep has changed them."""
+        if partitions:
+            self._note_ends(partitions, now)
+            self._sync(with_checkpoint=False)
+
+    def _note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
+        """What is not durable with the next sync is known a little later. On a full disk, the next time."""
+        with suppress(NoSpace):
+            for first in range(0, len(partitions), _RECORDS_A_BATCH):
+                some = partitions[first : first + _RECORDS_A_BATCH]
+                self._append([partition.ends() for partition in some], now)
+
     def create_topic(
         self,
         name: str,
@@ -317,7 +352,7 @@ class Catalogue:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
-        plan = FilesPlanned(facts.topic_id, name, 0, partitions)
+        plan = FilesPlanned(facts.topic_id, facts.name, 0, partitions)
         self._record((plan,), now)
         prepared = self._prepare(plan, facts, now)
         try:
@@ -325,6 +360,7 @@ class Catalogue:
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
+        self._note_ends(prepared, now)
         return self._add(self.topics.find(name), prepared)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
@@ -365,6 +401,7 @@ class Catalogue:
                 self._abandon(prepared, now)
             raise
         for _, facts, new in prepared:
+            self._note_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
         return self.topic(name)
@@ -405,6 +442,32 @@ class Catalogue:
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
 
+    def adopt(
+        self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
+    ) -> Adoption:
+        """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
+
+        It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
+        """
+        found = plan_adoption(
+            self.disk,
+            self.topics,
+            path,
+            name=name,
+            config=config or TopicConfig(),
+            at_ns=now.wall_ns,
+        )
+        if found.source != found.target:
+            parent = found.target.rpartition("/")[0]
+            self.disk.make_directories(parent)
+            self.disk.move(found.source, found.target)
+            self.disk.sync_directory(parent)
+            self.disk.sync_directory(SET_ASIDE)
+        for number, directory in found.partitions.items():
+            forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
+        self._record(found.records, now)
+        return found
+
     def topic(self, name: str) -> Topic:
         try:
             return self.open[name]
@@ -433,7 +496,14 @@ class Catalogue:
             yield from topic.partitions
 
     def close(self) -> None:
-        for partition in self.partitions():
-            partition.close()
+        ends = []
+        for partition in [*self.partitions()]:
+            try:
+                partition.close()
+                ends.append(partition.ends())
+            except (FileMissing, DamagedFile) as error:
+                self.fail(partition, error)
+        with suppress(NoSpace):
+            self._record(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()
         self.meta.log.close()

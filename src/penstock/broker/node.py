@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
-from ..errors import Damaged, NoSpace, NotFound
+from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
@@ -447,13 +447,20 @@ class Node(Catalogue):
     def retain(self, now: Now, topic: str | None = None) -> dict[str, Swept]:
         """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all."""
         chosen = self.open if topic is None else {topic: self.topic(topic)}
-        return {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
+        swept = {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
+        self._note_swept(swept, now)
+        return swept
+
+    def _note_swept(self, swept: dict[str, Swept], now: Now) -> None:
+        """Have meta know where the logs begin whose first segments went."""
+        moved = [name for name, one in swept.items() if one.segments_removed]
+        self.note_ends([one for name in moved for one in self.open[name].partitions], now)
 
     def retain_due(self, now: Now) -> None:
         """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have."""
         configs = {name: topic.facts.config for name, topic in self.open.items()}
         for name, sweep in self.sweeps.take_due(configs, now.monotonic_ns):
-            self._sweep(self.topic(name), (sweep,), now)
+            self._note_swept({name: self._sweep(self.topic(name), (sweep,), now)}, now)
 
     def _sweep(self, topic: Topic, sweeps: Sequence[Sweep], now: Now) -> Swept:
         forgotten: list[str] = []
@@ -463,24 +470,37 @@ class Node(Catalogue):
             if not topic.partitions.faults:
                 forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
             self.assigned.forget(forgotten)
-        is_compacted = topic.facts.config.cleanup is Cleanup.COMPACT
         segments = freed = 0
-        for partition in topic.partitions:
-            if Sweep.RETENTION in sweeps:
-                cleared = clear_delayed(partition, now)
-                segments += cleared.segments_rewritten
-                freed += cleared.bytes_freed
-            # The ledger has it. A damaged segment stays as it is, and the others have their turn.
-            with suppress(Damaged):
-                if is_compacted and Sweep.COMPACTION in sweeps:
-                    compacted = partition.compact(now)
-                    segments += compacted.segments_rewritten
-                    freed += compacted.bytes_freed
-                elif not is_compacted and Sweep.RETENTION in sweeps:
-                    kept = partition.retain(now)
-                    segments += kept.segments_removed
-                    freed += kept.bytes_freed
+        for partition in [*topic.partitions]:
+            try:
+                removed, bytes_freed = self._sweep_partition(partition, sweeps, now)
+            except (FileMissing, DamagedFile) as error:
+                self.fail(partition, error)
+                continue
+            segments += removed
+            freed += bytes_freed
         return Swept(segments, freed, tuple(forgotten))
+
+    def _sweep_partition(
+        self, partition: Partition, sweeps: Sequence[Sweep], now: Now
+    ) -> tuple[int, int]:
+        """How many segments were removed or written anew, and how many bytes that freed."""
+        is_compacted = partition.config.cleanup is Cleanup.COMPACT
+        segments = freed = 0
+        if Sweep.RETENTION in sweeps:
+            cleared = clear_delayed(partition, now)
+            segments, freed = cleared.segments_rewritten, cleared.bytes_freed
+        # The ledger has it. A damaged segment stays as it is, and the others have their turn.
+        with suppress(DamagedBatch):
+            if is_compacted and Sweep.COMPACTION in sweeps:
+                compacted = partition.compact(now)
+                segments += compacted.segments_rewritten
+                freed += compacted.bytes_freed
+            elif not is_compacted and Sweep.RETENTION in sweeps:
+                kept = partition.retain(now)
+                segments += kept.segments_removed
+                freed += kept.bytes_freed
+        return segments, freed
 
 
 def _facts_of(slot: Partition | Fault) -> PartitionFacts:

@@ -446,9 +446,10 @@ class ThreadDriver:
         return NodePlan([(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty])
 
     def synced(self, plan: NodePlan) -> None:
-        """For the committer, with the lock held: take note, and let dead letters take their next step."""
-        for partition, part in plan.parts:
-            partition.synced(part)
+        """For the committer, with the lock held. PartitionFaulty, for all who shared the sync: files have vanished."""
+        faults = plan.settle(self.node, self.now())
+        for fault in faults:
+            self.logger.error("%s", fault.error())
         try:
             if self.node.pump(self.now()):
                 self._hurry()
@@ -458,6 +459,9 @@ class ThreadDriver:
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
+        if faults:
+            self.after_change()
+            raise faults[0].error()
 
     def sync(self) -> None:
         """Return once everything done so far is durable."""
