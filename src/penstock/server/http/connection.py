@@ -196,8 +196,8 @@ class Connection(ReceivingConnection):
         assert self._fresh is not None, "the caller looked"
         cycle, self._fresh = self._fresh, None
         self._under_way = cycle
-        if cycle.scope["method"] not in _SAFE:
-            # It counts from here on; the door gives the place back.
+        if cycle.scope["method"] not in _SAFE and not cycle.more_body:
+            # It counts from here on; the door gives the place back. What still comes has no place yet.
             self.door.room.coming += 1
             cycle.scope["penstock.place"] = True  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
         work: Work = cycle.run_asgi(self.app)

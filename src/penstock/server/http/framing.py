@@ -77,8 +77,7 @@ class RequestHead:
         end = at
         if self._parser is None:
             # Empty lines before a request are read over (RFC 9112, 2.2).
-            while end < len(data) and data[end] in b"\r\n":
-                end += 1
+            end = len(data) - len(data[at:].lstrip(b"\r\n"))
         self._count(end - at)
         if end == len(data):
             return end

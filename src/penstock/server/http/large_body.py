@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Below this there is mostly nothing left to receive when the headers have been read.
 LARGE_BYTES = 128 * 1024
 # The place grows with what comes: a length that a client only announces takes no memory.
-_FIRST_BYTES = 256 * 1024
+_FIRST_BYTES = 16 * 1024
 _GROWTH = 4
 Reserve = Callable[[int], None]
 """Takes so many bytes, in all, of what bodies may take together; raises if there is no room."""
