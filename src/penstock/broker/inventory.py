@@ -95,8 +95,13 @@ def _missing(disk: Disk, facts: TopicFacts) -> Iterator[Problem]:
 
 def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem]:
     known = {facts.directory: facts.partitions for facts in topics.by_id.values()}
+    # What an intent names is on its way, in or out.
+    intended = {facts.directory for facts in topics.deleted.values()}
+    intended |= {f"{_TOPICS}/{one.name}.{one.topic_id}" for one in topics.planned.values()}
     for entry in entries:
         directory = f"{_TOPICS}/{entry}"
+        if directory in intended:
+            continue
         for name in _names_in(disk, directory):
             number = name.removeprefix(_PARTITION)
             if directory in known and number.isdecimal() and int(number) < known[directory]:

@@ -5,9 +5,6 @@ import time
 
 import click
 
-from ..api.units import Bare, duration_ns
-from ..errors import Refused
-
 _SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 # The server knows the rest of it; nanoseconds are a number.
@@ -17,6 +14,9 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 def span(value: str) -> str:
     """A span with its unit. A bare number is seconds in Python and milliseconds in HTTP, so here it is neither."""
+    from ..api.units import Bare, duration_ns
+    from ..errors import Refused
+
     try:
         duration_ns(value, bare=Bare.REFUSED)
     except Refused:
