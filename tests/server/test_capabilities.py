@@ -239,3 +239,25 @@ async def test_a_shared_member_that_is_missed_gives_back_what_it_holds(tmp_path)
         broker.door.shared.find("g", member).until = 0
         broker.door.sweep()
         assert len(await broker.poll()) == 1
+
+
+async def test_a_message_that_was_delayed_names_its_delay_id(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=1)
+        await broker.publish("at once")
+        items = [{"value": f"{one}", "delay": f"{one}s"} for one in (3, 1, 2)]
+        await broker.call("POST", "/topics/orders/messages", {"messages": items})
+        broker.clock.advance("5s")
+        await broker.publish("and again")
+        expected = [None, 1, 2, 0, None]
+        read = await broker.call("GET", "/topics/orders/partitions/0/messages")
+        assert [one["delay_id"] for one in read.json["messages"]] == expected
+        assert [one["delay_id"] for one in await broker.poll("&max=2")] == expected[:2]
+        member = (await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})).json
+        target = f"/groups/a/poll?member_id={member['member_id']}"
+        polled = (await broker.call("GET", target)).json["messages"]
+        assert [one["delay_id"] for one in polled] == expected
+        for one in polled[1:4]:
+            delayed = await broker.call("GET", f"/topics/orders/delayed/0/{one['delay_id']}")
+            assert delayed.json["state"] == "DELIVERED"
+            assert delayed.json["value"] == one["value"]

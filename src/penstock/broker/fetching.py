@@ -5,11 +5,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ..codec import Head, decode_messages, read_head
+from ..codec.decode import Messages, open_body
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
 from ..errors import DamagedBatch, Refused
 from ..log import Log
 from ..model import Message
 from ..ports import Lent
+from .delaying import ids_of
 from .partition import Partition
 from .start import Start
 
@@ -121,9 +123,13 @@ def _batches(data: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
 
 
 class MessagesRead(NamedTuple):
-    """Messages from an offset on, and where to go on. None of them, and `next_offset` is the end: nothing yet."""
+    """Messages from an offset on, and where to go on. None of them, and `next_offset` is the end: nothing yet.
+
+    `delay_ids` are those of messages that were delayed, by offset.
+    """
 
     messages: list[Message]
+    delay_ids: dict[int, int]
     next_offset: int
     start_offset: int
     end_offset: int
@@ -140,6 +146,7 @@ def read_messages(
     log = partition.messages
     first = offset = start.in_log(log)
     found: list[Message] = []
+    ids: dict[int, int] = {}
     room, idle = bytes_max, _IDLE_BYTES_MAX
     while len(found) < limit and offset < log.end_offset and idle > 0 and room > 0:
         try:
@@ -153,9 +160,10 @@ def read_messages(
                 room = 0
                 break
             offset = head.next_offset
-            messages = decode_messages(batch, head, size_max=BODY_BYTES_MAX)
-            fresh = [one for one in messages if one.offset >= first]
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            fresh = [one for one in Messages(body, head) if one.offset >= first]
             found += fresh
+            ids |= ids_of(body, head)
             if fresh:
                 room -= head.length
             else:
@@ -164,7 +172,7 @@ def read_messages(
         # Behind the last message, and not behind its batch.
         del found[limit:]
         offset = found[-1].offset + 1
-    return MessagesRead(found, offset, log.start_offset, log.end_offset)
+    return MessagesRead(found, ids, offset, log.start_offset, log.end_offset)
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:
