@@ -241,6 +241,33 @@ async def test_a_shared_member_that_is_missed_gives_back_what_it_holds(tmp_path)
         assert len(await broker.poll()) == 1
 
 
+async def test_a_repeated_delayed_publish_answers_when_the_first_one_comes(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+
+        async def publish(**more: str) -> dict:
+            sent = {"messages": [{"value": "v", "idempotency_key": "k", **more}]}
+            (found,) = (await broker.call("POST", "/topics/orders/messages", sent)).json["results"]
+            return found
+
+        first = await publish(delay="1h")
+        assert not first["duplicate"]
+        for again in (await publish(delay="5h"), await publish()):
+            assert (again["duplicate"], again["delayed"], again["offset"]) == (True, True, 0)
+            assert again["deliver_at"] == again["deliverAt"] == first["deliver_at"]
+        produced = {"topic": "orders", "value": "v", "idempotency_key": "k", "delay": "9h"}
+        again = (await broker.call("POST", "/produce", produced)).json
+        assert (again["duplicate"], again["deliver_at"]) == (True, first["deliver_at"])
+        # Another time was given to it since.
+        moved = await broker.call("PATCH", "/topics/orders/delayed/0/0", {"delay": "2h"})
+        assert (await publish(delay="5h"))["deliver_at"] == moved.json["deliver_at"]
+        # The first one came at once, so there is no time to wait for.
+        sent = {"messages": [{"value": "v", "idempotency_key": "at once"}]}
+        await broker.call("POST", "/topics/orders/messages", sent)
+        later = await publish(idempotency_key="at once", delay="1h")
+        assert (later["duplicate"], later["delayed"], later["deliver_at"]) == (True, False, None)
+
+
 async def test_a_message_that_was_delayed_names_its_delay_id(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic(segment_messages_max=1)
