@@ -288,3 +288,21 @@ async def test_a_message_that_was_delayed_names_its_delay_id(tmp_path):
             delayed = await broker.call("GET", f"/topics/orders/delayed/0/{one['delay_id']}")
             assert delayed.json["state"] == "DELIVERED"
             assert delayed.json["value"] == one["value"]
+
+
+async def test_a_dead_letter_that_was_never_delivered_has_no_times_of_delivery(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(ttl_action="dlq", max_retries=0)
+        sent = {"messages": [{"value": "late", "ttl": "1s"}, {"value": "failed"}]}
+        await broker.call("POST", "/topics/orders/messages", sent)
+        broker.clock.advance("2s")
+        (failed,) = await broker.poll()
+        nack = {"receipt_handle": failed["receipt_handle"]}
+        await broker.call("POST", "/messages/nack", nack)
+        broker.settle()
+        letters = (await broker.call("GET", "/topics/orders/dlq")).json["dead_letters"]
+        late, failed = sorted(letters, key=lambda one: one["originalOffset"])
+        assert (late["dlqReason"], late["deliveryAttempts"]) == ("TTL_EXPIRED", 0)
+        assert (late["firstDelivery"], late["lastDelivery"]) == (None, None)
+        assert failed["firstDelivery"] == failed["lastDelivery"]
+        assert failed["lastDelivery"].startswith("2026-")
