@@ -239,3 +239,70 @@ async def test_a_shared_member_that_is_missed_gives_back_what_it_holds(tmp_path)
         broker.door.shared.find("g", member).until = 0
         broker.door.sweep()
         assert len(await broker.poll()) == 1
+
+
+async def test_a_repeated_delayed_publish_answers_when_the_first_one_comes(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+
+        async def publish(**more: str) -> dict:
+            sent = {"messages": [{"value": "v", "idempotency_key": "k", **more}]}
+            (found,) = (await broker.call("POST", "/topics/orders/messages", sent)).json["results"]
+            return found
+
+        first = await publish(delay="1h")
+        assert not first["duplicate"]
+        for again in (await publish(delay="5h"), await publish()):
+            assert (again["duplicate"], again["delayed"], again["offset"]) == (True, True, 0)
+            assert again["deliver_at"] == again["deliverAt"] == first["deliver_at"]
+        produced = {"topic": "orders", "value": "v", "idempotency_key": "k", "delay": "9h"}
+        again = (await broker.call("POST", "/produce", produced)).json
+        assert (again["duplicate"], again["deliver_at"]) == (True, first["deliver_at"])
+        # Another time was given to it since.
+        moved = await broker.call("PATCH", "/topics/orders/delayed/0/0", {"delay": "2h"})
+        assert (await publish(delay="5h"))["deliver_at"] == moved.json["deliver_at"]
+        # The first one came at once, so there is no time to wait for.
+        sent = {"messages": [{"value": "v", "idempotency_key": "at once"}]}
+        await broker.call("POST", "/topics/orders/messages", sent)
+        later = await publish(idempotency_key="at once", delay="1h")
+        assert (later["duplicate"], later["delayed"], later["deliver_at"]) == (True, False, None)
+
+
+async def test_a_message_that_was_delayed_names_its_delay_id(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=1)
+        await broker.publish("at once")
+        items = [{"value": f"{one}", "delay": f"{one}s"} for one in (3, 1, 2)]
+        await broker.call("POST", "/topics/orders/messages", {"messages": items})
+        broker.clock.advance("5s")
+        await broker.publish("and again")
+        expected = [None, 1, 2, 0, None]
+        read = await broker.call("GET", "/topics/orders/partitions/0/messages")
+        assert [one["delay_id"] for one in read.json["messages"]] == expected
+        assert [one["delay_id"] for one in await broker.poll("&max=2")] == expected[:2]
+        member = (await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})).json
+        target = f"/groups/a/poll?member_id={member['member_id']}"
+        polled = (await broker.call("GET", target)).json["messages"]
+        assert [one["delay_id"] for one in polled] == expected
+        for one in polled[1:4]:
+            delayed = await broker.call("GET", f"/topics/orders/delayed/0/{one['delay_id']}")
+            assert delayed.json["state"] == "DELIVERED"
+            assert delayed.json["value"] == one["value"]
+
+
+async def test_a_dead_letter_that_was_never_delivered_has_no_times_of_delivery(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(ttl_action="dlq", max_retries=0)
+        sent = {"messages": [{"value": "late", "ttl": "1s"}, {"value": "failed"}]}
+        await broker.call("POST", "/topics/orders/messages", sent)
+        broker.clock.advance("2s")
+        (failed,) = await broker.poll()
+        nack = {"receipt_handle": failed["receipt_handle"]}
+        await broker.call("POST", "/messages/nack", nack)
+        broker.settle()
+        letters = (await broker.call("GET", "/topics/orders/dlq")).json["dead_letters"]
+        late, failed = sorted(letters, key=lambda one: one["originalOffset"])
+        assert (late["dlqReason"], late["deliveryAttempts"]) == ("TTL_EXPIRED", 0)
+        assert (late["firstDelivery"], late["lastDelivery"]) == (None, None)
+        assert failed["firstDelivery"] == failed["lastDelivery"]
+        assert failed["lastDelivery"].startswith("2026-")

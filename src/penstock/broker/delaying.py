@@ -3,7 +3,8 @@
 A delayed message rests in the delay log of the partition that it will go to, and its offset there is its id.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -11,15 +12,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ..codec import Columns, decode_messages, read_head
-from ..codec.decode import open_body
-from ..codec.delays import due_times
+from ..codec import Columns, Head, Origin, decode_messages, read_head
+from ..codec.body import Body
+from ..codec.decode import offsets_of, open_body
+from ..codec.delays import delay_ids, due_times
 from ..codec.encode import columns_of
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
 from ..delivery.delays import DelayState
-from ..errors import DamagedBatch, NotFound, NotPending, Refused
+from ..errors import DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
 from ..model import Message
 from .damage import behind
 from .partition import Now, Partition, Published
@@ -195,6 +197,36 @@ def get(partition: Partition, identity: int) -> Waiting:
         due_ns = delays.dues.of(identity)
     key = delays.key_of(identity)
     return Waiting(partition.topic, partition.number, identity, state, due_ns, key, message)
+
+
+def due_of(partition: Partition, identity: int) -> int | None:
+    """When a delayed message comes, or was to come; None once the delay log has forgotten it."""
+    with suppress(NotFound, OffsetOutOfRange):
+        return get(partition, identity).due_ns or None
+    return None
+
+
+def fired_ids(partition: Partition, offsets: Iterable[int]) -> dict[int, int]:
+    """Of those messages that were delayed once: their id among the delayed ones, by offset."""
+    found: dict[int, int] = {}
+    known_to = -1
+    if partition.delayed.end_offset == 0:
+        return found
+    for offset in sorted(offsets):
+        if offset < known_to:
+            continue
+        opened = partition.shelf.at(offset)
+        known_to = opened.head.next_offset
+        found |= ids_of(opened.body, opened.head)
+    return found
+
+
+def ids_of(body: Body, head: Head) -> dict[int, int]:
+    """The ids of the messages of a batch, by offset; nothing unless they come out of the delay log."""
+    if head.origin is not Origin.DELAY or not head.message_count:
+        return {}
+    ids: list[int] = delay_ids(body, head).tolist()
+    return dict(zip(offsets_of(body, head), ids, strict=True))
 
 
 def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..codec import Head, decode_messages, read_head
+from ..codec.decode import Messages, open_body
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
 from ..config import OnDamage
 from ..errors import DamagedBatch, Refused
@@ -12,6 +13,7 @@ from ..log import Log
 from ..model import Message
 from ..ports import Lent
 from .damage import behind
+from .delaying import ids_of
 from .partition import Partition
 from .start import Start
 
@@ -151,10 +153,12 @@ def _batches(data: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
 class MessagesRead(NamedTuple):
     """Messages from an offset on, and where to go on. None of them, and `next_offset` is the end: nothing yet.
 
+    `delay_ids` are those of messages that were delayed, by offset.
     What was `skipped` is damaged and lies between the messages, or before or behind them.
     """
 
     messages: list[Message]
+    delay_ids: dict[int, int]
     next_offset: int
     start_offset: int
     end_offset: int
@@ -173,6 +177,7 @@ def read_messages(
     first = offset = start.in_log(log)
     found: list[Message] = []
     skipped: list[SkippedRange] = []
+    ids: dict[int, int] = {}
     room, idle = bytes_max, _IDLE_BYTES_MAX
     while len(found) < limit and offset < log.end_offset and idle > 0 and room > 0:
         try:
@@ -189,9 +194,10 @@ def read_messages(
                 room = 0
                 break
             offset = head.next_offset
-            messages = decode_messages(batch, head, size_max=BODY_BYTES_MAX)
-            fresh = [one for one in messages if one.offset >= first]
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            fresh = [one for one in Messages(body, head) if one.offset >= first]
             found += fresh
+            ids |= ids_of(body, head)
             if fresh:
                 room -= head.length
             else:
@@ -200,7 +206,7 @@ def read_messages(
         # Behind the last message, and not behind its batch.
         del found[limit:]
         offset = found[-1].offset + 1
-    return MessagesRead(found, offset, log.start_offset, log.end_offset, tuple(skipped))
+    return MessagesRead(found, ids, offset, log.start_offset, log.end_offset, tuple(skipped))
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:

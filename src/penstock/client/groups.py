@@ -159,8 +159,9 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
     dlq_timestamp: str = ""
     last_consumer: str = ""
     original_timestamp: str = ""
-    first_delivery: str = ""
-    last_delivery: str = ""
+    # None of a letter that was never delivered.
+    first_delivery: str | None = None
+    last_delivery: str | None = None
     priority: int = 2
     written_key: str | Base64 | None = msgspec.field(name="originalKey", default=None)
     written_value: str | Base64 | None = msgspec.field(name="originalValue", default=None)

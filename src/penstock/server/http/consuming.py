@@ -9,15 +9,18 @@ import msgspec
 from ...broker.answers import by_lease
 from ...broker.authorise import Command
 from ...broker.consumption import Wanted
+from ...broker.delaying import fired_ids
 from ...broker.giving_back import give_back
 from ...broker.groups import check_group
 from ...broker.handed import Handed
 from ...broker.partition import Now
 from ...errors import (
     BadRequest,
+    Damaged,
     DamagedBatch,
     ModeConflict,
     NotFound,
+    OffsetOutOfRange,
     PenstockError,
     TooLarge,
     TooManyGroups,
@@ -145,7 +148,24 @@ async def within_bytes(request: Request, messages: Handed) -> Handed:
 
 def shown(request: Request, messages: Handed, *, is_base64: bool) -> list[ReceivedOut]:
     request.door.traffic.delivered += len(messages)
-    return received_out(messages, last_errors(request, messages), is_base64=is_base64)
+    errors, ids = last_errors(request, messages), _delay_ids(request, messages)
+    return received_out(messages, errors, ids, is_base64=is_base64)
+
+
+def _delay_ids(request: Request, messages: Handed) -> Mapping[tuple[str, int, int], int]:
+    """Which delayed messages they were, if they were any."""
+
+    def look_up(_now: Now) -> dict[tuple[str, int, int], int]:
+        found = {}
+        for part in messages.parts:
+            topic, number, _ = part.place
+            ids = fired_ids(request.node.partition(topic, number), part.offsets)
+            found.update({(topic, number, offset): one for offset, one in ids.items()})
+        return found
+
+    with suppress(NotFound, OffsetOutOfRange, Damaged):
+        return request.door.driver.look(look_up)
+    return {}
 
 
 def last_errors(request: Request, messages: Handed) -> Mapping[tuple[str, int, int], str]:

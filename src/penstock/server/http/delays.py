@@ -1,14 +1,16 @@
 """Delayed messages: listed, looked at, cancelled, rescheduled; by their place or by a business key."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ...api.units import time_text
 from ...broker.authorise import Command
-from ...broker.delaying import Waiting
-from ...broker.partition import Now
+from ...broker.delaying import Waiting, due_of
+from ...broker.partition import Now, Published
+from ...broker.publishing import Answer as Stored
 from ...delivery.wheel import WHEEL_COUNTS
 from ...errors import BadRequest, NotFound, NotPending, PartitionFaulty
 from .paging import page_limit
@@ -82,6 +84,30 @@ class DelayStatsOut(msgspec.Struct):
 
 _EMPTY_WHEEL = (0,) * WHEEL_COUNTS
 _MOVE = msgspec.json.Decoder(MoveIn)
+
+
+def moments_of_first(
+    request: Request, topic: str, results: Sequence[Stored]
+) -> dict[int, int | None]:
+    """For those that repeat an earlier message: when that one comes, by the index of the repeat."""
+    repeats = {
+        index: one
+        for index, one in enumerate(results)
+        if isinstance(one, Published) and one.is_duplicate
+    }
+    moments: dict[int, int | None] = dict.fromkeys(repeats)
+    delayed = {index: one for index, one in repeats.items() if one.is_delayed}
+    if delayed:
+        node = request.node
+        with suppress(NotFound):
+            found = request.door.driver.look(
+                lambda _now: {
+                    index: due_of(node.partition(topic, one.partition), one.offset)
+                    for index, one in delayed.items()
+                }
+            )
+            moments.update(found)
+    return moments
 
 
 def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | None:

@@ -27,7 +27,7 @@ from .shapes import (
     headers_out,
     is_base64_wanted,
 )
-from .times import time_ns
+from .times import time_ns, time_text_or_none
 
 
 class LettersQuery(Strict):
@@ -58,8 +58,8 @@ class LetterOut(msgspec.Struct, rename="camel", kw_only=True):
     headers: list[tuple[str, ContentOut]]
     priority: int
     delivery_attempts: int
-    first_delivery: str
-    last_delivery: str
+    first_delivery: str | None
+    last_delivery: str | None
     last_consumer: str
     group: str
     last_error: str
@@ -206,8 +206,8 @@ def _letter_out(letter: DeadLetter, *, is_base64: bool) -> LetterOut:
         headers=headers_out(message.headers, is_base64=is_base64),
         priority=message.priority,
         delivery_attempts=story.delivery_attempts,
-        first_delivery=time_text(story.first_delivery),
-        last_delivery=time_text(story.last_delivery),
+        first_delivery=time_text_or_none(story.first_delivery or None),
+        last_delivery=time_text_or_none(story.last_delivery or None),
         last_consumer=story.last_consumer,
         group=story.group,
         last_error=story.last_error,

@@ -26,7 +26,7 @@ from ...errors import (
     Unavailable,
 )
 from ...model import Message
-from .delays import due_ns
+from .delays import due_ns, moments_of_first
 from .inlet import Answers, Run
 from .requests import Request, decode, decode_lines, read_fields
 from .responses import BATCH, NDJSON, Answer, Response, encode_json, json_response
@@ -257,7 +257,7 @@ async def _one(request: Request) -> ProduceIn:
 
 async def store(
     request: Request, topic: str, items: Sequence[MessageIn], acks: int
-) -> tuple[Sequence[Stored], Mapping[int, int]]:
+) -> tuple[Sequence[Stored], Mapping[int, int | None]]:
     """An answer or an error for each message, and for those that come later when, by their index.
 
     What is wrong with one does not hold up the others.
@@ -290,8 +290,9 @@ async def store(
         for partition, (_, messages) in places.items()
     ]
     answers = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
+    stored = _in_order(items, results, [*places.values()], answers)
     moments = {index: one.due_ns for index, one in later}
-    return _in_order(items, results, [*places.values()], answers), moments
+    return stored, moments | moments_of_first(request, topic, stored)
 
 
 def _moment_of(item: MessageIn, now_ns: int) -> int | None:
@@ -359,7 +360,7 @@ def _response(
     items: Sequence[MessageIn],
     results: Sequence[Stored],
     acks: int,
-    moments: Mapping[int, int],
+    moments: Mapping[int, int | None],
 ) -> Response:
     guarantee = _guarantee(request, acks)
     out = [

@@ -88,7 +88,10 @@ async def fetch(request: Request) -> Answer:
     if request.accepts(BATCH):
         return batches(await _patiently(request, asked, fetch_batches))
     found = await _patiently(request, asked, read)
-    messages = [message_out(one, is_base64=is_base64) for one in found.messages]
+    messages = [
+        message_out(one, found.delay_ids.get(one.offset), is_base64=is_base64)
+        for one in found.messages
+    ]
     return json_response(
         FetchOut(
             messages,

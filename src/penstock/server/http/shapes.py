@@ -62,7 +62,7 @@ class MessageIn(
 
 
 class MessageOut(msgspec.Struct, kw_only=True, gc=False):
-    """A message by its position."""
+    """A message by its position. `delay_id` names it among the delayed ones of its partition, if it was one."""
 
     offset: int
     timestamp: str
@@ -73,10 +73,14 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     priority: int
     expires_at: str | None
     idempotency_key: ContentOut
+    delay_id: int | None
 
 
 class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
-    """A message that is lent; `receipt_handle` is what its answer has to name."""
+    """A message that is lent; `receipt_handle` is what its answer has to name.
+
+    `delay_id` names it among the delayed ones of its partition, if it was one.
+    """
 
     topic: str
     partition: int
@@ -91,6 +95,7 @@ class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     attempts: int
     delivery_count: int
     last_error: str | None
+    delay_id: int | None
     receipt_handle: str
 
 
@@ -161,7 +166,7 @@ def headers_out(headers: Headers, *, is_base64: bool) -> list[tuple[str, Content
     return [(name, content_of(value, is_base64=is_base64)) for name, value in headers]
 
 
-def message_out(message: Message, *, is_base64: bool) -> MessageOut:
+def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> MessageOut:
     return MessageOut(
         offset=message.offset,
         timestamp=time_text(message.timestamp),
@@ -172,12 +177,14 @@ def message_out(message: Message, *, is_base64: bool) -> MessageOut:
         priority=message.priority,
         expires_at=time_text_or_none(message.expires_at),
         idempotency_key=content_of(message.idempotency_key, is_base64=is_base64),
+        delay_id=delay_id,
     )
 
 
 def received_out(
     messages: Sequence[Received],
     last_errors: Mapping[tuple[str, int, int], str],
+    delay_ids: Mapping[tuple[str, int, int], int],
     *,
     is_base64: bool,
 ) -> list[ReceivedOut]:
@@ -196,6 +203,7 @@ def received_out(
             attempts=one.attempts,
             delivery_count=one.attempts,
             last_error=last_errors.get((one.topic, one.partition, one.offset)),
+            delay_id=delay_ids.get((one.topic, one.partition, one.offset)),
             receipt_handle=one.receipt,
         )
         for one in messages
