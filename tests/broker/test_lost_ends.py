@@ -289,7 +289,10 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
         fault = next(one for one in world.node.faults() if one.topic == TOPIC)
         assert "older copy" in fault.reason
         assert world.disk.list("set-aside") == ["b.2", "c.3"]
-        world.topic(name=f"more{len(world.node.open)}")
+        name = f"more{len(world.node.open)}"
+        world.topic(name=name)
+        for retries in range(20):  # This meta becomes longer than the other one was.
+            world.node.configure_topic(name, {"max_retries": retries}, world.now())
         world.restart()
     world.topic(name="new")
     assert world.node.topic("new").facts.topic_id > 3
@@ -347,7 +350,7 @@ def test_no_power_cut_leaves_what_looks_like_a_loss(model, effort) -> None:
                 case 2:
                     partition = world.node.partition(TOPIC, entropy.randint(0, 1))
                     partition.take_snapshot()
-                    world.node.note_ends([partition], world.now())
+                    world.node.note_ends([*world.node.partitions()], world.now())
                 case 3:
                     world.sync()
                     world.node.retain(world.now())

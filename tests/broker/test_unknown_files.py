@@ -93,6 +93,21 @@ def test_a_flipped_bit_in_the_record_of_a_creation_deletes_nothing() -> None:
     assert bytes_of(disk, "topics/") == before
 
 
+def test_damage_to_the_last_record_of_meta_is_not_taken_for_a_torn_write() -> None:
+    world = filled()
+    world.node.configure_topic(TOPIC, {"max_retries": 9}, world.now())
+    path = "meta/00000000000000000000.log"
+    size = len(world.disk.tree().files[path])
+    for change in (
+        lambda files: flipped(files, path, size - 20),
+        lambda files: files.update({path: files[path][: batch_ends(files[path])[-2]]}),
+    ):
+        disk = tree_with(world.disk.tree(), change)
+        with pytest.raises(Damaged, match="meta/"):
+            World(disk)
+        assert bytes_of(disk, "topics/") == bytes_of(world.disk, "topics/")
+
+
 def test_a_creation_whose_record_is_lost_after_the_topic_was_used_is_not_a_leftover() -> None:
     """The intent is still there and names the files, but they hold messages: somebody was told that they are safe."""
     world = World()
@@ -197,7 +212,7 @@ def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) 
     }
 
 
-@pytest.mark.parametrize("stop", ["restart", "kill"])
+@pytest.mark.parametrize("stop", ["restart", "kill", "sync"])
 def test_a_delay_log_that_is_lost_is_damage(stop) -> None:
     world = filled()
     due_ns = world.now().wall_ns + 3_600_000_000_000
