@@ -13,6 +13,7 @@ from random import Random
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
+from .absence import Absences
 from .assigned import AssignedMember
 from .books import Books
 from .chaos import Chaos
@@ -65,6 +66,7 @@ class Result:
     acked: int
     repeated: int
     letters: int
+    absences: int
     was_refused: bool
     trace: str
 
@@ -78,6 +80,7 @@ class World:
         self.clock = SimClock(_START_WALL_NS)
         self.schedule = Schedule(self.clock)
         self.disk = SimDisk()
+        self.absences = Absences(seed)
         self.chaos = Chaos(self.terms, self.schedule, self.entropy, self)
         self.books = Books(self.notice, is_disk_honest=not self.terms.is_lying)
         self.owners = OwnerBook(self.books, has_room="full disk" not in self.terms.kinds_of_faults)
@@ -296,6 +299,8 @@ class World:
         if self.shell is not None:
             return
         now = Now(self.clock.now_ns(), self.clock.monotonic_ns() - self._boot_ns)
+        if not self.terms.is_lying:
+            self.absences.try_some(self.disk.tree(), now, count=self.terms.absences_a_start)
         try:
             node = Node(self.disk, now=now, entropy=self.entropy)
             if TOPIC not in node.open:
@@ -403,6 +408,7 @@ class World:
             sum(one.acked for one in self.producers),
             sum(one.repeated for one in self.producers),
             sum(len(book.copies) for book in self.books.by_place.values()),
+            self.absences.tried.total(),
             self.was_refused,
             self._trace.hexdigest(),
         )
