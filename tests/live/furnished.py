@@ -248,7 +248,7 @@ def some_work(users: Household) -> None:
     held = users.poll("orders", "billing", 24)
     users.ack("orders", "billing", held[3::2])
     receipts = [one["receipt_handle"] for one in users.poll("gone", "slow", 2)]
-    body = {"receipt_handles": receipts, "reason": "later", "delay": "1h"}
+    body = {"receipt_handles": receipts, "reason": "later", "delay": LEASE}
     users.broker.must("POST", "/messages/nack", body)
     users.ack("gone", "slow", users.poll("gone", "slow", 4)[1:])
     users.ack("events", "readers", users.poll("events", "readers", 10)[1:])

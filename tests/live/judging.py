@@ -175,27 +175,30 @@ class Judge:
         seen, fault = trial.seen, trial.fault
         assert seen is not None
         for place in sorted({one.place for one in differences if one.place is not None}):
-            directory = self.directories.get(place, f"topics/{place[0]}.")
-            names = [directory]
+            names = [self.directories.get(place, f"topics/{place[0]}.")]
             if not _PARTITION.match(fault.path):
                 # What is wrong with the whole says it for all of its parts.
                 names.append(fault.path)
-            story = next(one.what for one in differences if one.place == place)
-            if not any(name in trial.output for name in names):
-                yield f"{directory}: {story}, and the log does not say so"
-            if not any(name in seen.told for name in names):
-                yield f"{directory}: {story}, and /readyz?verbose does not say so"
-            if not seen.found:
-                yield f"{directory}: {story}, and /metrics does not say so"
+            silent = [
+                who
+                for who, is_told in {
+                    "the log": any(name in trial.output for name in names),
+                    "/readyz?verbose": any(name in seen.told for name in names),
+                    "/metrics": bool(seen.found),
+                    "penstock log verify": trial.verified.code != 0,
+                }.items()
+                if not is_told
+            ]
+            if silent:
+                story = next(one.what for one in differences if one.place == place)
+                yield f"{names[0]}: {story}; not told by {', '.join(silent)}"
         if any(one.place is None for one in differences) and not _is_named(fault, trial.output):
-            yield f"{differences[0].what}, and the log does not say so"
+            yield f"{differences[0].what}; not told by the log"
         if not differences and not _may_be_silent(fault):
             if not _is_named(fault, trial.output):
-                yield "harmless, and the log does not say so"
+                yield "harmless; not told by the log"
             if fault.path.startswith(("meta", "topics")) and not _is_named(fault, seen.told):
-                yield "harmless, and /readyz?verbose does not say so"
-        if any(one.place is not None for one in differences) and trial.verified.code == 0:
-            yield f"{differences[0].what}, and penstock log verify finds nothing"
+                yield "harmless; not told by /readyz?verbose"
 
     def cannot_know(self, fault: Fault) -> bool:
         """A part from a moment of a life that was killed: as far as the rest can tell, the kill came then."""

@@ -3,10 +3,14 @@
 A start is tried on a copy of the disk with one such fault, beside one on the disk as it is. The node must refuse, or
 say which partition it does not serve, or tell what is gone; what it shows nevertheless must not contradict what was
 there. Then the operator puts the original back, and the run goes on as if nothing had been.
+
+Some losses are found out by the real node instead: it serves the other partitions for some seconds, until the operator
+stops it and puts back what was lost.
 """
 
+import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from random import Random
 from typing import NamedTuple
 
@@ -16,6 +20,7 @@ from ..broker.recovery import RecoveryEvent
 from ..codec import decode_messages
 from ..errors import Damaged, Refused
 from ..log import Log
+from ..log.layout import LOG
 from ..log.records import batches_in
 from .disk import SimDisk
 from .operations import Tree
@@ -25,6 +30,9 @@ from .violation import Checker, Violation
 LOST, OLDER = "file lost", "older part"
 _READ_BYTES = 1 << 20
 _TREES_KEPT = 4
+# How many of the starts after a proper close go on without something.
+_OUTAGE_SHARE = 0.3
+_PARTITION = re.compile(r"topics/[^/]+/partition-\d+")
 Place = tuple[str, int]
 
 
@@ -34,6 +42,27 @@ class Loss(NamedTuple):
     kind: str
     path: str
     tree: Tree
+
+
+class Outage(NamedTuple):
+    """A loss that a node lives with: which partitions it does not serve, and what was on the disk before."""
+
+    loss: Loss
+    original: Tree
+    places: frozenset[Place]
+
+    def restored(self, tree: Tree) -> Tree:
+        """A disk as it is now, with what was lost put back. Violation: what was left of the partitions has changed."""
+        for place in {
+            _partition_of(path) for path in _below(self.original, _partition_of(self.loss.path))
+        }:
+            left = _below(self.loss.tree, place)
+            if left != _below(tree, place):
+                story = f"{self.loss.path} was lost, and the node changed other files of {place}"
+                raise Violation(Checker.DAMAGE_TOLD, story)
+        directories = {one for one in self.original.directories if _is_in(one, self.loss.path)}
+        files = {**tree.files, **_below(self.original, self.loss.path)}
+        return Tree(files, tree.directories | directories)
 
 
 class Absences:
@@ -49,23 +78,54 @@ class Absences:
 
     def try_some(self, tree: Tree, now: Now, *, count: int) -> None:
         """Try so many faults of each kind on a disk that a node is about to start on."""
-        usual = _started(tree, now)
+        disk = SimDisk(tree)
+        usual = _started(disk, now)
         if isinstance(usual, Node):
+            # A sweep that was interrupted is finished by any start.
+            leftovers = tree.files.keys() - disk.tree().files.keys()
             for _ in range(count):
-                self._try(lose(tree, self._entropy), usual, now)
+                self._try(lose(tree, self._entropy), usual, now, leftovers)
                 if len(self._earlier) > 1:
                     # Not the last one: a life that was killed may have told no other part how far it came.
                     before = self._entropy.choice([*self._earlier][:-1])
-                    self._try(put_back(tree, before, self._entropy), usual, now)
+                    self._try(put_back(tree, before, self._entropy), usual, now, leftovers)
         self._earlier.append(tree)
 
-    def _try(self, loss: Loss | None, usual: Node, now: Now) -> None:
+    def _try(self, loss: Loss | None, usual: Node, now: Now, leftovers: Set[str]) -> None:
         if loss is None:
             return
         self.tried[loss.kind] += 1
-        found = _started(loss.tree, now)
+        disk = SimDisk(loss.tree)
+        found = _started(disk, now)
         outcome = _outcome(loss, usual, found)
         self.outcomes[f"{loss.kind}: {outcome}"] += 1
+        if isinstance(found, Node):
+            found.tick(now)
+            found.pump(now)
+            found.close()
+        _require_kept(loss, disk.tree(), leftovers)
+        if outcome == "faulty" and not isinstance(_started(disk, now), Node | Damaged):
+            raise Violation(Checker.DAMAGE_TOLD, f"{loss.kind}, {loss.path}: no second start")
+
+    def outage(self, tree: Tree, now: Now) -> Outage | None:
+        """In some starts: a loss that leaves partitions faulty and all others as they were."""
+        if self._entropy.random() > _OUTAGE_SHARE:
+            return None
+        paths = [
+            path for path in sorted((*tree.files, *tree.directories)) if _PARTITION.match(path)
+        ]
+        if not paths:
+            return None
+        path = self._entropy.choice(paths)
+        loss = Loss(LOST, path, _without(tree, path))
+        usual, found = _started(SimDisk(tree), now), _started(SimDisk(loss.tree), now)
+        if not isinstance(usual, Node) or not isinstance(found, Node):
+            return None
+        if _outcome(loss, usual, found) != "faulty":
+            return None
+        self.tried[loss.kind] += 1
+        self.outcomes[f"{loss.kind}: lived with"] += 1
+        return Outage(loss, tree, frozenset((one.topic, one.number) for one in found.faults()))
 
 
 def lose(tree: Tree, entropy: Random) -> Loss | None:
@@ -98,6 +158,11 @@ def put_back(tree: Tree, earlier: Tree, entropy: Random) -> Loss | None:
     )
 
 
+def _partition_of(path: str) -> str:
+    found = _PARTITION.match(path)
+    return found[0] if found else path
+
+
 def _is_in(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
@@ -112,11 +177,11 @@ def _without(tree: Tree, gone: str) -> Tree:
     return Tree(files, directories)
 
 
-def _started(tree: Tree, now: Now) -> Node | Damaged | Refused:
-    """A node on a disk with this content, or why it refuses."""
-    entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is nothing.
+def _started(disk: SimDisk, now: Now) -> Node | Damaged | Refused:
+    """A node on a disk, or why it refuses."""
+    entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is next to nothing.
     try:
-        return Node(SimDisk(tree), now=now, entropy=entropy)
+        return Node(disk, now=now, entropy=entropy)
     except (Damaged, Refused) as error:
         return error
 
@@ -146,6 +211,23 @@ def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused) -> str:
         story = f"{loss.kind}, {loss.path}: {sorted(served)} came out of nothing"
         raise Violation(Checker.DAMAGE_TOLD, story)
     return outcome
+
+
+def _require_kept(loss: Loss, after: Tree, leftovers: Set[str]) -> None:
+    """Every segment that there was is still there, in its place or set aside, or what was cut off it is beside it.
+
+    State goes with its snapshots.
+    """
+    contents = {*after.files.values()}
+    for path, data in loss.tree.files.items():
+        if not path.endswith(LOG) or "/state/" in path or path in leftovers or not data:
+            continue
+        now = after.files.get(path)
+        is_longer = now is not None and now.startswith(data)
+        cuts = [one for one in after.files if one.startswith(path.removesuffix(LOG) + ".cut-")]
+        if not is_longer and data not in contents and not cuts:
+            story = f"{loss.kind}, {loss.path}: {path} with {len(data)} bytes is gone"
+            raise Violation(Checker.DAMAGE_TOLD, story)
 
 
 def _require_named(loss: Loss, text: str) -> None:

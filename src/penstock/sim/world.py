@@ -13,9 +13,9 @@ from random import Random
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
-from .absence import Absences
+from .absence import Absences, Outage
 from .assigned import AssignedMember
-from .books import Books
+from .books import Absent, Books
 from .chaos import Chaos
 from .clock import SimClock
 from .delayers import Delayer
@@ -89,6 +89,10 @@ class World:
         self.life = self.events = self.restarts = 0
         self.was_refused = False
         self._ending, self._is_acting = "", False
+        # A loss that the node lives with, and the scene that its partitions have last been in.
+        self.outage: Outage | None = None
+        self._outage_scene = self.scene
+        self._is_closed = self._is_restoring = False
         self._crashed_in = self.scene
         self._boot_ns = 0
         self._slowness = 1
@@ -163,6 +167,8 @@ class World:
         """No faults any more: everything that was begun must come to its end."""
         self.note("healing")
         self.chaos.calm()
+        if self.outage is not None and not self._is_restoring:
+            self._restore()
         for producer in self.producers:
             producer.is_stopping = True
         for delayer in self.delayers:
@@ -275,6 +281,7 @@ class World:
         self._crashed_in = scene
         if kind == "restart":
             kind = self._close(shell)
+        self._is_closed = kind == "restart"
         self.note(kind)
         if kind == "power cut":
             self._lose_power()
@@ -300,7 +307,7 @@ class World:
             return
         now = Now(self.clock.now_ns(), self.clock.monotonic_ns() - self._boot_ns)
         if not self.terms.is_lying:
-            self.absences.try_some(self.disk.tree(), now, count=self.terms.absences_a_start)
+            self._lose_and_restore(now)
         try:
             node = Node(self.disk, now=now, entropy=self.entropy)
             if TOPIC not in node.open:
@@ -321,6 +328,30 @@ class World:
             return
         self._started(node, now)
 
+    def _lose_and_restore(self, now: Now) -> None:
+        """Files disappear while the node is down, or come back."""
+        if self.outage is not None:
+            if self._is_restoring:
+                self.note(f"{self.outage.loss.path} is put back")
+                self.disk = SimDisk(self.outage.restored(self.disk.tree()))
+                self.chaos.apply_to(self.disk)
+            return
+        self.absences.try_some(self.disk.tree(), now, count=self.terms.absences_a_start)
+        if not self._is_closed or self.chaos.is_calm:
+            return
+        self.outage = self.absences.outage(self.disk.tree(), now)
+        if self.outage is not None:
+            self.note(f"{self.outage.loss.path} is lost")
+            self.disk = SimDisk(self.outage.loss.tree)
+            self.chaos.apply_to(self.disk)
+            self._outage_scene, self._is_restoring = self._crashed_in, False
+            self.schedule.after(self.entropy.randint(1000, 5000) * MS, self._restore)
+
+    def _restore(self) -> None:
+        """The operator stops the node, if it runs, and puts back what was lost before it starts again."""
+        self._is_restoring = True
+        self.end_soon("restart")
+
     def _refuse(self, error: Damaged) -> None:
         """After lies of the disk a node may find that something is missing, and say so; otherwise it must not."""
         if not self.chaos.has_lied and not self.books.is_forgiving:
@@ -340,7 +371,12 @@ class World:
         is_forgiven, self.chaos.has_lied = self.chaos.has_lied, False
         scene = self.new_scene("start")
         try:
-            self.books.restarted(node, self._crashed_in, scene, is_forgiven=is_forgiven)
+            absent = Absent(self.outage.places if self.outage else frozenset(), self._outage_scene)
+            if self._is_restoring:
+                self.outage, self._is_restoring = None, False
+            self.books.restarted(
+                node, self._crashed_in, scene, absent=absent, is_forgiven=is_forgiven
+            )
             if self.entropy.random() < 0.3:
                 require_same(node, self.disk, now)
         except Fatal:
