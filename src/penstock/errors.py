@@ -35,6 +35,7 @@
       Unavailable            the request is fine; try again
         NoSpace
         BacklogFull          consumers are too far behind
+        PartitionFaulty      the files of a partition are damaged or missing; the others serve
         PartlyPublished      some of the messages of a call were stored, others not
         TooManyRequests      over a rate or a number of requests at once
         Draining             about to stop
@@ -366,6 +367,23 @@ class BacklogFull(Unavailable):
             adding=adding,
             limit=limit,
             retry_after_ms=retry_after_ms,
+        )
+
+
+class PartitionFaulty(Unavailable):
+    """The files of a partition are damaged or missing, so it serves nobody until an operator has seen to it."""
+
+    code = "PARTITION_FAULTY"
+    # To try again is no use before that.
+    retriable = False
+
+    def __init__(self, topic: str, partition: int, path: str, reason: str) -> None:
+        super().__init__(
+            f"partition {topic}/{partition} cannot be used: {path}: {reason}",
+            topic=topic,
+            partition=partition,
+            path=path,
+            reason=reason,
         )
 
 

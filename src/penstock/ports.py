@@ -86,6 +86,13 @@ class Disk(Protocol):
         """Replace `new` by `old` in one step."""
         ...
 
+    def move(self, old: str, new: str) -> None:
+        """Give a directory with all that is in it, or a file, another name. The caller has nothing of it open.
+
+        Refused, and nothing moved: `new` is taken or inside of `old`, or on another disk.
+        """
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def remove_directory(self, directory: str) -> None:

@@ -121,16 +121,22 @@ def test_a_group_that_missed_new_partitions_gets_them_from_the_start() -> None:
     assert values(world.drain()) == [b"x"]
 
 
-def test_leftovers_of_a_partition_that_was_given_up_do_not_stand_in_the_way() -> None:
+def test_files_of_a_partition_that_nobody_made_are_neither_used_nor_removed() -> None:
     world = World()
     world.topic(partitions=1)
     world.group()
     directory = f"{world.node.topic(TOPIC).facts.directory}/partition-1/messages"
     world.disk.make_directories(directory)
-    world.disk.create(f"{directory}/checkpoint").close()
+    world.disk.create(f"{directory}/checkpoint").append(b"precious")
+    with pytest.raises(Refused, match="a restart sets it aside"):
+        world.node.add_partitions(TOPIC, 2, world.now())
+    assert files_below(world.disk, "partition-1") == [f"{directory}/checkpoint"]
+    world.kill()
     world.node.add_partitions(TOPIC, 2, world.now())
     world.publish(b"x", partition=1)
     assert values(world.drain()) == [b"x"]
+    aside = "set-aside/orders.1-partition-1/messages/checkpoint"
+    assert world.disk.tree().files[aside] == b"precious"
 
 
 def test_settings_are_checked_and_all_faults_named() -> None:
@@ -206,24 +212,15 @@ def files_below(disk: SimDisk, part: str) -> list[str]:
     return [path for path in disk.tree().files if part in path]
 
 
-def test_deleting_removes_the_files_and_a_restart_what_a_crash_left() -> None:
+def test_deleting_removes_the_files() -> None:
     world = World()
     world.topic()
     world.publish(b"a")
     world.node.delete_topic(TOPIC, world.now())
     assert files_below(world.disk, "topics/") == []
     assert world.disk.list("topics") == []
-    world.topic(name="stays")
-    leftover = "topics/left.over.99/partition-0/messages"
-    world.disk.make_directories(leftover)
-    world.disk.create(f"{leftover}/00000000000000000000.log").append(b"x")
-    world.disk.make_directories("topics/not-ours/partition-0/messages")
-    world.disk.create("topics/not-ours/partition-0/messages/file").append(b"x")
-    world.kill()
-    assert files_below(world.disk, "left.over") == []
-    assert not world.disk.exists("topics/left.over.99")
-    assert files_below(world.disk, "not-ours") != []
-    assert files_below(world.disk, "stays") != []
+    world.restart()
+    assert world.node.recovery == []
 
 
 @pytest.mark.parametrize("nth", range(1, 40))

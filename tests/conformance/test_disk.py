@@ -276,6 +276,28 @@ def test_renaming_to_the_same_name_changes_nothing(disk):
     assert content(disk, "a") == b"xy"
 
 
+def test_moving_takes_a_directory_with_all_that_is_in_it(disk):
+    disk.make_directories("d/e")
+    disk.make_directories("other")
+    put(disk, "d/e/a", b"x")
+    put(disk, "b", b"y")
+    disk.move("d", "other/d")
+    disk.move("b", "other/b")
+    assert disk.list("") == ["other"]
+    assert content(disk, "other/d/e/a") == b"x"
+    assert content(disk, "other/b") == b"y"
+    disk.make_directories("d/e")
+    put(disk, "d/e/new", b"z")
+    assert disk.list("d/e") == ["new"]
+    for old, new in (("d", "other/d"), ("d", "other/b"), ("d", "d/e/f"), ("d", "d"), ("d", "../d")):
+        with pytest.raises(Refused):
+            disk.move(old, new)
+    for old, new in (("none", "n"), ("d", "none/d")):
+        with pytest.raises(FileMissing):
+            disk.move(old, new)
+    assert content(disk, "d/e/new") == b"z"
+
+
 def test_handles_of_a_file_that_is_gone_say_so(disk):
     removed, replaced = disk.create("a"), disk.create("b")
     put(disk, "c", b"c")

@@ -41,7 +41,8 @@ Result = Receipted | PenstockError
 def answer(find: Find, receipts: Sequence[str], command: Command) -> list[Result]:
     """Apply a command to every receipt; one decision for all that belong to the same lease.
 
-    Malformed: Refused. Unknown topic, partition or offset: NotFound. Not the current lease: StaleReceipt.
+    Malformed: Refused. Unknown topic, partition or offset: NotFound. Not the current lease: StaleReceipt. A partition
+    that cannot be used: PartitionFaulty.
     """
     results: list[Result | None] = [None] * len(receipts)
     by_lease: dict[tuple[object, int], list[tuple[int, Receipt]]] = {}
@@ -49,7 +50,7 @@ def answer(find: Find, receipts: Sequence[str], command: Command) -> list[Result
         try:
             receipt = read_receipt(text)
             _require_known(find, receipt)
-        except Refused as error:
+        except (Refused, Unavailable) as error:
             results[index] = error
             continue
         by_lease.setdefault((receipt.place, receipt.lease), []).append((index, receipt))

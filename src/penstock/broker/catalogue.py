@@ -1,7 +1,8 @@
 """The topics of one data directory: created, changed, deleted, and opened again after a restart.
 
-Files come before the record that needs them and go after the record that forgets them, so that a crash or a full disk
-leaves at most files that no record knows. Those are removed at the next start.
+An intent in meta comes before the files of new partitions, and a deletion before their removal. So a start knows which
+files a crash left over, and removes those alone. A partition that meta knows has to be there; what it does not know is
+moved to `set-aside`, never removed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,21 +11,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import LimitsConfig, LogConfig, TopicConfig
-from ..errors import FileMissing, NoSpace, NotFound, Refused
+from ..errors import (
+    Damaged,
+    DamagedFile,
+    Fatal,
+    NoSpace,
+    NotFound,
+    PenstockError,
+    Refused,
+    WrongLog,
+)
 from ..log import open_log
 from ..log.journal import Journal
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .directories import (
+    SET_ASIDE,
+    TOPICS,
+    ids_present,
+    is_untouched,
+    partition_number,
+    remove_partition,
+    remove_topic,
+    set_aside,
+    topic_entry,
+)
 from .letters import dead_letter_topic
 from .partition import Now, Partition, PartitionId, Setting, open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
-from .recovery import RecoveryEvent, log_events, partition_events
-from .topics import PARTITIONS_DEFAULT, GenerationsUsed, TopicFacts, TopicRecord, Topics
+from .recovery import EventKind, RecoveryEvent, log_events, partition_events
+from .slots import Fault, Partitions, fault_of
+from .topics import (
+    PARTITIONS_DEFAULT,
+    FilesPlanned,
+    FilesRemoved,
+    GenerationsUsed,
+    IdsUsed,
+    TopicFacts,
+    TopicRecord,
+    Topics,
+)
 
 _META = "meta"
-_TOPICS = "topics"
+# Of those in the error that says that meta is gone.
+_ENTRIES_SHOWN = 5
 _META_LOG_ID = LogId(1)
 _META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
@@ -38,10 +70,14 @@ class Topic:
     """A topic that is open."""
 
     facts: TopicFacts
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: Partitions = field(default_factory=Partitions)
     router: Router = field(default_factory=Router)
     # Which partition the next poll looks at first.
     turn: int = 0
+
+
+Prepared = tuple[FilesPlanned, TopicFacts, list[Partition]]
+"""Partitions whose files were made, and the intent that names them."""
 
 
 class Catalogue:
@@ -51,48 +87,157 @@ class Catalogue:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
-        log, found = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+        self._require_meta()
+        log, found = open_log(
+            disk,
+            _META,
+            log_id=_META_LOG_ID,
+            config=_META_CONFIG,
+            may_create=not disk.list(TOPICS),
+        )
         self.recovery.extend(log_events(_META, found))
         self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
         self.topics = Topics()
         replayed = self.meta.recover(self.topics, message_end=log.end)
         self._records_since_snapshot = replayed.records
         self.open: dict[str, Topic] = {}
-        self._remove_leftovers()
+        records = self._tidy()
         for facts in self.topics.by_name.values():
-            # Whatever keeps one from opening, what is there stays there.
-            self._add(facts, [self._open(facts, number, now) for number in range(facts.partitions)])
+            self._add(
+                facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
+            )
+        # On a full disk the next start does it again.
+        with suppress(NoSpace):
+            self._record(records, now)
 
-    def _prepare(self, facts: TopicFacts, numbers: Iterable[int], now: Now) -> list[Partition]:
-        """Make partitions that nobody knows yet. NoSpace: nothing of them is left."""
+    def _require_meta(self) -> None:
+        """Without meta nothing is known about the topics that are there: neither use nor forget them."""
+        if self.disk.list(_META) or not (entries := self.disk.list(TOPICS)):
+            return
+        shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
+        raise DamagedFile(
+            _META,
+            f"it is missing or empty, but {TOPICS}/ has {shown}: put {_META}/ back from a copy; or, if there is "
+            f"none, move the directories from {TOPICS}/ to {SET_ASIDE}/ and bring each back with "
+            "`penstock topic adopt`",
+        )
+
+    def _tidy(self) -> list[TopicRecord]:
+        """Remove what open intents name and set aside what meta does not know; what is to be recorded of it."""
+        disk, topics = self.disk, self.topics
+        for facts in topics.deleted.values():
+            self._clear(facts.directory, f"{facts.name} was deleted", facts.name)
+        for plan in topics.planned.values():
+            self._clear_planned(plan)
+        removed = [FilesRemoved(one) for one in topics.deleted]
+        removed += [FilesRemoved(topic_id, first) for topic_id, first in topics.planned]
+        for path in self._unknown():
+            self._set_aside(path)
+        next_id = max((one + 1 for one in ids_present(disk)), default=0)
+        used = [IdsUsed(next_id)] if next_id > topics.next_id else []
+        return [*removed, *used]
+
+    def _clear_planned(self, plan: FilesPlanned) -> None:
+        """Remove files that were made for partitions which nobody came to know.
+
+        If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay,
+        and are unknown.
+        """
+        directory = f"{TOPICS}/{plan.name}.{plan.topic_id}"
+        paths = [f"{directory}/partition-{number}" for number in range(plan.first, plan.total)]
+        if not all(is_untouched(self.disk, path) for path in paths):
+            return
+        if plan.topic_id not in self.topics.by_id:
+            self._clear(directory, f"{plan.name} was never created", plan.name)
+            return
+        for number, path in enumerate(paths, plan.first):
+            self._clear(path, "the partition was never added", plan.name, number)
+
+    def _clear(self, path: str, reason: str, topic: str, number: int = -1) -> None:
+        """Remove what an intent names."""
+        if self.disk.exists(path):
+            (remove_topic if number < 0 else remove_partition)(self.disk, path)
+            kind = EventKind.LEFTOVER_REMOVED
+            self.recovery.append(RecoveryEvent(kind, path, reason, topic, number))
+
+    def _unknown(self) -> list[str]:
+        """Directories of topics and partitions that meta does not know."""
+        directories = {facts.directory: facts for facts in self.topics.by_id.values()}
+        found: list[str] = []
+        for entry in self.disk.list(TOPICS):
+            path = f"{TOPICS}/{entry}"
+            facts = directories.get(path)
+            if facts is not None:
+                numbers = {one: partition_number(one) for one in self.disk.list(path)}
+                found += [
+                    f"{path}/{one}"
+                    for one, number in numbers.items()
+                    if number is not None and number >= facts.partitions
+                ]
+            elif topic_entry(entry) is not None:
+                found.append(path)
+        return found
+
+    def _set_aside(self, path: str) -> None:
+        try:
+            reason = f"meta does not know it; it is in {set_aside(self.disk, path)} now"
+        except (Refused, NoSpace) as error:
+            reason = f"meta does not know it, and it could not be moved to {SET_ASIDE}/: {error}"
+        self.recovery.append(RecoveryEvent(EventKind.SET_ASIDE, path, reason))
+
+    def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
+        """Make partitions that an intent names. If that fails, nothing of them is left."""
         made: list[Partition] = []
-        for number in numbers:
-            # A power cut may have brought back some files of one that was given up.
-            self._remove_partition(facts, number)
-            try:
-                made.append(self._open(facts, number, now))
-            except NoSpace:
-                self._abandon(facts, made)
-                self._remove_partition(facts, number)
-                raise
+        try:
+            for number in range(plan.first, plan.total):
+                partition = self._open(facts, number, now, is_new=True)
+                made.append(partition)
+        except PenstockError as error:
+            if not isinstance(error, Fatal):
+                self._abandon([(plan, facts, made)], now)
+            raise
         return made
 
-    def _open(self, facts: TopicFacts, number: int, now: Now) -> Partition:
+    def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
         setting = Setting(facts.name, facts.config, self.limits, self.entropy)
-        directory = f"{facts.directory}/partition-{number}"
+        directory = facts.partition_directory(number)
         identity = PartitionId(facts.topic_id, number)
-        partition, opening = open_partition(self.disk, directory, identity, setting, now=now)
+        partition, opening = open_partition(
+            self.disk, directory, identity, setting, now=now, is_new=is_new
+        )
         self.recovery.extend(
             partition_events(directory, opening, topic=facts.name, partition=number)
         )
         return partition
 
-    def _abandon(self, facts: TopicFacts, partitions: Iterable[Partition]) -> None:
-        for partition in partitions:
-            partition.discard()
-            self._remove_partition(facts, partition.number)
+    def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
+        """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
+        try:
+            return self._open(facts, number, now)
+        except (Damaged, WrongLog) as error:
+            fault = fault_of(facts.name, number, facts.partition_directory(number), error)
+            self.recovery.append(
+                RecoveryEvent(
+                    EventKind.PARTITION_FAULTY, fault.path, fault.reason, facts.name, number
+                )
+            )
+            return fault
 
-    def _add(self, facts: TopicFacts, partitions: Sequence[Partition]) -> Topic:
+    def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
+        """Remove the files of partitions that nobody knows yet. What is left undone is done by the next start."""
+        records: list[TopicRecord] = []
+        for plan, facts, made in prepared:
+            for partition in made:
+                partition.discard()
+            if plan.first == 0:
+                remove_topic(self.disk, facts.directory)
+            for number in range(plan.first, plan.total) if plan.first else ():
+                remove_partition(self.disk, facts.partition_directory(number))
+            records.append(FilesRemoved(plan.topic_id, plan.first))
+        with suppress(NoSpace):
+            self._record(records, now)
+
+    def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         topic = self.open.get(facts.name)
         if topic is None:
             topic = self.open[facts.name] = Topic(facts, router=Router(former=facts.former))
@@ -100,8 +245,12 @@ class Catalogue:
         return topic
 
     def _record(self, records: Sequence[TopicRecord], now: Now) -> None:
+        """Journal records durably and apply them. NoSpace: nothing happened."""
+        if not records:
+            return
         self.meta.append(records, decided_at=_NO_MESSAGES, now_ns=now.wall_ns)
-        self.meta.log.sync()
+        # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
+        self.meta.log.sync(with_checkpoint=True)
         for record in records:
             self.topics.apply(record)
         self._records_since_snapshot += len(records)
@@ -140,14 +289,24 @@ class Catalogue:
         config: TopicConfig | None = None,
         now: Now,
     ) -> Topic:
-        outcome = self.topics.create(name, partitions, config or TopicConfig())
-        prepared = self._prepare(outcome.reply, range(partitions), now)
+        config = config or TopicConfig()
+        self._skip_ids_present(name, partitions, config, now)
+        outcome = self.topics.create(name, partitions, config)
+        facts = outcome.reply
+        plan = FilesPlanned(facts.topic_id, name, 0, partitions)
+        self._record((plan,), now)
+        prepared = self._prepare(plan, facts, now)
         try:
             self._record(outcome.records, now)
         except NoSpace:
-            self._abandon(outcome.reply, prepared)
+            self._abandon([(plan, facts, prepared)], now)
             raise
         return self._add(self.topics.find(name), prepared)
+
+    def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
+        """Files may have come since the start: their ids are not given again, whatever they are."""
+        if self.disk.exists(self.topics.create(name, partitions, config).reply.directory):
+            self._record((IdsUsed(max(ids_present(self.disk)) + 1),), now)
 
     def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
         """Change settings; they hold from the next command on."""
@@ -168,20 +327,36 @@ class Catalogue:
             for facts in grown
             for record in self.topics.add_partitions(facts.name, total, at_ns=now.wall_ns)
         ]
-        prepared: list[tuple[TopicFacts, list[Partition]]] = []
+        plans = [FilesPlanned(one.topic_id, one.name, one.partitions, total) for one in grown]
+        for plan, facts in zip(plans, grown, strict=True):
+            self._require_free(plan, facts)
+        self._record(plans, now)
+        prepared: list[Prepared] = []
         try:
-            for facts in grown:
-                new = self._prepare(facts, range(facts.partitions, total), now)
-                prepared.append((facts, new))
+            for plan, facts in zip(plans, grown, strict=True):
+                prepared.append((plan, facts, self._prepare(plan, facts, now)))
             self._record(records, now)
-        except NoSpace:
-            for facts, new in prepared:
-                self._abandon(facts, new)
+        except PenstockError as error:
+            if not isinstance(error, Fatal):
+                self._abandon(prepared, now)
             raise
-        for facts, new in prepared:
+        for _, facts, new in prepared:
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
         return self.topic(name)
+
+    def _require_free(self, plan: FilesPlanned, facts: TopicFacts) -> None:
+        """Refuse to use files that are there already; an attempt that failed before may have left its own."""
+        before = self.topics.planned.get((plan.topic_id, plan.first))
+        for number in range(plan.first, plan.total):
+            path = facts.partition_directory(number)
+            if not self.disk.exists(path):
+                continue
+            if before is None or number >= before.total or not is_untouched(self.disk, path):
+                raise Refused(
+                    f"{path} is there already and not known; a restart sets it aside", path=path
+                )
+            remove_partition(self.disk, path)
 
     def _open_groups(self, topic: Topic, now: Now) -> None:
         """If there is no room for it now, the next `open_group` does it."""
@@ -198,36 +373,12 @@ class Catalogue:
         gone += [self.topics.by_name[one] for one in names[1:] if one in self.topics.by_name]
         self._record([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
-            self._abandon(facts, self.open.pop(facts.name).partitions)
-
-    def _remove_leftovers(self) -> None:
-        """Files of topics that no record knows: a creation or a deletion was interrupted."""
-        for entry in self.disk.list(_TOPICS):
-            number = entry.rpartition(".")[2]
-            if number.isdecimal() and int(number) not in self.topics.by_id:
-                directory = f"{_TOPICS}/{entry}"
-                for partition in self.disk.list(directory):
-                    self._remove_files(f"{directory}/{partition}")
-                self._remove_empty(directory)
-
-    def _remove_partition(self, facts: TopicFacts, number: int) -> None:
-        """And the directory of its topic, if it was the only one."""
-        directory = f"{facts.directory}/partition-{number}"
-        if self.disk.exists(directory):
-            self._remove_files(directory)
-            self._remove_empty(facts.directory)
-
-    def _remove_files(self, directory: str) -> None:
-        for kind in self.disk.list(directory):
-            for file in self.disk.list(f"{directory}/{kind}"):
-                self.disk.remove(f"{directory}/{kind}/{file}")
-            self._remove_empty(f"{directory}/{kind}")
-        self._remove_empty(directory)
-
-    def _remove_empty(self, directory: str) -> None:
-        """What somebody else put there stays, and the directory with it. What a crash leaves goes at the next start."""
-        with suppress(Refused, FileMissing, NoSpace):
-            self.disk.remove_directory(directory)
+            for partition in self.open.pop(facts.name).partitions:
+                partition.discard()
+            remove_topic(self.disk, facts.directory)
+        # What a crash or a full disk leaves is finished by the next start.
+        with suppress(NoSpace):
+            self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
 
     def topic(self, name: str) -> Topic:
         try:
@@ -238,6 +389,7 @@ class Catalogue:
             raise Refused(f"a topic's name is text, not {type(name).__name__}") from None
 
     def partition(self, topic: str, number: int) -> Partition:
+        """A partition by its number. NotFound: there is none; PartitionFaulty: it cannot be used."""
         partitions = self.topic(topic).partitions
         try:
             if 0 <= number < len(partitions):
@@ -246,7 +398,12 @@ class Catalogue:
             raise not_a_partition(number) from None
         raise NotFound("partition", f"{topic}/{number}")
 
+    def faults(self) -> list[Fault]:
+        """All partitions that cannot be used."""
+        return [fault for topic in self.open.values() for fault in topic.partitions.faults]
+
     def partitions(self) -> Iterator[Partition]:
+        """All partitions that serve."""
         for topic in self.open.values():
             yield from topic.partitions
 

@@ -1,4 +1,7 @@
-"""The log of a partition's delayed messages. Most partitions have none, so its files come with the first of them."""
+"""The log of a partition's delayed messages. Most partitions have none, so its files come with the first of them.
+
+The state journal says whether it was made: from then on a log that is missing is damage.
+"""
 
 from collections.abc import Iterator
 
@@ -8,6 +11,7 @@ from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
 from ..errors import DamagedFile
 from ..log import Log, Recovery, open_log
+from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
 from ..log.records import batches_in
 from ..model import Epoch, LogId
@@ -32,13 +36,24 @@ class DelayLog:
         self.recovery: Recovery | None = None
         # How many messages a segment held when it was last written anew, by its first offset.
         self.held: dict[int, int] = {}
-        if disk.list(directory):
-            self._open()
+        # Without a segment nothing was ever stored; what a crash left of a first attempt is taken up by the next one.
+        if any(base_offset_of(name) is not None for name in disk.list(directory)):
+            self.log = self._open(may_create=False)
 
-    def _open(self) -> Log:
-        self.log, self.recovery = open_log(
-            self._disk, self.directory, log_id=self._log_id, config=self._config
+    def _open(self, *, may_create: bool) -> Log:
+        log, self.recovery = open_log(
+            self._disk,
+            self.directory,
+            log_id=self._log_id,
+            config=self._config,
+            may_create=may_create,
         )
+        return log
+
+    def make(self) -> Log:
+        """The log, its files durable; made if there was none."""
+        if self.log is None:
+            self.log = self._open(may_create=True)
         return self.log
 
     @property
@@ -68,8 +83,7 @@ class DelayLog:
         return [EpochOf(one.offset, one.epoch) for one in self.log.epochs]
 
     def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
-        log = self._open() if self.log is None else self.log
-        return log.append_body(encoded.head, *encoded.body, now_ns=now_ns)
+        return self.make().append_body(encoded.head, *encoded.body, now_ns=now_ns)
 
     def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
         offset = max(offset, self.start_offset)
@@ -78,15 +92,20 @@ class DelayLog:
             yield from batches_in(run.data, seed=self.log.seed)
             offset = run.next_offset
 
-    def require(self, end: int) -> None:
-        """A snapshot rests on everything below `end`, which was durable before it was written."""
+    def require(self, end: int, *, is_made: bool) -> None:
+        """Raise DamagedFile if it `is_made` and not there, or ends before `end`.
+
+        A snapshot rests on everything below `end`, which was durable before it was written.
+        """
+        if is_made and self.log is None:
+            raise DamagedFile(self.directory, "the log is missing, and it was there before")
         if end > self.end_offset:
             reason = f"it ends at {self.end_offset}, and a snapshot knows it to {end}"
             raise DamagedFile(self.directory, reason)
 
     def begin_epoch_after(self, epoch: int) -> None:
         """Somebody speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
-        log = self._open() if self.log is None else self.log
+        log = self.make()
         log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
         log.sync(with_checkpoint=True)
 

@@ -9,7 +9,7 @@ from ..codec import Marks, Origin, read_head
 from ..config import LimitsConfig
 from ..delivery.commands import reopen
 from ..delivery.image import in_pieces
-from ..errors import Damaged, NotFound
+from ..errors import Damaged, NotFound, PartitionFaulty
 from ..model import Message
 from .letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
 from .outbox import Burial, Channel, Letter, Redrive, Sent
@@ -18,7 +18,7 @@ from .publishing import encode_for
 from .records import Arrived, Forwarded, PartitionRecord, Returned
 
 Resolve = Callable[[Letter], Partition | None]
-"""The partition that a letter goes to; None if there is no such place any more."""
+"""The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
 
 # A message was within its limits when it was published, and comes with a note about its death now. Nothing that is
 # on its way may be refused.
@@ -37,13 +37,17 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
     records: list[PartitionRecord] = [Forwarded(0, one) for one in _arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
+    has_moved = False
     for destination, letters in _by_destination(due, resolve):
+        if isinstance(destination, PartitionFaulty):
+            continue  # They stay in the outbox until the partition can take them.
+        has_moved = True
         if destination is None:
             records.extend(_returned(source, letters))
         else:
             records.extend(_send(source, destination, letters, now))
     source.record(records, now)
-    return bool(due or records)
+    return has_moved or bool(records)
 
 
 def _due(source: Partition) -> Iterator[Letter]:
@@ -58,10 +62,17 @@ def _due(source: Partition) -> Iterator[Letter]:
 
 def _by_destination(
     letters: Sequence[Letter], resolve: Resolve
-) -> Iterator[tuple[Partition | None, list[Letter]]]:
+) -> Iterator[tuple[Partition | PartitionFaulty | None, list[Letter]]]:
     """Runs of letters for the same partition, in the order of their sequences."""
-    for destination, group in groupby(letters, key=resolve):
+    for destination, group in groupby(letters, key=lambda letter: _destination(letter, resolve)):
         yield destination, list(group)
+
+
+def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFaulty | None:
+    try:
+        return resolve(letter)
+    except PartitionFaulty as error:
+        return error
 
 
 def _channel_of(letter: Letter) -> Channel:
@@ -165,7 +176,9 @@ def _arrived(source: Partition, resolve: Resolve) -> list[int]:
     outbox = source.machine.outbox
     for sequence, sent in [*outbox.sent.items()]:
         letter = outbox.pending[sequence]
-        destination = resolve(letter)
+        destination = _destination(letter, resolve)
+        if isinstance(destination, PartitionFaulty):
+            continue
         if destination is None or destination.identity != sent.destination:
             del outbox.sent[
                 sequence

@@ -34,6 +34,7 @@ from .records import (
     Arrived,
     Covered,
     DedupImage,
+    DelayLogMade,
     Forwarded,
     GroupClosed,
     GroupOpened,
@@ -74,6 +75,7 @@ class PartitionMachine:
         self.producers = Producers()
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
+        self.has_delay_log = False
         self.lanes = Lanes()
         self.covered = 0
         self.count_from_here()
@@ -265,6 +267,9 @@ class PartitionMachine:
     def _delay(self, record: DelayRecord) -> None:
         self.delays.apply(record)
 
+    def _delay_log_made(self, record: DelayLogMade) -> None:
+        self.has_delay_log = True
+
     def _lane_image(self, record: LaneImage) -> None:
         self.lanes.restore(record.priority, runs_to_offsets(record.runs))
 
@@ -282,6 +287,8 @@ class PartitionMachine:
         for producer_id, producer in self.producers.by_id.items():
             recent = tuple((*sent,) for sent in producer.recent)
             yield ProducerImage(0, producer_id, producer.epoch, producer.next_sequence, recent)
+        if self.has_delay_log:
+            yield DelayLogMade(0)
         yield from self.delays.snapshot()
         for priority, lane in self.lanes.special.items():
             for runs in runs_in_pieces(lane):
@@ -325,5 +332,6 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     ProducerImage: PartitionMachine._producer_image,
     Covered: PartitionMachine._covered,
     LaneImage: PartitionMachine._lane_image,
+    DelayLogMade: PartitionMachine._delay_log_made,
     **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
 }

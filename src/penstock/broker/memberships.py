@@ -12,7 +12,16 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ..delivery import Delivery
-from ..errors import Damaged, GroupBusy, ModeConflict, NoSpace, NotFound, NotOwner, Unavailable
+from ..errors import (
+    Damaged,
+    GroupBusy,
+    ModeConflict,
+    NoSpace,
+    NotFound,
+    NotOwner,
+    PartitionFaulty,
+    Unavailable,
+)
 from ..groups import (
     GroupRecord,
     Joining,
@@ -238,7 +247,10 @@ class Memberships:
             if more is None:
                 break
             rest, some = more, Handed()
-            partition = self._catalogue.partition(*one)
+            try:
+                partition = self._catalogue.partition(*one)
+            except PartitionFaulty:
+                continue
             delivery = self._delivery(membership.group, session.mode, partition, now)
             said_ms = ask.duration_ms or partition.config.visibility_timeout_ms
             try:
@@ -431,8 +443,8 @@ class Memberships:
         """Nobody but its owner holds messages of a partition; leases of before a restart end here."""
         mode = self._sessions[group, member].mode
         for one in partitions:
-            # Without room for it now, the first poll does it.
-            with suppress(NoSpace):
+            # Without room for it now, the first poll does it. A faulty one is owned as well, and gives nothing.
+            with suppress(NoSpace, PartitionFaulty):
                 self._delivery(group, mode, self._catalogue.partition(*one), now)
             self._end_leases(one, group, lambda holder: holder != member, now)
 
@@ -440,9 +452,9 @@ class Memberships:
         self, one: TopicPartition, group: str, is_ending: Callable[[str], bool], now: Now
     ) -> None:
         topic = self._catalogue.open.get(one.topic)
-        if topic is None or group not in topic.partitions[one.number].machine.numbers:
+        partition = None if topic is None else topic.partitions.serving(one.number)
+        if partition is None or group not in partition.machine.numbers:
             return
-        partition = topic.partitions[one.number]
         delivery = partition.group(group)
         held = {lease.member for lease in delivery.leases.by_number.values()}
         # On a full disk they end by themselves, at their deadline.

@@ -33,6 +33,7 @@ from .publishing import Answer, publish, publish_each
 from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
 from .repeats import Repeats
 from .runs import PublishedRun
+from .slots import Fault, Partitions
 from .start import EARLIEST, Start
 from .topics import PARTITIONS_DEFAULT
 
@@ -44,13 +45,17 @@ _MS = 1_000_000
 
 
 class PartitionFacts(NamedTuple):
-    """Size of a partition: first offset kept, next offset to be written, messages between them, bytes on disk."""
+    """Size of a partition: first offset kept, next offset to be written, messages between them, bytes on disk.
+
+    `fault` says why a partition cannot be used; then nothing else is known of it.
+    """
 
     number: int
     earliest: int
     latest: int
     messages: int
     size_bytes: int
+    fault: str = ""
 
 
 class Swept(NamedTuple):
@@ -85,17 +90,7 @@ class Node(Catalogue):
 
     def describe(self, topic: str) -> list[PartitionFacts]:
         """Every partition of a topic."""
-        logs = [(one.number, one.messages) for one in self.topic(topic).partitions]
-        return [
-            PartitionFacts(
-                number,
-                log.start_offset,
-                log.end_offset,
-                log.end_offset - log.start_offset,
-                log.size,
-            )
-            for number, log in logs
-        ]
+        return [_facts_of(one) for one in self.topic(topic).partitions.slots]
 
     def publish(
         self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
@@ -251,6 +246,7 @@ class Node(Catalogue):
         """Lease messages of any partition to a member, each time beginning with another one."""
         check_name(wanted.member, "member")
         target = self.topic(topic)
+        target.partitions.next_serving(0)
         places = groups.on_all(target.partitions, group, now)
         require_mode(places, group, Mode.SHARED, now)
         who = (topic, group, wanted.member)
@@ -317,10 +313,10 @@ class Node(Catalogue):
             return RedriveAnswer()
         return redrive.redrive(boxes, lambda name: self.topic(name).partitions, order, now)
 
-    def _letter_boxes(self, topic: str) -> list[Partition]:
+    def _letter_boxes(self, topic: str) -> Partitions:
         self.topic(topic)
         letters = self.open.get(dead_letter_topic(topic))
-        return [] if letters is None else letters.partitions
+        return Partitions() if letters is None else letters.partitions
 
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
@@ -408,8 +404,10 @@ class Node(Catalogue):
         return {name: self._sweep(topic, now) for name, topic in self.open.items()}
 
     def _sweep(self, topic: Topic, now: Now) -> Swept:
+        # A group may have been active on the partitions that cannot be asked.
+        is_whole = not topic.partitions.faults
         busy = self.assigned.busy_groups()
-        forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+        forgotten = groups.expire_idle(topic.partitions, now, busy=busy) if is_whole else []
         self.assigned.forget(forgotten)
         segments = freed = 0
         for partition in topic.partitions:
@@ -425,3 +423,11 @@ class Node(Catalogue):
                 segments += kept.segments_removed
                 freed += kept.bytes_freed
         return Swept(segments, freed, tuple(forgotten))
+
+
+def _facts_of(slot: Partition | Fault) -> PartitionFacts:
+    if isinstance(slot, Fault):
+        return PartitionFacts(slot.number, 0, 0, 0, 0, f"{slot.path}: {slot.reason}")
+    log = slot.messages
+    messages = log.end_offset - log.start_offset
+    return PartitionFacts(slot.number, log.start_offset, log.end_offset, messages, log.size)

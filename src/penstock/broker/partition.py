@@ -22,10 +22,11 @@ from ..delivery import Delivery
 from ..delivery.commands import overtake
 from ..delivery.records import Buried
 from ..errors import NoSpace, NotFound
-from ..log import Log, Recovery, open_log
+from ..log import Log, Recovery
 from ..log.compaction import Compacted, compact
 from ..log.journal import Journal, OrderedPlan, Replayed
 from ..log.log import SyncPlan
+from ..log.opening import examine
 from ..log.records import RecordFormat, batches_in
 from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
@@ -34,7 +35,7 @@ from ..ports import Disk, Entropy
 from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
-from .records import GroupClosed, GroupOpened, PartitionRecord, Redriven
+from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
 from .shelf import Shelf
 from .topics import INTERNAL_PREFIX
 
@@ -194,6 +195,9 @@ class Partition:
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
         encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
+        if not self.machine.has_delay_log:
+            self.delayed.make()
+            self.record((DelayLogMade(0),), now)
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
         self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
         self._bytes_since_snapshot += encoded.head.length
@@ -394,24 +398,37 @@ def is_all_in_head(columns: Columns, head: Head) -> bool:
 
 
 def open_partition(
-    disk: Disk, directory: str, identity: PartitionId, setting: Setting, *, now: Now
+    disk: Disk,
+    directory: str,
+    identity: PartitionId,
+    setting: Setting,
+    *,
+    now: Now,
+    is_new: bool,
 ) -> tuple[Partition, Opening]:
-    """Open or create a partition: messages first, then the state that they still support."""
-    messages, found = open_log(
-        disk,
-        f"{directory}/messages",
-        log_id=_log_id(identity, "messages"),
-        config=setting.config.log_config(),
-    )
-    state, state_found = open_log(
-        disk, f"{directory}/state", log_id=_log_id(identity, "state"), config=_STATE_CONFIG
-    )
+    """Open a partition, or make one that `is_new`: messages first, then the state that they still support.
+
+    Damaged, WrongLog: it was there before and is not whole.
+    """
+    logs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
+    # All are looked at before any is changed: a partition that cannot be opened stays as it is.
+    examined = [
+        examine(
+            disk,
+            f"{directory}/{kind}",
+            log_id=_log_id(identity, kind),
+            config=config,
+            may_create=is_new,
+        )
+        for kind, config in logs.items()
+    ]
     delayed = DelayLog(
         disk,
         f"{directory}/delayed",
         _log_id(identity, "delayed"),
         segment_bytes=setting.config.segment_size_bytes,
     )
+    (messages, found), (state, state_found) = (one.finish() for one in examined)
     machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     partition = Partition(identity, setting, (messages, state, delayed), machine)
@@ -455,7 +472,8 @@ def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
 def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
     delays = machine.delays
-    delayed.require(delays.covered)
+    is_made = machine.has_delay_log or delays.lost_epoch >= 0
+    delayed.require(delays.covered, is_made=is_made)
     for head, batch in delayed.batches_from(delays.covered):
         machine.apply_delayed(batch, head)
     # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.

@@ -19,7 +19,7 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     target = node.topic(topic)
     is_alone = len(values) == 1
     node.guard.admit_bytes(len(values[0]) if is_alone else sum(map(len, values)), now)
-    target.router.next_call(len(target.partitions))
+    target.router.next_call(target.partitions)
     partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
     if is_limited(partition):
         require_room(partition, len(values), sum(map(len, values)))

@@ -20,6 +20,7 @@ from ..model import Message
 from .backlog import is_full, is_limited, require_room
 from .partition import Now, Partition, Published
 from .partitioner import partition_of
+from .slots import Partitions
 
 _MS = 1_000_000
 
@@ -35,8 +36,11 @@ class Router:
     former: list[tuple[int, int]] = field(default_factory=list)
     _this_call: int = field(default=0)
 
-    def next_call(self, partitions: int) -> None:
-        self.turn = (self.turn + 1) % partitions
+    def next_call(self, partitions: Sequence[Partition]) -> None:
+        """It is the turn of the next partition that serves. PartitionFaulty: none does."""
+        self.turn = (self.turn + 1) % len(partitions)
+        if isinstance(partitions, Partitions):
+            self.turn = partitions.next_serving(self.turn)
         self._this_call = self.turn
 
     def choose(self, message: Message, partitions: int) -> int:
@@ -189,7 +193,7 @@ def routed(
         if not is_there:
             raise NotFound("partition", to_partition)
         return {to_partition: list(range(len(messages)))}
-    router.next_call(len(partitions))
+    router.next_call(partitions)
     chosen: dict[int, list[int]] = {}
     for index, message in enumerate(messages):
         chosen.setdefault(router.choose(message, len(partitions)), []).append(index)

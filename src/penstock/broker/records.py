@@ -102,6 +102,10 @@ class Covered(_Record, frozen=True, tag=52):
     next_group: int
 
 
+class DelayLogMade(_Record, frozen=True, tag=54):
+    """The files of the delay log are durable; from now on they have to be there."""
+
+
 PartitionRecord = (
     DeliveryRecord
     | GroupOpened
@@ -117,5 +121,6 @@ PartitionRecord = (
     | ProducerImage
     | Covered
     | LaneImage
+    | DelayLogMade
     | DelayRecord
 )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..codec import encode_messages
-from ..errors import NoSpace, Refused, TooLarge
+from ..errors import NoSpace, PartitionFaulty, Refused, TooLarge
 from ..model import Message
 from .forwarding import can_reopen
 from .letters import REDRIVE_GROUP, DeadLetter, letters_in, message_at
@@ -181,7 +181,8 @@ def redrive(
     partitions: Sequence[Partition], originals: Originals, order: Order, now: Now
 ) -> RedriveAnswer:
     """Record for each letter that it goes back; from then on it is not listed. `forwarding` takes it there, once."""
-    _check(partitions[0], order)
+    for partition in partitions:
+        _check(partition, order)
     answer = RedriveAnswer()
     for partition in partitions:
         letters: list[Redrive] = []
@@ -193,7 +194,7 @@ def redrive(
             answer.matched += 1
             targets = originals(letter.provenance.original_topic)
             back = _way_back(letter, targets, order)
-            if reason := _obstacle(targets[back.partition], back, now):
+            if reason := _obstacle(targets, back, now):
                 answer.failed.append((letter.partition, letter.offset, reason))
             else:
                 letters.append(back)
@@ -231,8 +232,12 @@ def _way_back(letter: DeadLetter, originals: Sequence[Partition], order: Order) 
     return Redrive(0, letter.offset, topic, number, group, offset, edit)
 
 
-def _obstacle(destination: Partition, letter: Redrive, now: Now) -> str:
+def _obstacle(targets: Sequence[Partition], letter: Redrive, now: Now) -> str:
     """Why a letter cannot go; empty if it can. A topic takes every message, a group only what it can get."""
+    try:
+        destination = targets[letter.partition]
+    except PartitionFaulty as error:
+        return str(error)
     if not letter.group:
         return ""
     if not can_reopen(destination, letter):

@@ -12,6 +12,7 @@ from ..config import TopicConfig
 from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
+from .directories import TOPIC_ID_MAX, TOPICS
 from .queries import Queries, QueryForgotten, QueryStarted
 
 PARTITIONS_DEFAULT = 3
@@ -49,11 +50,28 @@ class PartitionsAdded(_Record, frozen=True, tag=3):
 
 
 class TopicDeleted(_Record, frozen=True, tag=4):
-    """Gone; its files may be removed."""
+    """Gone for users; its files may be removed from now on."""
 
 
 class IdsUsed(_Record, frozen=True, tag=5):
-    """In a snapshot: ids below this one were given, also to topics that are gone."""
+    """Ids below this one were given, also to topics that are gone or were set aside."""
+
+
+class FilesPlanned(_Record, frozen=True, tag=6):
+    """The files of partitions from `first` up to, not including, `total` are about to be made.
+
+    Until the record that makes the partitions known, or `FilesRemoved`, they are in nobody's use and may be removed.
+    """
+
+    name: str
+    first: int
+    total: int
+
+
+class FilesRemoved(_Record, frozen=True, tag=7):
+    """The files of partitions from `first` on that were planned, or of the deleted topic, are gone for good."""
+
+    first: int = 0
 
 
 class GenerationsUsed(_Record, frozen=True, tag=16):
@@ -66,6 +84,8 @@ TopicRecord = (
     | PartitionsAdded
     | TopicDeleted
     | IdsUsed
+    | FilesPlanned
+    | FilesRemoved
     | GenerationsUsed
     | QueryStarted
     | QueryForgotten
@@ -94,7 +114,10 @@ class TopicFacts:
 
     @property
     def directory(self) -> str:
-        return f"topics/{self.name}.{self.topic_id}"
+        return f"{TOPICS}/{self.name}.{self.topic_id}"
+
+    def partition_directory(self, number: int) -> str:
+        return f"{self.directory}/partition-{number}"
 
 
 def config_from(settings: dict[str, Any]) -> TopicConfig:
@@ -160,12 +183,20 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+def _created(facts: TopicFacts) -> TopicCreated:
+    settings, former = settings_of(facts.config), tuple(facts.former)
+    return TopicCreated(facts.topic_id, facts.name, facts.partitions, settings, former)
+
+
 class Topics:
     """The machine. `apply` changes it; the other methods decide."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, TopicFacts] = {}
         self.by_name: dict[str, TopicFacts] = {}
+        # Files of these may be removed: being made, by topic id and first partition, and deleted, by topic id.
+        self.planned: dict[tuple[int, int], FilesPlanned] = {}
+        self.deleted: dict[int, TopicFacts] = {}
         self.next_id = 1
         self.next_generation = 1
         self.queries = Queries()
@@ -176,17 +207,26 @@ class Topics:
                 config = _stored_config(settings)
                 facts = TopicFacts(topic_id, name, partitions, config, list(former))
                 self.by_id[topic_id] = self.by_name[name] = facts
+                self.planned.pop((topic_id, 0), None)
                 self.next_id = max(self.next_id, topic_id + 1)
             case TopicConfigured(topic_id, settings):
                 self.by_id[topic_id].config = _stored_config(settings)
             case PartitionsAdded(topic_id, partitions, at_ns):
                 facts = self.by_id[topic_id]
+                self.planned.pop((topic_id, facts.partitions), None)
                 facts.former.append((facts.partitions, at_ns))
                 facts.partitions = partitions
             case TopicDeleted(topic_id):
-                del self.by_name[self.by_id.pop(topic_id).name]
+                facts = self.deleted[topic_id] = self.by_id.pop(topic_id)
+                del self.by_name[facts.name]
+            case FilesPlanned(topic_id, _, first):
+                self.planned[topic_id, first] = record
+                self.next_id = max(self.next_id, topic_id + 1)
+            case FilesRemoved(topic_id, first):
+                self.planned.pop((topic_id, first), None)
+                self.deleted.pop(topic_id, None)
             case IdsUsed(topic_id):
-                self.next_id = topic_id
+                self.next_id = max(self.next_id, topic_id)
             case GenerationsUsed(generation):
                 self.next_generation = generation
             case QueryStarted() | QueryForgotten():
@@ -195,10 +235,13 @@ class Topics:
     def snapshot(self) -> Iterable[TopicRecord]:
         yield IdsUsed(self.next_id)
         yield GenerationsUsed(self.next_generation)
+        # First, because a later topic may have the same name.
+        for facts in self.deleted.values():
+            yield _created(facts)
+            yield TopicDeleted(facts.topic_id)
         for facts in self.by_id.values():
-            settings = settings_of(facts.config)
-            former = tuple(facts.former)
-            yield TopicCreated(facts.topic_id, facts.name, facts.partitions, settings, former)
+            yield _created(facts)
+        yield from self.planned.values()
         yield from self.queries.snapshot()
 
     def find(self, name: str) -> TopicFacts:
@@ -210,7 +253,7 @@ class Topics:
     def create(
         self, name: str, partitions: int, config: TopicConfig
     ) -> Outcome[TopicRecord, TopicFacts]:
-        """A new topic. Names that start with two underscores are ours."""
+        """A new topic. Names that start with two underscores are ours, and ids are never given twice."""
         name = check_name(name, "topic")
         if name.startswith(INTERNAL_PREFIX):
             raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
@@ -218,6 +261,8 @@ class Topics:
             raise AlreadyExists("topic", name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise Refused(f"partitions must be in 1..{PARTITIONS_MAX}, got {partitions}")
+        if self.next_id > TOPIC_ID_MAX:
+            raise Refused(f"there is no id left for a topic: the last one is {TOPIC_ID_MAX}")
         record = TopicCreated(self.next_id, name, partitions, settings_of(config))
         return Outcome(TopicFacts(self.next_id, name, partitions, config), (record,))
 

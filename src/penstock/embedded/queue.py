@@ -95,6 +95,10 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
         config = config_from(QUEUE_SETTINGS | settings)
+        for fault in self._driver.node.faults():
+            # A queue has one partition: without it there is nothing to open.
+            if fault.topic == TOPIC:
+                raise fault.cause
         if TOPIC not in self._driver.node.open:
             self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
         elif settings:

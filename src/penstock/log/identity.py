@@ -42,8 +42,11 @@ def read_identity(disk: Disk, directory: str, name: str = IDENTITY) -> LogId:
     return LogId(log_id)
 
 
-def claim(disk: Disk, directory: str, log_id: LogId) -> None:
-    """Check that the directory belongs to `log_id`; an empty one is taken for it."""
+def claim(disk: Disk, directory: str, log_id: LogId, *, may_create: bool) -> None:
+    """Check that the directory belongs to `log_id`; an empty one is taken for it if a log may be created.
+
+    DamagedFile: there should be a log and its files, or its identity, are missing. WrongLog: it is another one.
+    """
     path = f"{directory}/{IDENTITY}"
     if not disk.exists(path):
         if disk.exists(f"{directory}/{REPAIRING}"):
@@ -51,6 +54,8 @@ def claim(disk: Disk, directory: str, log_id: LogId) -> None:
         names = disk.list(directory)
         if CHECKPOINT in names or any(base_offset_of(name) is not None for name in names):
             raise DamagedFile(path, "the file is missing, but there is a log")
+        if not may_create:
+            raise DamagedFile(directory, "the log is missing, and it was there before")
         disk.make_directories(directory)
         write_identity(disk, directory, log_id)
     found = read_identity(disk, directory)

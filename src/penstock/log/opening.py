@@ -12,7 +12,7 @@ from enum import Enum
 from ..codec import seed_of
 from ..codec.head import UNSYNCED_MAX
 from ..config import LogConfig
-from ..errors import DamagedBatch, DamagedFile
+from ..errors import DamagedBatch, DamagedFile, PenstockError
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, read_checkpoint
@@ -62,46 +62,86 @@ class Recovery:
         return self.was_closed and not self.scanned_bytes and not self.cut_at
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A log that was read as far as needed and not changed yet; made by `examine`."""
+
+    log: Log
+    recovery: Recovery
+    broken: "Place | None"
+
+    def finish(self) -> tuple[Log, Recovery]:
+        """Cut what a crash tore, remove what it left over, and make all that is durable."""
+        _remove_leftovers(self.log)
+        if self.broken is not None:
+            _cut(self.log, *self.broken, self.recovery)
+        _settle(self.log, self.recovery)
+        return self.log, self.recovery
+
+
 def open_log(
-    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig
+    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool = True
 ) -> tuple[Log, Recovery]:
-    """Open a log, or create it in an empty directory. On return everything it holds is durable."""
-    steps = opening(disk, directory, log_id=log_id, config=config)
+    """Open a log, or create it in an empty directory if it `may_create` one. On return everything it holds is durable.
+
+    Damaged, WrongLog: it cannot be opened, and nothing of it was changed.
+    """
+    return examine(disk, directory, log_id=log_id, config=config, may_create=may_create).finish()
+
+
+def examine(
+    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool = True
+) -> Examined:
+    """The first half of `open_log`: everything that may refuse, and no change to a log that is there."""
+    steps = _examining(disk, directory, log_id=log_id, config=config, may_create=may_create)
     while True:
         try:
             next(steps)
         except StopIteration as finished:
-            opened: tuple[Log, Recovery] = finished.value
-            return opened
+            examined: Examined = finished.value
+            return examined
 
 
 def opening(
     disk: Disk, directory: str, *, log_id: LogId, config: LogConfig
 ) -> Generator[int, None, tuple[Log, Recovery]]:
     """`open_log` in steps; each yields how many bytes it has read."""
-    claim(disk, directory, log_id)
+    examined = yield from _examining(disk, directory, log_id=log_id, config=config, may_create=True)
+    return examined.finish()
+
+
+def _examining(
+    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool
+) -> Generator[int, None, Examined]:
+    claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
-    bases = _segment_bases(disk, directory)
+    found = (base_offset_of(name) for name in disk.list(directory))
+    bases = sorted(base for base in found if base is not None)
+    if not bases and not may_create:
+        raise DamagedFile(directory, "the segments are missing, and there were some before")
     checkpoint = _start_from(disk, directory, seed_of(log_id), bases, recovery)
     log = Log(disk, directory, log_id, config, checkpoint)
-    _add_segments(log, checkpoint, _without_leftovers(disk, directory, bases, checkpoint))
-    broken = yield from _scan(log, checkpoint, recovery)
-    if broken is not None:
-        _refuse_damage(log, *broken)
-        _cut(log, *broken, recovery)
-    _settle(log, recovery)
-    return log, recovery
+    try:
+        _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
+        broken = yield from _scan(log, checkpoint, recovery)
+        if broken is not None:
+            _refuse_damage(log, *broken)
+    except PenstockError:
+        log.discard()
+        raise
+    return Examined(log, recovery, broken)
 
 
-def _segment_bases(disk: Disk, directory: str) -> list[Offset]:
-    """First offsets of the segments. What an interrupted change left beside them goes."""
-    names = disk.list(directory)
-    bases = sorted(base for name in names if (base := base_offset_of(name)) is not None)
-    present = {None, *bases}
+def _remove_leftovers(log: Log) -> None:
+    """What an interrupted change left goes: temporary files, indexes without a segment, segments before the start."""
+    names = log.disk.list(log.directory)
+    bases = [base for name in names if (base := base_offset_of(name)) is not None]
     for name in names:
-        if name.endswith(TEMPORARY) or indexed_offset_of(name) not in present:
-            disk.remove(f"{directory}/{name}")
-    return bases
+        if name.endswith(TEMPORARY) or indexed_offset_of(name) not in {None, *bases}:
+            log.disk.remove(f"{log.directory}/{name}")
+    for base in bases:
+        if base < log.start_offset:
+            remove_segment(log.disk, log.directory, base)
 
 
 def _start_from(
@@ -124,16 +164,6 @@ def _start_from(
     if not bases:
         replace_file(disk, directory, CHECKPOINT, fresh.to_bytes(seed))
     return fresh
-
-
-def _without_leftovers(
-    disk: Disk, directory: str, bases: list[Offset], checkpoint: Checkpoint
-) -> list[Offset]:
-    """Finish a retention that was interrupted after it had moved the start."""
-    for base in bases:
-        if base < checkpoint.start_offset:
-            remove_segment(disk, directory, base)
-    return [base for base in bases if base >= checkpoint.start_offset]
 
 
 def _add_segments(log: Log, checkpoint: Checkpoint, bases: list[Offset]) -> None:

@@ -243,9 +243,8 @@ class AsyncDriver:
         """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
         opened = self.driver.node.open.get(topic)
         # Under the same name there may be another topic by now, of fewer partitions.
-        if opened is None or number >= len(opened.partitions):
-            return _GONE
-        return opened.partitions[number].messages.end_offset
+        partition = None if opened is None else opened.partitions.serving(number)
+        return _GONE if partition is None else partition.messages.end_offset
 
     def drain(self) -> None:
         """End all waits, now and from now on."""

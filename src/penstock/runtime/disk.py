@@ -141,6 +141,24 @@ class RealDisk:
                 raise self._files.change_failed(error, new) from error
             self._files.move(old, new)
 
+    def move(self, old: str, new: str) -> None:
+        self._files.check_change(_checked(old))
+        _checked(new)
+        with self._files.lock:
+            self._stat(old)
+            if _is_at_or_below(new, old) or self.exists(new):
+                raise Refused(f"{new} is not free for {old}", path=new)
+            if (held := self._files.held_below(old)) is not None:
+                raise Refused(f"{old} stays: {held} is open", path=old)
+            try:
+                os.rename(old, new, src_dir_fd=self._root, dst_dir_fd=self._root)
+            except OSError as error:
+                if error.errno == errno.EXDEV:
+                    raise Refused(f"{old} stays: {new} is on another disk", path=old) from None
+                raise self._files.change_failed(error, new) from error
+            moved = {one for one in self._durable_directories if _is_at_or_below(one, old)}
+            self._durable_directories -= moved
+
     def remove(self, path: str) -> None:
         self._files.check_change(_checked(path))
         with self._files.lock:
@@ -205,6 +223,10 @@ def _checked(path: str) -> str:
     if not {"", ".", ".."}.isdisjoint(parts) or "\0" in path or path == LOCK_NAME:
         raise Refused(f"{path!r} is not a path below the data directory", path=path)
     return path
+
+
+def _is_at_or_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
 
 
 def _refuse_directory(path: str, found: os.stat_result) -> None:

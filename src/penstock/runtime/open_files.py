@@ -88,6 +88,12 @@ class OpenFiles:
             inode.path = new
             self._inodes[new] = inode
 
+    def held_below(self, directory: str) -> str | None:
+        """The path of a file at or below `directory` that has a handle; None if there is none."""
+        below = f"{directory}/"
+        held = (path for path in self._inodes if path == directory or path.startswith(below))
+        return next(held, None)
+
     def fail(self, error: OSError, path: str, kind: type[DiskFailed | SyncFailed]) -> Fatal:
         """Stop the whole disk and return what to raise. Every call after this one raises the same."""
         refusal: Callable[[], Fatal] = partial(kind, path, reason_of(error))

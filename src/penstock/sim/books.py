@@ -17,7 +17,7 @@ from .answers import Receipts, check_delivery
 from .delaybook import DelayBook
 from .groupbook import Status
 from .partitionbook import PartitionBook, Stored
-from .scene import Scene
+from .scene import Moment, Scene
 from .violation import Checker, Violation
 
 Place = tuple[str, int]
@@ -48,6 +48,9 @@ class Absent:
 
     places: frozenset[Place]
     scene: Scene
+
+
+NONE_ABSENT = Absent(frozenset(), Scene(Moment(0, 0)))
 
 
 def provenance_of(message: Message) -> Provenance | None:

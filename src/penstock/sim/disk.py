@@ -13,6 +13,7 @@ from .operations import (
     Create,
     MakeDirectory,
     Mark,
+    Move,
     Operation,
     Remove,
     RemoveDirectory,
@@ -139,6 +140,24 @@ class SimDisk:
         self._forget(new)
         self._inodes[new] = self._inodes.pop(old)
         inode.path = new
+
+    def move(self, old: str, new: str) -> None:
+        self.begin(Call.MOVE, _checked(old))
+        if not self.exists(old):
+            raise FileMissing(old)
+        below = f"{old}/"
+        if new.startswith(below) or self.exists(new):
+            raise Refused(f"{new} is not free for {old}", path=new)
+        self._require_parent(new)
+        moved = [one for one in self._inodes if one == old or one.startswith(below)]
+        self.operations.append(Move(old, new))
+        for one in moved:
+            inode = self._inodes.pop(one)
+            inode.path = new + one[len(old) :]
+            self._inodes[inode.path] = inode
+        directories = {one for one in self._directories if one == old or one.startswith(below)}
+        self._directories -= directories
+        self._directories |= {new + one[len(old) :] for one in directories}
 
     def remove(self, path: str) -> None:
         self.begin(Call.REMOVE, _checked(path))

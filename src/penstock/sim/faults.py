@@ -19,6 +19,7 @@ class Call(Enum):
     TRUNCATE = "truncate"
     SYNC = "sync"
     RENAME = "rename"
+    MOVE = "move"
     REMOVE = "remove"
     REMOVE_DIRECTORY = "remove_directory"
     MAKE_DIRECTORIES = "make_directories"

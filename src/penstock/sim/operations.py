@@ -40,6 +40,13 @@ class Rename(msgspec.Struct, frozen=True, gc=False):
     is_replacing: bool
 
 
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A directory with all that is in it, or a file, to a name that was free."""
+
+    old: str
+    new: str
+
+
 class Remove(msgspec.Struct, frozen=True, gc=False):
     path: str
 
@@ -64,7 +71,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 ByteChange = Write | Truncate
-NameChange = Create | MakeDirectory | Rename | Remove | RemoveDirectory
+NameChange = Create | MakeDirectory | Rename | Move | Remove | RemoveDirectory
 Change = ByteChange | NameChange
 Operation = Change | Sync | SyncDirectory
 
@@ -95,7 +102,7 @@ def parent_of(path: str) -> str:
 
 def directories_of(change: NameChange) -> set[str]:
     """The directories whose entries a change touches: it is durable when all of them were synced."""
-    if isinstance(change, Rename):
+    if isinstance(change, Rename | Move):
         return {parent_of(change.old), parent_of(change.new)}
     return {parent_of(change.path)}
 
@@ -108,6 +115,8 @@ def describe(operation: Operation | Mark) -> str:
             return f"truncate {path} to {size}"
         case Rename(old, new):
             return f"rename {old} to {new}"
+        case Move(old, new):
+            return f"move {old} to {new}"
         case SyncDirectory(path):
             return f"sync directory {path or '.'}"
         case Mark(what):

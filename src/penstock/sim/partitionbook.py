@@ -12,7 +12,14 @@ from pyroaring import BitMap64
 
 from ..broker.partition import FORMAT, Partition
 from ..broker.received import Received
-from ..broker.records import Forwarded, GroupClosed, GroupOpened, ModeSet, PartitionRecord
+from ..broker.records import (
+    DelayLogMade,
+    Forwarded,
+    GroupClosed,
+    GroupOpened,
+    ModeSet,
+    PartitionRecord,
+)
 from ..codec import Head, Origin, decode_messages
 from ..codec.decode import open_body
 from ..codec.delays import delay_ids
@@ -236,6 +243,9 @@ class PartitionBook:
         self.pending[record.sequence] = Intent(record.group, record.offset, attempts, journal_end)
         self._on_undo(journal_end, lambda: self.pending.pop(record.sequence))
 
+    def _delay_log_made(self, _: DelayLogMade, __: int, ___: Scene) -> None:
+        """Says nothing of messages or groups."""
+
     def _forwarded(self, record: Forwarded, journal_end: int, _: Scene) -> None:
         intent = self.pending.pop(record.sequence, None)
         if intent is None:
@@ -367,6 +377,7 @@ _APPLY: dict[type, Callable[[PartitionBook, Any, int, Scene], None]] = {
     Released: PartitionBook._released,
     Buried: PartitionBook._buried,
     Forwarded: PartitionBook._forwarded,
+    DelayLogMade: PartitionBook._delay_log_made,
     Expired: PartitionBook._expired,
     Absent: PartitionBook._absent,
     Committed: PartitionBook._committed,

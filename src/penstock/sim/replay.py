@@ -12,6 +12,7 @@ from .operations import (
     Change,
     Create,
     MakeDirectory,
+    Move,
     NameChange,
     Operation,
     Remove,
@@ -46,6 +47,9 @@ class Names:
             case Rename(old, new, inode):
                 self.inodes.pop(old, None)
                 self.inodes[new] = inode
+            case Move(old, new):
+                self.inodes = {_moved(one, old, new): at for one, at in self.inodes.items()}
+                self.directories = {_moved(one, old, new) for one in self.directories}
             case Remove(path):
                 self.inodes.pop(path, None)
             case RemoveDirectory(path):
@@ -72,6 +76,11 @@ class Names:
             if path not in self.directories:
                 return False
         return True
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    """The name of a path after `old` has become `new`."""
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 class Replay:
@@ -101,7 +110,7 @@ class Replay:
                 self._tails.setdefault(inode, {})[number] = operation
                 content = self._contents.get(inode, b"")
                 self._contents[inode] = changed(content, [(operation, None)])
-            case Create() | MakeDirectory() | Rename() | Remove() | RemoveDirectory():
+            case Create() | MakeDirectory() | Rename() | Move() | Remove() | RemoveDirectory():
                 self._tails[NAMES][number] = operation
                 self._names.apply(operation)
             case _:

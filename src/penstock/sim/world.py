@@ -15,12 +15,13 @@ from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
 from .absence import Absences, Outage
 from .assigned import AssignedMember
-from .books import Absent, Books
+from .books import NONE_ABSENT, Absent, Books
 from .chaos import Chaos
 from .clock import SimClock
 from .delayers import Delayer
 from .disk import SimDisk
 from .members import Member
+from .operations import Tree
 from .outage import outage
 from .ownerbook import REVOCATION_MS, OwnerBook
 from .place import Client
@@ -89,9 +90,10 @@ class World:
         self.life = self.events = self.restarts = 0
         self.was_refused = False
         self._ending, self._is_acting = "", False
-        # A loss that the node lives with, and the scene that its partitions have last been in.
+        # A loss that the node lives with.
         self.outage: Outage | None = None
-        self._outage_scene = self.scene
+        # The partitions that it leaves out, or did before the start that is under way.
+        self._absent = NONE_ABSENT
         self._is_closed = self._is_restoring = False
         self._crashed_in = self.scene
         self._boot_ns = 0
@@ -167,8 +169,7 @@ class World:
         """No faults any more: everything that was begun must come to its end."""
         self.note("healing")
         self.chaos.calm()
-        if self.outage is not None and not self._is_restoring:
-            self._restore()
+        self._restore()
         for producer in self.producers:
             producer.is_stopping = True
         for delayer in self.delayers:
@@ -326,6 +327,13 @@ class World:
         except Damaged as error:
             self._refuse(error)
             return
+        faulty = {(one.topic, one.number): one.cause for one in node.faults()}
+        lost = self.outage.places if self.outage is not None else frozenset()
+        if healed := sorted(lost - faulty.keys()):
+            raise Violation(Checker.DAMAGE_TOLD, f"{healed} serve again without what was lost")
+        if unexpected := sorted(faulty.keys() - lost):
+            self._refuse(faulty[unexpected[0]])
+            return
         self._started(node, now)
 
     def _lose_and_restore(self, now: Now) -> None:
@@ -333,8 +341,10 @@ class World:
         if self.outage is not None:
             if self._is_restoring:
                 self.note(f"{self.outage.loss.path} is put back")
-                self.disk = SimDisk(self.outage.restored(self.disk.tree()))
-                self.chaos.apply_to(self.disk)
+                self._replace_disk(self.outage.restored(self.disk.tree()))
+                self.outage, self._is_restoring = None, False
+            return
+        if self._absent.places or not self.terms.absences_a_start:
             return
         self.absences.try_some(self.disk.tree(), now, count=self.terms.absences_a_start)
         if not self._is_closed or self.chaos.is_calm:
@@ -342,17 +352,21 @@ class World:
         self.outage = self.absences.outage(self.disk.tree(), now)
         if self.outage is not None:
             self.note(f"{self.outage.loss.path} is lost")
-            self.disk = SimDisk(self.outage.loss.tree)
-            self.chaos.apply_to(self.disk)
-            self._outage_scene, self._is_restoring = self._crashed_in, False
+            self._replace_disk(self.outage.loss.tree)
+            self._absent = Absent(self.outage.places, self._crashed_in)
             self.schedule.after(self.entropy.randint(1000, 5000) * MS, self._restore)
+
+    def _replace_disk(self, tree: Tree) -> None:
+        self.disk = SimDisk(tree)
+        self.chaos.apply_to(self.disk)
 
     def _restore(self) -> None:
         """The operator stops the node, if it runs, and puts back what was lost before it starts again."""
-        self._is_restoring = True
-        self.end_soon("restart")
+        if self.outage is not None and not self._is_restoring:
+            self._is_restoring = True
+            self.end_soon("restart")
 
-    def _refuse(self, error: Damaged) -> None:
+    def _refuse(self, error: PenstockError) -> None:
         """After lies of the disk a node may find that something is missing, and say so; otherwise it must not."""
         if not self.chaos.has_lied and not self.books.is_forgiving:
             story = f"what was durable is missing: {error}"
@@ -371,12 +385,12 @@ class World:
         is_forgiven, self.chaos.has_lied = self.chaos.has_lied, False
         scene = self.new_scene("start")
         try:
-            absent = Absent(self.outage.places if self.outage else frozenset(), self._outage_scene)
-            if self._is_restoring:
-                self.outage, self._is_restoring = None, False
+            absent = self._absent
             self.books.restarted(
                 node, self._crashed_in, scene, absent=absent, is_forgiven=is_forgiven
             )
+            if self.outage is None:
+                self._absent = NONE_ABSENT
             if self.entropy.random() < 0.3:
                 require_same(node, self.disk, now)
         except Fatal:

@@ -248,11 +248,10 @@ def after_answers(request: Request, receipts: Sequence[str]) -> None:
     driver = request.door.driver.driver
     for topic, number, group in _places(receipts):
         opened = driver.node.open.get(topic)
-        if opened is not None and number < len(opened.partitions):
-            partition = opened.partitions[number]
-            delivery = partition.machine.groups.get(group)
-            if delivery is not None:
-                driver.after_delivery(partition, delivery)
+        partition = None if opened is None else opened.partitions.serving(number)
+        delivery = None if partition is None else partition.machine.groups.get(group)
+        if partition is not None and delivery is not None:
+            driver.after_delivery(partition, delivery)
 
 
 def ack_out(done: Receipted, _now: Now) -> AckOut:

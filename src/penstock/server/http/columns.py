@@ -54,11 +54,10 @@ def _after(request: Request, answers: list[LeaseAnswer]) -> None:
     driver = request.door.driver.driver
     for topic, number, group in {(one.topic, one.partition, one.group) for one in answers}:
         opened = driver.node.open.get(topic)
-        if opened is None or not 0 <= number < len(opened.partitions):
-            continue
-        delivery = opened.partitions[number].machine.groups.get(group)
-        if delivery is not None:
-            driver.after_delivery(opened.partitions[number], delivery)
+        partition = None if opened is None else opened.partitions.serving(number)
+        delivery = None if partition is None else partition.machine.groups.get(group)
+        if partition is not None and delivery is not None:
+            driver.after_delivery(partition, delivery)
 
 
 ROUTES = (

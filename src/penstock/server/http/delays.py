@@ -9,7 +9,7 @@ from ...broker.authorise import Command
 from ...broker.delaying import Waiting
 from ...broker.partition import Now
 from ...delivery.wheel import WHEEL_COUNTS
-from ...errors import BadRequest, NotFound, NotPending
+from ...errors import BadRequest, NotFound, NotPending, PartitionFaulty
 from .paging import page_limit
 from .requests import Request
 from .responses import Answer, json_response
@@ -163,7 +163,7 @@ async def find(request: Request) -> Answer:
         for number in range(len(request.node.topic(topic).partitions)):
             try:
                 return request.node.delayed_get(topic, number, offset)
-            except NotFound:
+            except (NotFound, PartitionFaulty):
                 continue
         raise NotFound("delayed message", f"{topic}/{offset}")
 

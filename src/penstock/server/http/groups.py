@@ -76,10 +76,13 @@ class GroupOut(msgspec.Struct):
     members: list[MemberOut]
 
 
-class LagOut(msgspec.Struct):
+class LagOut(msgspec.Struct, omit_defaults=True):
+    """`faulty`: partitions of the group's topics that cannot be used, and so are not in the total."""
+
     group: str
     total: int
     partitions: list[dict[str, Any]]
+    faulty: list[dict[str, Any]] = []
 
 
 class OffsetsOut(msgspec.Struct):
@@ -199,9 +202,17 @@ def _lags(request: Request, now: Now) -> list[PartitionLag]:
 
 
 async def lag(request: Request) -> Answer:
-    found = request.door.driver.look(lambda now: _lags(request, now))
-    total = sum(one.lag for one in found)
-    return json_response(LagOut(request.params["group"], total, [one._asdict() for one in found]))
+    found, faults = request.door.driver.look(
+        lambda now: (_lags(request, now), request.node.faults())
+    )
+    total, topics = sum(one.lag for one in found), {one.topic for one in found}
+    faulty = [
+        {"topic": one.topic, "partition": one.number, "path": one.path, "reason": one.reason}
+        for one in faults
+        if one.topic in topics
+    ]
+    lags = [one._asdict() for one in found]
+    return json_response(LagOut(request.params["group"], total, lags, faulty))
 
 
 async def offsets(request: Request) -> Answer:

@@ -76,7 +76,7 @@ def error_response(error: PenstockError) -> Response:
         headers.append((b"allow", ", ".join(error.allow).encode()))
     if isinstance(error, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
-    if status in {429, 503}:
+    if status in {429, 503} and not isinstance(error, errors.PartitionFaulty):
         headers.append((b"retry-after", b"%d" % _retry_after_s(error)))
     if status in {408, 413}:
         # The rest of the body is still on its way, and nobody will read it.

@@ -55,21 +55,26 @@ class Ends(msgspec.Struct):
     latest: int
 
 
-class TopicOut(msgspec.Struct):
+class TopicOut(msgspec.Struct, omit_defaults=True):
     name: str
     partitions: int
     total_messages: int
     total_size_bytes: int
     partition_offsets: dict[str, Ends]
     config: dict[str, Any]
+    # Partitions that cannot be used, and why.
+    faulty: dict[str, str] = {}
 
 
-class PartitionOut(msgspec.Struct):
+class PartitionOut(msgspec.Struct, omit_defaults=True):
+    """`fault` says why a partition cannot be used; the figures are 0 then."""
+
     partition: int
     earliest: int
     latest: int
     messages: int
     size_bytes: int
+    fault: str = ""
 
 
 class PartitionsOut(msgspec.Struct):
@@ -164,8 +169,9 @@ def described(request: Request, name: str) -> TopicOut:
         len(found),
         sum(one.messages for one in found),
         sum(one.size_bytes for one in found),
-        {str(one.number): Ends(one.earliest, one.latest) for one in found},
+        {str(one.number): Ends(one.earliest, one.latest) for one in found if not one.fault},
         settings_of(config),
+        {str(one.number): one.fault for one in found if one.fault},
     )
 
 

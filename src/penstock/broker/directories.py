@@ -1,0 +1,138 @@
+"""The directories of topics: which are there, whose they are, and how they leave.
+
+    topics/<name>.<id>/partition-<n>/messages, state, delayed
+    set-aside/<name>.<id>                   a topic that meta does not know
+    set-aside/<name>.<id>-partition-<n>     a partition that meta does not know, of a topic that it does
+    set-aside/<name>.<id>-2                 the next one, if the name was taken
+
+Only what an intent in meta names is ever removed. Everything else that is unknown moves to `set-aside` and stays there.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..errors import FileMissing, NoSpace, Refused
+from ..log.layout import base_offset_of
+from ..log.snapshot import SUFFIX as SNAPSHOT
+from ..ports import Disk
+
+TOPICS, SET_ASIDE = "topics", "set-aside"
+LOGS = ("messages", "state", "delayed")
+# A partition's id as one number has 20 bits for the partition and is a signed 64-bit integer.
+TOPIC_ID_MAX = (1 << 43) - 1
+_NUMBER = "0|[1-9][0-9]*"
+_TOPIC = re.compile(rf"(.+)\.({_NUMBER})")
+_SET_ASIDE = re.compile(rf"(.+)\.({_NUMBER})(?:-partition-(?:{_NUMBER}))?(?:-[1-9][0-9]*)?")
+_PARTITION = re.compile(rf"partition-({_NUMBER})")
+
+
+class TopicEntry(NamedTuple):
+    """What the name of a topic's directory says."""
+
+    name: str
+    topic_id: int
+
+
+def topic_entry(entry: str) -> TopicEntry | None:
+    """The topic that an entry of `topics/` belongs to; None if it has not the name of a topic's directory."""
+    return _entry(_TOPIC.fullmatch(entry))
+
+
+def set_aside_entry(entry: str) -> TopicEntry | None:
+    """The topic that an entry of `set-aside/` belonged to; None if its name does not say."""
+    return _entry(_SET_ASIDE.fullmatch(entry))
+
+
+def _entry(found: re.Match[str] | None) -> TopicEntry | None:
+    is_id = found is not None and len(found[2]) < 20 and int(found[2]) <= TOPIC_ID_MAX
+    return TopicEntry(found[1], int(found[2])) if found is not None and is_id else None
+
+
+def partition_number(entry: str) -> int | None:
+    """The number of the partition whose directory has this name; None if it is none."""
+    found = _PARTITION.fullmatch(entry)
+    return int(found[1]) if found and len(found[1]) < 10 else None
+
+
+def ids_present(disk: Disk) -> Iterator[int]:
+    """Ids of all topics that have left something on the disk."""
+    for entry in disk.list(TOPICS):
+        if (found := topic_entry(entry)) is not None:
+            yield found.topic_id
+    for entry in disk.list(SET_ASIDE):
+        if (found := set_aside_entry(entry)) is not None:
+            yield found.topic_id
+
+
+def is_untouched(disk: Disk, directory: str) -> bool:
+    """Whether nothing was ever written to a partition: no message, no state, no snapshot."""
+    for log in LOGS:
+        path = f"{directory}/{log}"
+        for name in disk.list(path):
+            base = base_offset_of(name)
+            if base is None and not name.endswith(SNAPSHOT):
+                continue
+            if base != 0 or disk.size(f"{path}/{name}") > 0:
+                return False
+    return True
+
+
+def set_aside(disk: Disk, path: str) -> str:
+    """Move an entry of `topics/`, or of a topic's directory, to `set-aside/`, durably; its path there.
+
+    Refused: it cannot be moved, and is where it was.
+    """
+    parent, _, entry = path.rpartition("/")
+    wanted = entry if parent == TOPICS else f"{parent.rpartition('/')[2]}-{entry}"
+    disk.make_directories(SET_ASIDE)
+    taken = {*disk.list(SET_ASIDE)}
+    number, name = 1, wanted
+    while name in taken:
+        number += 1
+        name = f"{wanted}-{number}"
+    disk.move(path, f"{SET_ASIDE}/{name}")
+    # First where it came to: a crash between the two may leave both names, never none.
+    disk.sync_directory(SET_ASIDE)
+    disk.sync_directory(parent)
+    return f"{SET_ASIDE}/{name}"
+
+
+def remove_topic(disk: Disk, directory: str) -> None:
+    """Remove the files of a topic that an intent names, durably. What is not ours stays, and its directory with it."""
+    if not disk.exists(directory):
+        return
+    for entry in disk.list(directory):
+        if partition_number(entry) is not None:
+            _remove_partition(disk, f"{directory}/{entry}")
+    _remove_if_empty(disk, directory)
+    disk.sync_directory(TOPICS)
+
+
+def remove_partition(disk: Disk, directory: str) -> None:
+    """Remove the files of a partition that an intent names, durably, and what is not ours as little as above."""
+    if disk.exists(directory):
+        _remove_partition(disk, directory)
+        disk.sync_directory(directory.rpartition("/")[0])
+
+
+def _remove_partition(disk: Disk, directory: str) -> None:
+    for log in LOGS:
+        path = f"{directory}/{log}"
+        for file in disk.list(path):
+            with suppress(Refused):
+                disk.remove(f"{path}/{file}")
+        _remove_if_empty(disk, path)
+    _remove_if_empty(disk, directory)
+
+
+def _remove_if_empty(disk: Disk, directory: str) -> None:
+    """What is removed in a directory that stays has to be durable by itself."""
+    if not disk.exists(directory):
+        return
+    with suppress(FileMissing, NoSpace):
+        try:
+            disk.remove_directory(directory)
+        except Refused:
+            disk.sync_directory(directory)

@@ -1,0 +1,205 @@
+"""One partition that cannot be opened does not stop the others, and nothing of it is touched."""
+
+import pytest
+
+from penstock.broker import Wanted
+from penstock.broker.delaying import Delayed
+from penstock.broker.memberships import Ask, Join
+from penstock.broker.partitioner import partition_of
+from penstock.broker.recovery import EventKind
+from penstock.broker.redrive import ALL, Order
+from penstock.errors import PartitionFaulty
+from penstock.model import Message
+
+from .losses import flipped, tree_with, without
+from .world import GROUP, TOPIC, World, values
+
+LOST = f"topics/{TOPIC}.1/partition-1"
+KEYS = {partition_of(b"%d" % one, 3): b"%d" % one for one in range(50)}
+
+
+def with_a_fault(part: str = LOST, **settings: object) -> World:
+    """Three partitions with a message each, and the second is gone."""
+    world = World()
+    world.topic(partitions=3, **settings)
+    world.group()
+    for number in range(3):
+        world.publish(b"%d" % number, partition=number)
+    world.sync()
+    return World(tree_with(world.disk.tree(), without(part)))
+
+
+def test_a_faulty_partition_is_told_and_described_and_the_others_serve() -> None:
+    world = with_a_fault()
+    (event,) = world.node.recovery
+    assert event.kind is EventKind.PARTITION_FAULTY
+    assert (event.topic, event.partition, event.is_damage) == (TOPIC, 1, True)
+    first, second, third = world.node.describe(TOPIC)
+    assert (first.messages, second.messages, third.messages) == (1, 0, 1)
+    assert LOST in second.fault
+    assert not first.fault
+    assert sorted(values(world.drain())) == [b"0", b"2"]
+    with pytest.raises(PartitionFaulty) as refused:
+        world.node.partition(TOPIC, 1)
+    assert not refused.value.retriable
+    fields = refused.value.fields
+    assert (fields["topic"], fields["partition"]) == (TOPIC, 1)
+    assert str(fields["path"]).startswith(LOST)
+
+
+def test_round_robin_goes_around_a_faulty_partition_and_keys_do_not() -> None:
+    world = with_a_fault()
+    used = {world.publish(b"x")[0].partition for _ in range(10)}
+    assert used == {0, 2}
+    for number, key in KEYS.items():
+        message = Message(b"x", key=key)
+        if number == 1:
+            with pytest.raises(PartitionFaulty):
+                world.publish(message)
+        else:
+            assert world.publish(message)[0].partition == number
+    with pytest.raises(PartitionFaulty):
+        world.publish(b"x", partition=1)
+
+
+def test_of_many_messages_only_those_for_the_faulty_partition_are_refused() -> None:
+    world = with_a_fault()
+    messages = [Message(b"x", key=KEYS[number]) for number in (0, 1, 2, 1)]
+    answers = world.node.publish_each(TOPIC, messages, world.now())
+    refused = [isinstance(one, PartitionFaulty) for one in answers]
+    assert refused == [False, True, False, True]
+
+
+def test_delayed_messages_and_cancellations_pass_it_by() -> None:
+    world = with_a_fault()
+    due_ns = world.now().wall_ns + 1_000_000_000
+    for _ in range(4):
+        world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
+    assert len(world.node.delayed(TOPIC)) == 4
+    world.wait(2000)
+    assert values(world.drain()).count(b"later") == 4
+
+
+def test_an_assigned_group_owns_it_and_gets_nothing_of_it() -> None:
+    world = with_a_fault()
+    wish = Join(client="a", topics=frozenset({TOPIC}))
+    member, standing = world.node.assigned.join("team", wish, world.now())
+    assert len(standing.assigned) == 3
+    found = []
+    for _ in range(6):
+        got = world.node.assigned.poll("team", Ask(member, 10), world.now())
+        world.node.ack([one.receipt for one in got], world.now())
+        found += values(got)
+    assert sorted(found) == [b"0", b"2"]
+    world.node.assigned.leave("team", member, world.now())
+
+
+def test_receipts_for_it_are_refused_one_by_one() -> None:
+    world = World()
+    world.topic(partitions=3)
+    world.group()
+    for number in range(3):
+        world.publish(b"%d" % number, partition=number)
+    receipts = [one.receipt for one in world.poll(10)]
+    world.sync()
+    world = World(tree_with(world.disk.tree(), without(LOST)))
+    results = world.node.ack(receipts, world.now())
+    assert sorted(isinstance(one, PartitionFaulty) for one in results) == [False, False, True]
+
+
+def test_dead_letters_for_a_faulty_partition_wait_and_the_others_go() -> None:
+    world = World()
+    world.topic(partitions=2, max_retries=0)
+    world.group()
+    for number in range(2):
+        world.publish(b"%d" % number, partition=number)
+    world.reject(*world.poll(10))
+    world.settle()
+    for number in range(2):
+        world.publish(b"%d again" % number, partition=number)
+    world.reject(*world.poll(10))
+    world.sync()
+    disk = tree_with(world.disk.tree(), without(f"topics/{TOPIC}.dlq.2/partition-1/state"))
+    world = World(disk)
+    world.settle()
+    assert sorted(values([one.message for one in world.letters()])) == [b"0", b"0 again"]
+    assert world.node.partition(TOPIC, 1).machine.outbox.pending
+    order = Order(selection=ALL, is_dry_run=True)
+    assert world.node.redrive(TOPIC, order, world.now()).matched == 2
+    world.node.retain(world.now())
+    world.restart()
+    assert world.node.partition(TOPIC, 1).machine.outbox.pending
+
+
+def test_redriving_to_a_faulty_partition_fails_for_that_letter_alone() -> None:
+    world = World()
+    world.topic(partitions=2, max_retries=0)
+    world.group()
+    for number in range(2):
+        world.publish(b"%d" % number, partition=number)
+    world.reject(*world.poll(10))
+    world.settle()
+    world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1/partition-1/messages")))
+    answer = world.node.redrive(TOPIC, Order(selection=ALL), world.now())
+    assert (answer.matched, answer.redriven) == (2, 1)
+    assert "cannot be used" in answer.failed[0][2]
+
+
+def test_a_topic_without_any_partition_that_serves_says_so() -> None:
+    world = World()
+    world.topic(partitions=1)
+    world.group()
+    world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1")))
+    for call in (
+        lambda: world.publish(b"x"),
+        lambda: world.node.poll(TOPIC, GROUP, Wanted("m", 1, 0), world.now()),
+        lambda: world.node.fetch(TOPIC, 0, None),
+    ):
+        with pytest.raises(PartitionFaulty):
+            call()
+    world.wait(1000)
+    world.node.retain(world.now())
+    world.topic(name="other")
+    world.publish(b"x", topic="other")
+
+
+@pytest.mark.parametrize("stop", ["restart", "kill"])
+def test_what_is_left_of_a_faulty_partition_stays_as_it_is_and_serves_again_when_whole(
+    stop,
+) -> None:
+    world = with_a_fault(f"{LOST}/state")
+    rest = {p: d for p, d in world.disk.tree().files.items() if p.startswith(LOST)}
+    world.publish(b"x")
+    world.sync()
+    getattr(world, stop)()
+    assert {p: d for p, d in world.disk.tree().files.items() if p.startswith(LOST)} == rest
+    whole = with_a_fault("nothing")
+    state = {p: d for p, d in whole.disk.tree().files.items() if p.startswith(f"{LOST}/state")}
+    world = World(tree_with(world.disk.tree(), lambda files: files.update(state)))
+    assert world.node.faults() == []
+    assert b"1" in values(world.drain())
+
+
+def test_another_log_in_the_place_of_one_makes_its_partition_faulty() -> None:
+    world = with_a_fault("nothing")
+    other = f"topics/{TOPIC}.1/partition-2/messages/identity"
+
+    def exchange(files: dict[str, bytes]) -> None:
+        files[f"{LOST}/messages/identity"] = files[other]
+
+    world = World(tree_with(world.disk.tree(), exchange))
+    (fault,) = world.node.faults()
+    assert fault.number == 1
+
+
+def test_damage_in_the_middle_of_the_state_makes_its_partition_faulty() -> None:
+    world = with_a_fault("nothing")
+    world.restart()
+    path = f"{LOST}/state/00000000000000000000.snapshot"
+    snapshots = [one for one in world.disk.tree().files if ".snapshot" in one and LOST in one]
+    assert snapshots != [path]
+    disk = tree_with(
+        world.disk.tree(), lambda files: [flipped(files, one, 60) for one in snapshots]
+    )
+    world = World(disk)
+    assert [fault.number for fault in world.node.faults()] in ([1], [])
