@@ -22,6 +22,8 @@ class Fault(NamedTuple):
     path: str
     what: str
     position: int = 0
+    # Whether it is the last of its kind in its directory: of snapshots only that one is read.
+    is_newest: bool = True
 
     def __str__(self) -> str:
         where = f" at byte {self.position}" if self.what == FLIPPED else ""
@@ -55,20 +57,17 @@ class Victim:
         for path in sorted(self.data.rglob("*")):
             if not path.is_file():
                 continue
-            name, size = str(path.relative_to(self.data)), path.stat().st_size
-            yield Fault(name, REMOVED)
-            if size:
-                yield Fault(name, EMPTIED)
-            if size > 3:
-                yield Fault(name, SHORTER)
-            if size > 7:
-                yield Fault(name, HALF)
+            size, is_newest = path.stat().st_size, _is_newest(path)
+            name = str(path.relative_to(self.data))
+            for what, bytes_min in ((REMOVED, 0), (EMPTIED, 1), (SHORTER, 4), (HALF, 8)):
+                if size >= bytes_min:
+                    yield Fault(name, what, 0, is_newest)
             entropy = random.Random(name)
             edges = [0, size - 1, size // 2, size // 4]
             positions = [*edges, *(entropy.randrange(size) for _ in range(flips) if size)]
             for position in [*dict.fromkeys(positions)][:flips]:
                 if 0 <= position < size:
-                    yield Fault(name, FLIPPED, position)
+                    yield Fault(name, FLIPPED, position, is_newest)
             yield from self._from_copies(name)
 
     def _from_copies(self, name: str) -> Iterator[Fault]:
@@ -101,6 +100,10 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(one.relative_to(path)): one.read_bytes() for one in files}
 
 
+def _is_newest(path: Path) -> bool:
+    return max(path.parent.glob(f"*{path.suffix}")) == path
+
+
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
@@ -131,8 +134,7 @@ def kind_of(data: Path, path: str) -> str:
     found = _SEGMENT.fullmatch(name)
     if found is None:
         return f"{log} {name}"
-    siblings = sorted((data / path).parent.glob(f"*.{found[2]}"))
-    is_newest = siblings[-1].name == name
+    is_newest = _is_newest(data / path)
     if found[2] == "log":
         return f"{log} {'active' if is_newest else 'sealed'} segment"
     if found[2] == "snapshot":

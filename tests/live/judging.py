@@ -1,16 +1,18 @@
 """Compares what users saw of a damaged directory with what they were told before: nothing wrong, nothing unsaid."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .commands import Ended
-from .file_faults import OLDER, RECENT, Fault
+from .file_faults import OLDER, RECENT, REMOVED, Fault
 from .furnished import TOKEN, Ledger, Place
 from .observing import AFTERWARDS, Observation, Reading
 
 _PARTITION = re.compile(r"topics/([^/]+)\.\d+/partition-(\d+)")
+SNAPSHOT, INDEX = ".snapshot", "index"
 # What nothing rests on: the broker makes it again, or never reads it.
 _OF_NO_WEIGHT = re.compile(r"lock|admin\.key")
 
@@ -80,7 +82,7 @@ class Judge:
             problems += [f"at the second start {one}" for one in self.wrong(trial.seen_again)]
         differences = [*self._differences(trial.seen)]
         unsaid = [*self._unsaid(trial, differences)]
-        if not unsaid:
+        if not unsaid or _is_exempt(trial.fault):
             return Verdict(_outcome(trial, differences), problems)
         if self.cannot_know(trial.fault):
             return Verdict("not told, cannot be known", problems)
@@ -174,31 +176,40 @@ class Judge:
         """Everything that is different, and the fault itself, has to be in the log, the metrics and the health."""
         seen, fault = trial.seen, trial.fault
         assert seen is not None
+        if not fault.path.startswith(("meta", "topics")):
+            # Keys and the audit log: whoever is refused because of them, the log says why.
+            if (differences or not _may_be_silent(fault)) and not _is_named(fault, trial.output):
+                what = differences[0].what if differences else "harmless"
+                yield f"{what}; not told by the log"
+            return
         for place in sorted({one.place for one in differences if one.place is not None}):
-            names = [self.directories.get(place, f"topics/{place[0]}.")]
-            if not _PARTITION.match(fault.path):
-                # What is wrong with the whole says it for all of its parts.
-                names.append(fault.path)
-            silent = [
-                who
-                for who, is_told in {
-                    "the log": any(name in trial.output for name in names),
-                    "/readyz?verbose": any(name in seen.told for name in names),
-                    "/metrics": bool(seen.found),
-                    "penstock log verify": trial.verified.code != 0,
-                }.items()
-                if not is_told
-            ]
-            if silent:
-                story = next(one.what for one in differences if one.place == place)
-                yield f"{names[0]}: {story}; not told by {', '.join(silent)}"
-        if any(one.place is None for one in differences) and not _is_named(fault, trial.output):
-            yield f"{differences[0].what}; not told by the log"
-        if not differences and not _may_be_silent(fault):
+            story = next(one.what for one in differences if one.place == place)
+            if silent := self._silent(trial, place):
+                yield f"{self._directory(place)}: {story}; not told by {', '.join(silent)}"
+        if not differences and not _may_be_silent(fault) and not _is_found_offline(trial):
             if not _is_named(fault, trial.output):
                 yield "harmless; not told by the log"
-            if fault.path.startswith(("meta", "topics")) and not _is_named(fault, seen.told):
+            if not _is_named(fault, seen.told):
                 yield "harmless; not told by /readyz?verbose"
+
+    def _directory(self, place: Place) -> str:
+        return self.directories.get(place, f"topics/{place[0]}.")
+
+    def _silent(self, trial: Trial, place: Place) -> list[str]:
+        """Who of those who should does not tell that a partition is not as it was."""
+        seen, fault = trial.seen, trial.fault
+        assert seen is not None
+        names = [self._directory(place)]
+        if not _PARTITION.match(fault.path):
+            # What is wrong with the whole says it for all of its parts.
+            names.append(fault.path)
+        told = {
+            "the log": any(name in trial.output for name in names),
+            "/readyz?verbose": any(name in seen.told for name in names),
+            "/metrics": bool(seen.found),
+            "penstock log verify": trial.verified.code != 0,
+        }
+        return [who for who, is_told in told.items() if not is_told]
 
     def cannot_know(self, fault: Fault) -> bool:
         """A part from a moment of a life that was killed: as far as the rest can tell, the kill came then."""
@@ -208,7 +219,9 @@ class Judge:
 def _outcome(trial: Trial, differences: list[Difference]) -> str:
     assert trial.seen is not None
     if not differences:
-        return "as before, told" if _is_named(trial.fault, trial.output) else "as before"
+        if _is_named(trial.fault, trial.output):
+            return "as before, told"
+        return "as before, found by verify" if _is_found_offline(trial) else "as before"
     if "partition_faulty" in trial.seen.told:
         return "faulty"
     if any(one.startswith("penstock_damaged_batches_total") for one in trial.seen.found):
@@ -216,9 +229,28 @@ def _outcome(trial: Trial, differences: list[Difference]) -> str:
     return "loss told"
 
 
+def _is_found_offline(trial: Trial) -> bool:
+    """What a start does not read it cannot tell: old state, indexes that were not asked. A check of everything does."""
+    path = trial.fault.path
+    # The two files of an index are one.
+    wanted = path.removesuffix("index").removesuffix("time") if "index" in path else path
+    found = map(json.loads, trial.verified.output.splitlines())
+    return any(one["type"] == "problem" and f"/{wanted}" in one["file"] for one in found)
+
+
 def _may_be_silent(fault: Fault) -> bool:
-    """Nothing is different, and nothing had to be done about it."""
-    return _OF_NO_WEIGHT.fullmatch(fault.path) is not None or fault.what in {OLDER, RECENT}
+    """Nothing is different, and no start has to know: it was not there to be read, or need not be."""
+    if fault.path.endswith(SNAPSHOT) and (fault.what == REMOVED or not fault.is_newest):
+        return True
+    if fault.path.endswith(INDEX) and fault.is_newest:
+        return True  # The segment that is written to has none after a kill either.
+    is_copy = fault.what in {OLDER, RECENT}
+    return is_copy or _OF_NO_WEIGHT.fullmatch(fault.path) is not None
+
+
+def _is_exempt(fault: Fault) -> bool:
+    """An administrator may put back older keys; that file is whole, and nothing says that it is not the last one."""
+    return fault.path == "keys.json" and fault.what in {OLDER, RECENT}
 
 
 def _is_named(fault: Fault, text: str) -> bool:

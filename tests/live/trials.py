@@ -70,7 +70,7 @@ class Trials:
         return self.judge.judge(self._run(fault, target, is_repeated=is_repeated))
 
     def _run(self, fault: Fault, data: Path, *, is_repeated: bool = False) -> Trial:
-        verified = self.commands.run("log", "verify", str(data))
+        verified = self.commands.run("log", "verify", "--json", str(data))
         before = tokens_in(data)
         broker, seen = self._look(data, signal.SIGTERM if is_repeated else signal.SIGKILL)
         again = self._look(data, signal.SIGKILL)[1] if is_repeated and seen is not None else None

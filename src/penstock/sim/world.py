@@ -4,7 +4,7 @@ First everything may happen (safety: no promise is broken at any event), then ev
 must come to rest).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -67,7 +67,8 @@ class Result:
     acked: int
     repeated: int
     letters: int
-    absences: int
+    # Files that were lost and parts that were old, by what came of them.
+    absences: Counter[str]
     was_refused: bool
     trace: str
 
@@ -458,7 +459,7 @@ class World:
             sum(one.acked for one in self.producers),
             sum(one.repeated for one in self.producers),
             sum(len(book.copies) for book in self.books.by_place.values()),
-            self.absences.tried.total(),
+            self.absences.outcomes,
             self.was_refused,
             self._trace.hexdigest(),
         )
