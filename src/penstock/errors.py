@@ -371,20 +371,14 @@ class BacklogFull(Unavailable):
 
 
 class PartitionFaulty(Unavailable):
-    """The files of a partition are damaged or missing, so it serves nobody until an operator has seen to it."""
+    """Its files are damaged or missing. To try again is no use before an operator has seen to them."""
 
     code = "PARTITION_FAULTY"
-    # To try again is no use before that.
     retriable = False
 
     def __init__(self, topic: str, partition: int, path: str, reason: str) -> None:
-        super().__init__(
-            f"partition {topic}/{partition} cannot be used: {path}: {reason}",
-            topic=topic,
-            partition=partition,
-            path=path,
-            reason=reason,
-        )
+        said = f"partition {topic}/{partition} cannot be used: {path}: {reason}"
+        super().__init__(said, topic=topic, partition=partition, path=path, reason=reason)
 
 
 class PartlyPublished(Unavailable):

@@ -36,7 +36,7 @@ def test_describe_says_how_much_there_is() -> None:
     world.topic(partitions=2)
     world.publish(b"a", b"b", b"c", partition=1)
     empty, full = world.node.describe(TOPIC)
-    assert empty == (0, 0, 0, 0, 0)
+    assert empty == (0, 0, 0, 0, 0, "")
     assert full[:4] == (1, 0, 3, 3)
     assert full.size_bytes == world.node.partition(TOPIC, 1).messages.size > 100
     with pytest.raises(NotFound):

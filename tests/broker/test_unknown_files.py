@@ -85,8 +85,8 @@ def test_a_topic_that_an_older_meta_does_not_know_is_set_aside_whole() -> None:
 def test_a_flipped_bit_in_the_record_of_a_creation_deletes_nothing() -> None:
     world = filled()
     path = "meta/00000000000000000000.log"
-    size = len(world.disk.tree().files[path])
-    disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, size - 20))
+    _, created, *_ = batch_ends(world.disk.tree().files[path])
+    disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, created - 20))
     before = bytes_of(disk, "topics/")
     with pytest.raises(Damaged, match="meta/"):
         World(disk)
@@ -102,7 +102,7 @@ def test_a_creation_whose_record_is_lost_after_the_topic_was_used_is_not_a_lefto
     world.sync()
     tree, path = world.disk.tree(), "meta/00000000000000000000.log"
     sizes = batch_ends(tree.files[path])
-    assert len(sizes) == 2
+    assert len(sizes) == 3
 
     def lose_the_last(files: dict[str, bytes]) -> None:
         files[path] = files[path][: sizes[0]]

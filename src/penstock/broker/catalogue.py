@@ -21,8 +21,9 @@ from ..errors import (
     Refused,
     WrongLog,
 )
-from ..log import open_log
+from ..log import Log, open_log
 from ..log.journal import Journal
+from ..log.log import MetaMark
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
@@ -38,10 +39,23 @@ from .directories import (
     topic_entry,
 )
 from .letters import dead_letter_topic
-from .partition import Now, Partition, PartitionId, Setting, open_partition
+from .partition import (
+    Now,
+    Partition,
+    PartitionId,
+    PartitionPlan,
+    Setting,
+)
+from .partition_opening import open_partition
 from .publishing import Router, not_a_partition
 from .queries import QueryForgotten, QueryStarted
-from .recovery import EventKind, RecoveryEvent, log_events, partition_events
+from .recovery import (
+    EventKind,
+    RecoveryEvent,
+    log_events,
+    partition_events,
+    snapshot_events,
+)
 from .slots import Fault, Partitions, fault_of
 from .topics import (
     PARTITIONS_DEFAULT,
@@ -49,6 +63,7 @@ from .topics import (
     FilesRemoved,
     GenerationsUsed,
     IdsUsed,
+    PartitionEnds,
     TopicFacts,
     TopicRecord,
     Topics,
@@ -62,6 +77,8 @@ _META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
+_RECORDS_A_BATCH = 1000
+_ANY_EPOCH = Epoch((1 << 63) - 1)
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
@@ -98,17 +115,39 @@ class Catalogue:
         self.recovery.extend(log_events(_META, found))
         self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
         self.topics = Topics()
-        replayed = self.meta.recover(self.topics, message_end=log.end)
+        # In its own log an epoch means nothing to a snapshot.
+        replayed = self.meta.recover(self.topics, message_end=LogEnd(_ANY_EPOCH, log.end_offset))
+        self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
+        self._mark = MetaMark(log.end)
+        # The latest that a partition knows of a meta that is not this one.
+        self._epoch_elsewhere = -1
         self.open: dict[str, Topic] = {}
         records = self._tidy()
         for facts in self.topics.by_name.values():
             self._add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
+        if self._epoch_elsewhere >= log.epoch:
+            # Or this meta would grow past what the other one was, and could no longer be told from it.
+            log.begin_epoch(Epoch(self._epoch_elsewhere + 1))
+            self._sync(with_checkpoint=True)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self._record(records, now)
+            self._record([*records, *(one.ends() for one in self.partitions())], now)
+
+    def _require_known_meta(self, messages: Log) -> None:
+        """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
+        log, seen = self.meta.log, messages.meta.end
+        end = min(log.end_offset, log.end_of_epoch(seen.epoch))
+        if seen.offset <= end and seen.epoch <= log.epoch:
+            return
+        self._epoch_elsewhere = max(self._epoch_elsewhere, seen.epoch)
+        raise DamagedFile(
+            f"{messages.directory}/checkpoint",
+            f"it knows {_META}/ to offset {seen.offset}, and that ends at {end}: {_META}/ is an older copy, or has "
+            f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`",
+        )
 
     def _require_meta(self) -> None:
         """Without meta nothing is known about the topics that are there: neither use nor forget them."""
@@ -199,11 +238,15 @@ class Catalogue:
         return made
 
     def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
-        setting = Setting(facts.name, facts.config, self.limits, self.entropy)
+        setting = Setting(
+            facts.name, facts.config, self.limits, self.entropy, self._require_known_meta
+        )
+        none = PartitionEnds(facts.topic_id, number, (), ())
+        known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)
         directory = facts.partition_directory(number)
         identity = PartitionId(facts.topic_id, number)
         partition, opening = open_partition(
-            self.disk, directory, identity, setting, now=now, is_new=is_new
+            self.disk, directory, identity, setting, now=now, known=known
         )
         self.recovery.extend(
             partition_events(directory, opening, topic=facts.name, partition=number)
@@ -242,18 +285,28 @@ class Catalogue:
         if topic is None:
             topic = self.open[facts.name] = Topic(facts, router=Router(former=facts.former))
         topic.partitions.extend(partitions)
+        for partition in partitions:
+            if isinstance(partition, Partition):
+                partition.messages.meta = self._mark
         return topic
 
     def _record(self, records: Sequence[TopicRecord], now: Now) -> None:
-        """Journal records durably and apply them. NoSpace: nothing happened."""
-        if not records:
-            return
+        """Journal records durably and apply them. NoSpace: nothing happened; of more than a batch perhaps a part."""
+        for first in range(0, len(records), _RECORDS_A_BATCH):
+            self._append(records[first : first + _RECORDS_A_BATCH], now)
+        if records:
+            # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
+            self._sync(with_checkpoint=True)
+
+    def _append(self, records: Sequence[TopicRecord], now: Now) -> None:
         self.meta.append(records, decided_at=_NO_MESSAGES, now_ns=now.wall_ns)
-        # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
-        self.meta.log.sync(with_checkpoint=True)
         for record in records:
             self.topics.apply(record)
         self._records_since_snapshot += len(records)
+
+    def _sync(self, *, with_checkpoint: bool) -> None:
+        self.meta.log.sync(with_checkpoint=with_checkpoint)
+        self._mark.end = self.meta.log.end
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
             self._take_snapshot()
 
@@ -281,6 +334,28 @@ class Catalogue:
             self.meta.synced(self.meta.log, plan)
             self._records_since_snapshot = 0
 
+    def synced(self, plans: Sequence[tuple[Partition, PartitionPlan]], now: Now) -> None:
+        """Take note that plans of partitions were run, and in meta how far they are now, after larger steps."""
+        for partition, plan in plans:
+            partition.synced(plan)
+        stepped = [partition for partition, plan in plans if plan.is_step]
+        self._note_ends(stepped, now)
+        if any(plan.is_snapshot_written for _, plan in plans):
+            self._sync(with_checkpoint=False)
+
+    def note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
+        """Know durably how far these are: a sweep has changed them."""
+        if partitions:
+            self._note_ends(partitions, now)
+            self._sync(with_checkpoint=False)
+
+    def _note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
+        """What is not durable with the next sync is known a little later. On a full disk, the next time."""
+        with suppress(NoSpace):
+            for first in range(0, len(partitions), _RECORDS_A_BATCH):
+                some = partitions[first : first + _RECORDS_A_BATCH]
+                self._append([partition.ends() for partition in some], now)
+
     def create_topic(
         self,
         name: str,
@@ -293,7 +368,7 @@ class Catalogue:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
-        plan = FilesPlanned(facts.topic_id, name, 0, partitions)
+        plan = FilesPlanned(facts.topic_id, facts.name, 0, partitions)
         self._record((plan,), now)
         prepared = self._prepare(plan, facts, now)
         try:
@@ -301,6 +376,7 @@ class Catalogue:
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
+        self._note_ends(prepared, now)
         return self._add(self.topics.find(name), prepared)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
@@ -341,6 +417,7 @@ class Catalogue:
                 self._abandon(prepared, now)
             raise
         for _, facts, new in prepared:
+            self._note_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
         return self.topic(name)
@@ -408,7 +485,11 @@ class Catalogue:
             yield from topic.partitions
 
     def close(self) -> None:
+        ends = []
         for partition in self.partitions():
             partition.close()
+            ends.append(partition.ends())
+        with suppress(NoSpace):
+            self._record(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()
         self.meta.log.close()

@@ -13,6 +13,7 @@ from ..errors import DamagedFile
 from ..log import Log, Recovery, open_log
 from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
+from ..log.opening import KnownEnd
 from ..log.records import batches_in
 from ..model import Epoch, LogId
 from ..ports import Disk
@@ -25,7 +26,16 @@ _SEGMENT_BYTES_MAX = 16 << 20
 class DelayLog:
     """A log that is made when it is first written to."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: LogId, *, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: LogId,
+        *,
+        segment_bytes: int,
+        known: KnownEnd | None = None,
+    ) -> None:
+        """Opens the log if there is one. With a `known` end there has to be."""
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._disk, self.directory, self._log_id = disk, directory, log_id
         # What is finished goes when somebody sweeps, never by age.
@@ -37,16 +47,18 @@ class DelayLog:
         # How many messages a segment held when it was last written anew, by its first offset.
         self.held: dict[int, int] = {}
         # Without a segment nothing was ever stored; what a crash left of a first attempt is taken up by the next one.
-        if any(base_offset_of(name) is not None for name in disk.list(directory)):
-            self.log = self._open(may_create=False)
+        names = disk.list(directory)
+        if known is not None or any(base_offset_of(name) is not None for name in names):
+            self.log = self._open(may_create=False, known=known)
 
-    def _open(self, *, may_create: bool) -> Log:
+    def _open(self, *, may_create: bool, known: KnownEnd | None = None) -> Log:
         log, self.recovery = open_log(
             self._disk,
             self.directory,
             log_id=self._log_id,
             config=self._config,
             may_create=may_create,
+            known=known,
         )
         return log
 

@@ -401,7 +401,10 @@ class Node(Catalogue):
 
     def retain(self, now: Now) -> dict[str, Swept]:
         """Remove what is old, compact what is to be compacted, forget idle groups."""
-        return {name: self._sweep(topic, now) for name, topic in self.open.items()}
+        swept = {name: self._sweep(topic, now) for name, topic in self.open.items()}
+        moved = [name for name, one in swept.items() if one.segments_removed]
+        self.note_ends([one for name in moved for one in self.open[name].partitions], now)
+        return swept
 
     def _sweep(self, topic: Topic, now: Now) -> Swept:
         # A group may have been active on the partitions that cannot be asked.

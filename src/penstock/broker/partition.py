@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -17,38 +16,34 @@ import msgspec
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
 from ..codec.single import encode_even, encode_value
-from ..config import OFF, LimitsConfig, LogConfig, TopicConfig
+from ..config import OFF, LimitsConfig, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
 from ..delivery.records import Buried
 from ..errors import NoSpace, NotFound
-from ..log import Log, Recovery
+from ..log import Log
 from ..log.compaction import Compacted, compact
-from ..log.journal import Journal, OrderedPlan, Replayed
+from ..log.journal import Journal, OrderedPlan
 from ..log.log import SyncPlan
-from ..log.opening import examine
-from ..log.records import RecordFormat, batches_in
+from ..log.records import RecordFormat
 from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
-from ..model import Buffer, LogId, Offset
-from ..ports import Disk, Entropy
+from ..model import Buffer, Offset
+from ..ports import Entropy
 from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
 from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
 from .shelf import Shelf
-from .topics import INTERNAL_PREFIX
+from .topics import INTERNAL_PREFIX, PartitionEnds
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
 DEAD_LETTER_SUFFIX = ".dlq"
 _READ_BYTES = 1 << 20
-# State logs are small and are cut by snapshots, never by age.
-_STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
 _BYTES_A_SNAPSHOT = 64 << 20
 _HOUR_NS = 3600 * 1_000_000_000
-_GRACE_NS = _HOUR_NS
 
 
 class Now(NamedTuple):
@@ -89,16 +84,6 @@ _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What opening a partition found."""
-
-    messages: Recovery
-    state: Recovery
-    replayed: Replayed
-    delayed: Recovery | None = None
-
-
 class PartitionPlan(msgspec.Struct, eq=False):
     """What makes a partition durable: messages, those delayed, then state, then perhaps a snapshot of all."""
 
@@ -107,6 +92,11 @@ class PartitionPlan(msgspec.Struct, eq=False):
     snapshot: SnapshotPlan | None
     delayed: SyncPlan | None = None
     is_snapshot_written: bool = False
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a restart begins further on because of it: with a snapshot, or a checkpoint of the messages."""
+        return self.is_snapshot_written or self.messages.is_checkpoint_written
 
     def run(self) -> None:
         self.messages.run()
@@ -128,10 +118,12 @@ class Setting:
     config: TopicConfig
     limits: LimitsConfig
     entropy: Entropy
+    # Raises if the checkpoint of a message log knows a later meta than there is.
+    require_meta: Callable[[Log], None]
 
 
 class Partition:
-    """Made by `open_partition`."""
+    """Made by `partition_opening.open_partition`."""
 
     def __init__(
         self,
@@ -149,6 +141,8 @@ class Partition:
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
         self.snapshot_covers = 0
+        # The offset of the newest one in the state log; below zero: there is none.
+        self.newest_snapshot = -1
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
@@ -308,6 +302,19 @@ class Partition:
         self.delayed.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
         self.snapshot_covers = plan.messages.up_to
+        self.newest_snapshot = plan.state.up_to
+
+    def ends(self) -> PartitionEnds:
+        """How far everything is durable now."""
+        delayed = self.delayed.log
+        return PartitionEnds(
+            self.identity.topic_id,
+            self.number,
+            _end_of(self.messages),
+            _end_of(self.journal.log),
+            () if delayed is None else _end_of(delayed),
+            self.newest_snapshot,
+        )
 
     def sync(self) -> None:
         self._perform(self.plan_sync())
@@ -397,88 +404,5 @@ def is_all_in_head(columns: Columns, head: Head) -> bool:
     return columns.idempotency_keys is None and head.priorities.bit_count() == 1
 
 
-def open_partition(
-    disk: Disk,
-    directory: str,
-    identity: PartitionId,
-    setting: Setting,
-    *,
-    now: Now,
-    is_new: bool,
-) -> tuple[Partition, Opening]:
-    """Open a partition, or make one that `is_new`: messages first, then the state that they still support.
-
-    Damaged, WrongLog: it was there before and is not whole.
-    """
-    logs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
-    # All are looked at before any is changed: a partition that cannot be opened stays as it is.
-    examined = [
-        examine(
-            disk,
-            f"{directory}/{kind}",
-            log_id=_log_id(identity, kind),
-            config=config,
-            may_create=is_new,
-        )
-        for kind, config in logs.items()
-    ]
-    delayed = DelayLog(
-        disk,
-        f"{directory}/delayed",
-        _log_id(identity, "delayed"),
-        segment_bytes=setting.config.segment_size_bytes,
-    )
-    (messages, found), (state, state_found) = (one.finish() for one in examined)
-    machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-    machine.delays.follow(delayed.end_offset, delayed.epochs())
-    partition = Partition(identity, setting, (messages, state, delayed), machine)
-    replayed = partition.journal.recover(machine, message_end=messages.end)
-    partition.snapshot_covers = machine.covered
-    _apply_batches(messages, machine)
-    machine.count_from_here()
-    _apply_delayed(delayed, machine)
-    machine.delays.wheel.advance(now.wall_ns)
-    machine.begin_leases(setting.entropy)
-    _grant_grace(machine, setting.config, now)
-    with suppress(NoSpace):
-        # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
-        partition.overtake(now)
-    return partition, Opening(found, state_found, replayed, delayed.recovery)
-
-
-def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
-    """Members could not ask while we were down: no group is forgotten before they have had the time to come back."""
-    retention_ns = int(config.group_retention_hours * _HOUR_NS)
-    for delivery in machine.groups.values():
-        at_least_ns = now.wall_ns - max(0, retention_ns - _GRACE_NS)
-        delivery.active_at_ns = max(delivery.active_at_ns, at_least_ns)
-
-
-def _log_id(identity: PartitionId, kind: str) -> LogId:
-    name = f"{identity.topic_id}/{identity.number}/{kind}"
-    return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
-
-
-def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
-    """Take in what the messages show and no snapshot knew."""
-    offset = max(machine.covered, messages.start_offset)
-    while offset < messages.end_offset:
-        run = messages.read(offset, bytes_max=_READ_BYTES)
-        for head, batch in batches_in(run.data, seed=messages.seed):
-            machine.apply_batch(batch, head)
-        offset = run.next_offset
-
-
-def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
-    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
-    delays = machine.delays
-    is_made = machine.has_delay_log or delays.lost_epoch >= 0
-    delayed.require(delays.covered, is_made=is_made)
-    for head, batch in delayed.batches_from(delays.covered):
-        machine.apply_delayed(batch, head)
-    # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
-    delays.forget_below(delayed.start_offset)
-    machine.dedup.sort()
-    if delays.lost_epoch >= 0:
-        delayed.begin_epoch_after(delays.lost_epoch)
-        delays.follow(delayed.end_offset, delayed.epochs())
+def _end_of(log: Log) -> tuple[int, int, int]:
+    return log.epoch, log.durable_end, log.start_offset

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..log import Recovery
+from ..log.journal import Replayed
 from ..log.opening import CheckpointState
 
 if TYPE_CHECKING:
-    from .partition import Opening
+    from .partition_opening import Opening
 
 
 class EventKind(Enum):
@@ -59,13 +60,18 @@ def log_events(
     directory: str, recovery: Recovery, *, topic: str = "", partition: int = -1
 ) -> Iterator[RecoveryEvent]:
     """The events of opening one log. An ordinary kill -9 that tore nothing gives none."""
-    if recovery.checkpoint is CheckpointState.DAMAGED:
+    place = (topic, partition)
+    if recovery.checkpoint is not CheckpointState.USED and not recovery.is_new:
+        is_missing = recovery.checkpoint is CheckpointState.MISSING
+        reason = f"it {'is missing' if is_missing else 'could not be read'}; the whole log was read"
+        yield RecoveryEvent(EventKind.CHECKPOINT_REBUILT, f"{directory}/checkpoint", reason, *place)
+    for damage in recovery.segments_damaged:
         yield RecoveryEvent(
-            EventKind.CHECKPOINT_REBUILT,
-            f"{directory}/checkpoint",
-            "it could not be read; the whole log was read instead",
-            topic,
-            partition,
+            EventKind.SEGMENT_DAMAGED, damage.path, damage.reason, *place, damage.position
+        )
+    for path in recovery.indexes_rebuilt:
+        yield RecoveryEvent(
+            EventKind.INDEX_REBUILT, path, "it was missing, damaged or stale", *place
         )
     if recovery.cut_at is not None:
         path, position = recovery.cut_at
@@ -80,6 +86,15 @@ def log_events(
         )
 
 
+def snapshot_events(
+    replayed: Replayed, *, topic: str = "", partition: int = -1
+) -> Iterator[RecoveryEvent]:
+    """The snapshots of a journal that a start did without."""
+    for skipped in replayed.snapshots_skipped:
+        reason = f"{skipped.reason}; an older one, or the journal alone, served"
+        yield RecoveryEvent(EventKind.SNAPSHOT_SKIPPED, skipped.path, reason, topic, partition)
+
+
 def partition_events(
     directory: str, opening: "Opening", *, topic: str, partition: int
 ) -> Iterator[RecoveryEvent]:
@@ -89,11 +104,7 @@ def partition_events(
         if recovery is not None:
             yield from log_events(f"{directory}/{name}", recovery, topic=topic, partition=partition)
     replayed = opening.replayed
-    if replayed.snapshots_damaged:
-        reason = f"{replayed.snapshots_damaged} could not be read; an older one was used"
-        yield RecoveryEvent(
-            EventKind.SNAPSHOT_SKIPPED, f"{directory}/state", reason, topic, partition
-        )
+    yield from snapshot_events(replayed, topic=topic, partition=partition)
     if replayed.dropped_from is not None:
         yield RecoveryEvent(
             EventKind.STATE_DROPPED,

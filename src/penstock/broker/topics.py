@@ -74,6 +74,19 @@ class FilesRemoved(_Record, frozen=True, tag=7):
     first: int = 0
 
 
+class PartitionEnds(_Record, frozen=True, tag=8):
+    """How far the logs of a partition are durable: epoch, next offset, first offset kept. Empty: there is no such log.
+
+    `snapshot` is the offset of the newest one in the state log, below zero if there is none.
+    """
+
+    partition: int
+    messages: tuple[int, ...]
+    state: tuple[int, ...]
+    delayed: tuple[int, ...] = ()
+    snapshot: int = -1
+
+
 class GenerationsUsed(_Record, frozen=True, tag=16):
     """No group was ever in this generation or a later one; the field of the others holds the number."""
 
@@ -86,6 +99,7 @@ TopicRecord = (
     | IdsUsed
     | FilesPlanned
     | FilesRemoved
+    | PartitionEnds
     | GenerationsUsed
     | QueryStarted
     | QueryForgotten
@@ -197,6 +211,8 @@ class Topics:
         # Files of these may be removed: being made, by topic id and first partition, and deleted, by topic id.
         self.planned: dict[tuple[int, int], FilesPlanned] = {}
         self.deleted: dict[int, TopicFacts] = {}
+        # By topic id and partition.
+        self.ends: dict[tuple[int, int], PartitionEnds] = {}
         self.next_id = 1
         self.next_generation = 1
         self.queries = Queries()
@@ -219,12 +235,16 @@ class Topics:
             case TopicDeleted(topic_id):
                 facts = self.deleted[topic_id] = self.by_id.pop(topic_id)
                 del self.by_name[facts.name]
+                for number in range(facts.partitions):
+                    self.ends.pop((topic_id, number), None)
             case FilesPlanned(topic_id, _, first):
                 self.planned[topic_id, first] = record
                 self.next_id = max(self.next_id, topic_id + 1)
             case FilesRemoved(topic_id, first):
                 self.planned.pop((topic_id, first), None)
                 self.deleted.pop(topic_id, None)
+            case PartitionEnds(topic_id, partition):
+                self.ends[topic_id, partition] = record
             case IdsUsed(topic_id):
                 self.next_id = max(self.next_id, topic_id)
             case GenerationsUsed(generation):
@@ -242,6 +262,7 @@ class Topics:
         for facts in self.by_id.values():
             yield _created(facts)
         yield from self.planned.values()
+        yield from self.ends.values()
         yield from self.queries.snapshot()
 
     def find(self, name: str) -> TopicFacts:

@@ -30,6 +30,7 @@ from ..codec import Head
 from ..codec.checksum import checksum
 
 _HEADER = struct.Struct("<IHHIIqqQqq")
+HEADER_BYTES = _HEADER.size
 _MAGIC = 0x49534E50  # b"PNSI"
 _VERSION = 1
 _CHECKSUM_AT = 12
@@ -155,6 +156,14 @@ def read_index(by_offset: bytes, by_time: bytes, *, interval_bytes: int, seed: i
         positions=pairs[1::2],
         times=stamps[0::2],
     )
+
+
+def read_header(raw: bytes) -> IndexHeader | None:
+    """The first bytes of an `.index`, not checked against their checksum; None if they are not that."""
+    if len(raw) < HEADER_BYTES:
+        return None
+    header = IndexHeader._make(_HEADER.unpack_from(raw))
+    return header if (header.magic, header.version) == (_MAGIC, _VERSION) else None
 
 
 def _checked_header(raw: bytes, entry_bytes: int, seed: int) -> IndexHeader | None:

@@ -23,6 +23,7 @@ from .snapshot import (
     remove_snapshot,
     snapshot_content,
     snapshot_offsets,
+    snapshot_path,
 )
 from .trim import release, truncate
 
@@ -37,7 +38,8 @@ class Replayed:
     """What a start found in a journal."""
 
     snapshot: Offset | None
-    snapshots_damaged: int
+    # Damaged or missing; older ones and the journal did without.
+    snapshots_skipped: tuple[DamagedFile, ...]
     records: int
     dropped_from: Offset | None
 
@@ -74,9 +76,14 @@ class Journal(Generic[Record]):
         batch = self.form.to_batch(records, marks=marks, now_ns=now_ns)
         return self.log.append(batch, read_head(batch), now_ns=now_ns).base_offset
 
-    def recover(self, machine: Machine[Record], *, message_end: LogEnd) -> Replayed:
-        """Bring an empty machine to the state that the journal and the recovered messages agree on."""
-        damaged, snapshot = self._newest_snapshot(message_end)
+    def recover(
+        self, machine: Machine[Record], *, message_end: LogEnd, known_snapshot: int = -1
+    ) -> Replayed:
+        """Bring an empty machine to the state that the journal and the recovered messages agree on.
+
+        DamagedFile: without a snapshot that is damaged, or missing though known, that cannot be done.
+        """
+        skipped, snapshot = self._newest_snapshot(message_end, known_snapshot)
         start = self.log.start_offset if snapshot is None else snapshot.offset
         dropped_from = self._drop_beyond(start, message_end)
         if snapshot is not None:
@@ -87,26 +94,35 @@ class Journal(Generic[Record]):
             machine.apply(record)
             replayed += 1
         return Replayed(
-            None if snapshot is None else snapshot.offset, damaged, replayed, dropped_from
+            None if snapshot is None else snapshot.offset, tuple(skipped), replayed, dropped_from
         )
 
-    def _newest_snapshot(self, message_end: LogEnd) -> tuple[int, Snapshot[Record] | None]:
-        damaged, directory = 0, self.log.directory
-        for offset in reversed(snapshot_offsets(self.log.disk, directory)):
+    def _newest_snapshot(
+        self, message_end: LogEnd, known: int
+    ) -> tuple[list[DamagedFile], Snapshot[Record] | None]:
+        """The snapshot to begin with, if there is one, and those that should have been in its place."""
+        directory, skipped = self.log.directory, list[DamagedFile]()
+        offsets = snapshot_offsets(self.log.disk, directory)
+        if known > max(offsets, default=-1):
+            path = snapshot_path(directory, known)
+            skipped.append(DamagedFile(path, "the snapshot is missing"))
+        for offset in reversed(offsets):
             try:
                 snapshot: Snapshot[Record] = read_snapshot(
                     self.log.disk, directory, offset, seed=self.log.seed
                 )
-            except DamagedFile:
-                damaged += 1
+            except DamagedFile as error:
+                skipped.append(error)
                 continue
+            if skipped and snapshot.offset < self.log.start_offset:
+                break  # It would have been the one before that was good enough.
             self._require_behind(snapshot, message_end)
-            return damaged, snapshot
+            return skipped, snapshot
         if self.log.start_offset > 0:
-            raise DamagedFile(
-                directory, "no readable snapshot for a journal that has lost its start"
-            )
-        return damaged, None
+            if skipped:
+                raise skipped[0]
+            raise DamagedFile(directory, "no snapshot for a journal that has lost its start")
+        return skipped, None
 
     def _require_behind(self, snapshot: Snapshot[Record], message_end: LogEnd) -> None:
         if snapshot.offset > self.log.end_offset:
@@ -128,6 +144,8 @@ class Journal(Generic[Record]):
                 epoch = self.log.epoch
                 dropped_from = truncate(self.log, head.base_offset)
                 self.log.begin_epoch(Epoch(epoch + 1))
+                # Or a journal that is shorter now would look like one that has lost its end.
+                self.log.sync(with_checkpoint=True)
                 return dropped_from
         return None
 

@@ -57,6 +57,12 @@ _appended: Callable[[tuple[Offset, Offset, int, Head]], Appended] = partial(tupl
 _run: Callable[[tuple[memoryview, int, int]], Run] = partial(tuple.__new__, Run)
 
 
+class MetaMark(msgspec.Struct, eq=False):
+    """How far the owner's meta journal is durable. One for all logs of an owner; each checkpoint has it as it was."""
+
+    end: LogEnd
+
+
 class SyncPlan(msgspec.Struct, eq=False):
     """What makes a log durable up to an offset. May be run in another thread; one at a time."""
 
@@ -90,7 +96,8 @@ class Log:
     may take, `start_offset` the first that is kept.
 
     `settled_to` is the segment that the checkpoint on the disk speaks of: a restart reads no segment before it, so
-    only those may be written anew. `reshapes` counts how often segments went or were replaced.
+    only those may be written anew. `reshapes` counts how often segments went or were replaced. `meta` is as the
+    checkpoint on the disk has it, until the owner puts its own in its place.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class Log:
         self.compacted_to = checkpoint.compacted_to
         self.epochs = list(checkpoint.epochs)
         self.settled_to = checkpoint.segment
+        self.meta = MetaMark(checkpoint.meta_end)
         self.reshapes = 0
         self.is_compacting = False
         self._is_closing = False
@@ -414,6 +422,7 @@ class Log:
             compacted_to=self.compacted_to,
             epochs=tuple(self.epochs),
             is_closed=self._is_closing,
+            meta_end=self.meta.end,
         )
 
     def close(self) -> None:

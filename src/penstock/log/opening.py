@@ -8,11 +8,13 @@ if it was written when the broken batch was durable already, this is damage.
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
 
 from ..codec import seed_of
 from ..codec.head import UNSYNCED_MAX
 from ..config import LogConfig
-from ..errors import DamagedBatch, DamagedFile, PenstockError
+from ..errors import Damaged, DamagedBatch, DamagedFile, PenstockError, Refused
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, read_checkpoint
@@ -20,6 +22,7 @@ from .cuts import CutNames, copy_out
 from .identity import claim
 from .layout import (
     CHECKPOINT,
+    INDEX,
     TEMPORARY,
     base_offset_of,
     cut_path,
@@ -55,11 +58,23 @@ class Recovery:
     cut_at: tuple[str, int] | None = None
     cut_reason: str = ""
     set_aside: list[str] = field(default_factory=list)
+    # Nothing was there before.
+    is_new: bool = False
+    segments_damaged: list[DamagedBatch] = field(default_factory=list)
+    indexes_rebuilt: list[str] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
         """The log was closed properly, and nothing had to be read or cut."""
         return self.was_closed and not self.scanned_bytes and not self.cut_at
+
+
+class KnownEnd(NamedTuple):
+    """How far a log is known to have been durable, and from where on it was kept then."""
+
+    epoch: int
+    offset: int
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +91,42 @@ class Examined:
         if self.broken is not None:
             _cut(self.log, *self.broken, self.recovery)
         _settle(self.log, self.recovery)
+        for segment in self.log.segments[:-1]:
+            segment.unload_index()
         return self.log, self.recovery
 
 
 def open_log(
-    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool = True
+    disk: Disk,
+    directory: str,
+    *,
+    log_id: LogId,
+    config: LogConfig,
+    may_create: bool = True,
+    known: KnownEnd | None = None,
 ) -> tuple[Log, Recovery]:
     """Open a log, or create it in an empty directory if it `may_create` one. On return everything it holds is durable.
 
-    Damaged, WrongLog: it cannot be opened, and nothing of it was changed.
+    Damaged, WrongLog: it cannot be opened, or does not reach as far as `known`, and nothing of it was changed.
     """
-    return examine(disk, directory, log_id=log_id, config=config, may_create=may_create).finish()
+    return examine(
+        disk, directory, log_id=log_id, config=config, may_create=may_create, known=known
+    ).finish()
 
 
 def examine(
-    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool = True
+    disk: Disk,
+    directory: str,
+    *,
+    log_id: LogId,
+    config: LogConfig,
+    may_create: bool = True,
+    known: KnownEnd | None = None,
 ) -> Examined:
     """The first half of `open_log`: everything that may refuse, and no change to a log that is there."""
-    steps = _examining(disk, directory, log_id=log_id, config=config, may_create=may_create)
+    steps = _examining(
+        disk, directory, log_id=log_id, config=config, may_create=may_create, known=known
+    )
     while True:
         try:
             next(steps)
@@ -111,7 +144,13 @@ def opening(
 
 
 def _examining(
-    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig, may_create: bool
+    disk: Disk,
+    directory: str,
+    *,
+    log_id: LogId,
+    config: LogConfig,
+    may_create: bool,
+    known: KnownEnd | None = None,
 ) -> Generator[int, None, Examined]:
     claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
@@ -119,6 +158,7 @@ def _examining(
     bases = sorted(base for base in found if base is not None)
     if not bases and not may_create:
         raise DamagedFile(directory, "the segments are missing, and there were some before")
+    recovery.is_new = not bases
     checkpoint = _start_from(disk, directory, seed_of(log_id), bases, recovery)
     log = Log(disk, directory, log_id, config, checkpoint)
     try:
@@ -126,10 +166,54 @@ def _examining(
         broken = yield from _scan(log, checkpoint, recovery)
         if broken is not None:
             _refuse_damage(log, *broken)
+        if known is not None:
+            _require_known(log, recovery, known)
     except PenstockError:
         log.discard()
         raise
+    _check_sealed(log, checkpoint, recovery)
     return Examined(log, recovery, broken)
+
+
+def _require_known(log: Log, recovery: Recovery, known: KnownEnd) -> None:
+    """Refuse a log that has lost what was durable. One that a repair made shorter is in a later epoch."""
+    if log.epoch <= known.epoch and log.end_offset < known.offset:
+        reason = f"it ends at offset {log.end_offset}, and was durable to {known.offset}"
+        raise DamagedFile(log.segments[-1].path, reason)
+    # The start may have moved since, but only a checkpoint could say so.
+    if recovery.checkpoint is not CheckpointState.USED and log.start_offset > known.start:
+        reason = f"the segments from offset {known.start} to {log.start_offset - 1} are missing"
+        raise DamagedFile(segment_path(log.directory, known.start), reason)
+    if known.epoch > log.epoch:
+        # Nothing was written in it, and the checkpoint that knew of it is lost.
+        log.begin_epoch(Epoch(known.epoch))
+
+
+def _check_sealed(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> None:
+    """Find sealed segments, of those that are not read now, that do not reach to where the next one begins."""
+    for segment, following in pairwise(log.segments):
+        if segment.base_offset >= checkpoint.segment:
+            return
+        if segment.is_index_whole(following.base_offset):
+            continue
+        try:
+            index = segment.index()
+        except (Damaged, Refused) as error:
+            damage = DamagedBatch(segment.path, 0, str(error), next_offset=following.base_offset)
+            recovery.segments_damaged.append(damage)
+            continue
+        if not segment.is_index_saved:
+            recovery.indexes_rebuilt.append(segment.path_of(INDEX))
+        end = max(index.next_offset, segment.base_offset)
+        if end != following.base_offset:
+            reason = (
+                f"it ends at offset {end}, and the next one there is begins at "
+                f"{following.base_offset}"
+            )
+            damage = DamagedBatch(
+                segment.path, index.size, reason, next_offset=following.base_offset
+            )
+            recovery.segments_damaged.append(damage)
 
 
 def _remove_leftovers(log: Log) -> None:

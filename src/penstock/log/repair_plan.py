@@ -15,7 +15,7 @@ from ..config import LimitsConfig
 from ..errors import Damaged, DamagedFile, Refused, WrongLog
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk
-from .checkpoint import Checkpoint, EpochStart
+from .checkpoint import NO_META, Checkpoint, EpochStart
 from .cuts import CutNames
 from .layout import (
     CHECKPOINT,
@@ -363,9 +363,10 @@ class _Planner:
         epochs = [one for one in self._all_epochs() if one.offset < end_offset]
         if not epochs:
             epochs = [EpochStart(Epoch(0), survey.start_offset)]
-        if survey.epoch_max > epochs[-1].epoch:
-            # Used once already, perhaps for what is being cut: the next one has to be later.
-            epochs.append(EpochStart(Epoch(survey.epoch_max), Offset(end_offset)))
+        # In an epoch of its own, later than any that was used, perhaps for what is being cut: whoever knew a longer log
+        # sees by it that this one was repaired.
+        latest = max(survey.epoch_max, epochs[-1].epoch)
+        epochs.append(EpochStart(Epoch(latest + 1), Offset(end_offset)))
         return Checkpoint(
             survey.start_offset,
             segment=Offset(end_offset),
@@ -374,6 +375,7 @@ class _Planner:
             append_time=max(append_time, old.append_time if old else 0),
             compacted_to=old.compacted_to if old else survey.start_offset,
             epochs=tuple(epochs),
+            meta_end=old.meta_end if old else NO_META,
         )
 
     def _all_epochs(self) -> list[EpochStart]:

@@ -8,7 +8,7 @@ from ..codec import HEAD_BYTES, Head, read_head
 from ..errors import Damaged, DamagedBatch, MalformedBatch, NoSpace, Refused
 from ..model import Buffer
 from ..ports import Disk, File
-from .index import Entry, Index, read_index
+from .index import HEADER_BYTES, Entry, Index, read_header, read_index
 from .layout import INDEX, LOG, TIME_INDEX, read_file, segment_path
 from .scan import Broken, Found, next_head, walk_around
 
@@ -67,6 +67,22 @@ class Segment:
             self.loaded = self._restored() or self._built()
         return self.loaded
 
+    def is_index_whole(self, next_offset: int) -> bool:
+        """Whether the saved index says that the segment is as long as it is and ends at `next_offset`.
+
+        A look at the first bytes of a file: an index that lies is found out when it is used.
+        """
+        path = self.path_of(INDEX)
+        try:
+            with closing(self.disk.open(path)) as file:
+                header = read_header(file.read(0, HEADER_BYTES))
+        except (Damaged, Refused):
+            return False
+        if header is None or not self.disk.exists(self.path_of(TIME_INDEX)):
+            return False
+        found = (header.base_offset, header.next_offset, header.size)
+        return found == (self.base_offset, next_offset, self.size)
+
     def last_time(self) -> int:
         """Append time of the last batch of a sealed segment; the index is not kept for it."""
         if self.last_time_known is None:
@@ -78,7 +94,8 @@ class Segment:
     def unload_index(self) -> None:
         """Free the memory. An index that had to be built is saved before, so that it is built once."""
         if self.loaded is not None and not self.is_index_saved:
-            with suppress(NoSpace):
+            # A link or a directory in its place stays there.
+            with suppress(NoSpace, Damaged, Refused):
                 self.write_index()
         self.loaded = None
 

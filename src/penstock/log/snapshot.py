@@ -67,6 +67,10 @@ def _name(offset: int) -> str:
     return f"{offset:020d}{SUFFIX}"
 
 
+def snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{_name(offset)}"
+
+
 def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
     """Offsets of the snapshots there are, oldest first."""
     found = (_NAME.fullmatch(name) for name in disk.list(directory))
@@ -74,7 +78,7 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
 
 
 def remove_snapshot(disk: Disk, directory: str, offset: Offset) -> None:
-    disk.remove(f"{directory}/{_name(offset)}")
+    disk.remove(snapshot_path(directory, offset))
 
 
 def snapshot_content(
@@ -104,7 +108,7 @@ def _seal(batch: bytes, seed: int) -> bytes:
 
 def read_snapshot(disk: Disk, directory: str, offset: Offset, *, seed: int) -> Snapshot[Record]:
     """A snapshot with every checksum checked, or DamagedFile."""
-    path = f"{directory}/{_name(offset)}"
+    path = snapshot_path(directory, offset)
     raw = read_file(disk, path)
     if len(raw) < _HEADER.size:
         raise DamagedFile(path, f"only {len(raw)} bytes")

@@ -442,8 +442,7 @@ class ThreadDriver:
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held: take note, and let dead letters take their next step."""
-        for partition, part in plan.parts:
-            partition.synced(part)
+        self.node.synced(plan.parts, self.now())
         try:
             if self.node.pump(self.now()):
                 self._hurry()

@@ -134,7 +134,7 @@ class Shell:
     def _synced(self, partition: Partition, plan: PartitionPlan) -> None:
         place = (partition.topic, partition.number)
         self.busy.discard(place)
-        partition.synced(plan)
+        self.node.synced([(partition, plan)], self.now())
         self.report.synced(partition, plan)
         held = self.waiting.pop(place, [])
         for waiting in held:

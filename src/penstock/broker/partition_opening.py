@@ -1,0 +1,131 @@
+"""Opening a partition: its logs, the state that the messages still support, and what neither has in a snapshot."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..config import LogConfig, TopicConfig
+from ..errors import NoSpace
+from ..log import Log, Recovery
+from ..log.journal import Replayed
+from ..log.opening import KnownEnd, examine
+from ..log.records import batches_in
+from ..model import LogId
+from ..ports import Disk
+from .delay_log import DelayLog
+from .machine import PartitionMachine
+from .partition import Now, Partition, PartitionId, Setting
+from .topics import PartitionEnds
+
+_READ_BYTES = 1 << 20
+# State logs are small and are cut by snapshots, never by age.
+_STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+_HOUR_NS = 3600 * 1_000_000_000
+_GRACE_NS = _HOUR_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opening a partition found."""
+
+    messages: Recovery
+    state: Recovery
+    replayed: Replayed
+    delayed: Recovery | None = None
+
+
+def open_partition(
+    disk: Disk,
+    directory: str,
+    identity: PartitionId,
+    setting: Setting,
+    *,
+    now: Now,
+    known: PartitionEnds | None,
+) -> tuple[Partition, Opening]:
+    """Open a partition that is `known`, or make a new one: messages first, then the state that they still support.
+
+    Damaged, WrongLog: it was there before and is not whole.
+    """
+    ends = known or PartitionEnds(identity.topic_id, identity.number, (), ())
+    logs = {
+        "messages": (setting.config.log_config(), ends.messages),
+        "state": (_STATE_CONFIG, ends.state),
+    }
+    # All are looked at before any is changed: a partition that cannot be opened stays as it is.
+    examined = [
+        examine(
+            disk,
+            f"{directory}/{kind}",
+            log_id=_log_id(identity, kind),
+            config=config,
+            may_create=known is None,
+            known=KnownEnd(*end) if end else None,
+        )
+        for kind, (config, end) in logs.items()
+    ]
+    setting.require_meta(examined[0].log)
+    delayed = DelayLog(
+        disk,
+        f"{directory}/delayed",
+        _log_id(identity, "delayed"),
+        segment_bytes=setting.config.segment_size_bytes,
+        known=KnownEnd(*ends.delayed) if ends.delayed else None,
+    )
+    (messages, found), (state, state_found) = (one.finish() for one in examined)
+    machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+    machine.delays.follow(delayed.end_offset, delayed.epochs())
+    partition = Partition(identity, setting, (messages, state, delayed), machine)
+    replayed = partition.journal.recover(
+        machine, message_end=messages.end, known_snapshot=ends.snapshot
+    )
+    partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
+    partition.snapshot_covers = machine.covered
+    _apply_batches(messages, machine)
+    machine.count_from_here()
+    _apply_delayed(delayed, machine)
+    machine.delays.wheel.advance(now.wall_ns)
+    machine.begin_leases(setting.entropy)
+    _grant_grace(machine, setting.config, now)
+    with suppress(NoSpace):
+        # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
+        partition.overtake(now)
+    return partition, Opening(found, state_found, replayed, delayed.recovery)
+
+
+def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
+    """Members could not ask while we were down: no group is forgotten before they have had the time to come back."""
+    retention_ns = int(config.group_retention_hours * _HOUR_NS)
+    for delivery in machine.groups.values():
+        at_least_ns = now.wall_ns - max(0, retention_ns - _GRACE_NS)
+        delivery.active_at_ns = max(delivery.active_at_ns, at_least_ns)
+
+
+def _log_id(identity: PartitionId, kind: str) -> LogId:
+    name = f"{identity.topic_id}/{identity.number}/{kind}"
+    return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
+    """Take in what the messages show and no snapshot knew."""
+    offset = max(machine.covered, messages.start_offset)
+    while offset < messages.end_offset:
+        run = messages.read(offset, bytes_max=_READ_BYTES)
+        for head, batch in batches_in(run.data, seed=messages.seed):
+            machine.apply_batch(batch, head)
+        offset = run.next_offset
+
+
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
+    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
+    delays = machine.delays
+    is_made = machine.has_delay_log or delays.lost_epoch >= 0
+    delayed.require(delays.covered, is_made=is_made)
+    for head, batch in delayed.batches_from(delays.covered):
+        machine.apply_delayed(batch, head)
+    # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
+    delays.forget_below(delayed.start_offset)
+    machine.dedup.sort()
+    if delays.lost_epoch >= 0:
+        delayed.begin_epoch_after(delays.lost_epoch)
+        delays.follow(delayed.end_offset, delayed.epochs())
