@@ -51,6 +51,10 @@ class File(Protocol):
         """
         ...
 
+    def is_there(self) -> bool:
+        """Whether the file still has its path: False if something other than this disk has removed or replaced it."""
+        ...
+
     def close(self) -> None:
         """Give the handle back. Does not sync."""
         ...

@@ -278,3 +278,39 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
     files = {**tree.files, **start.tree().files}
     begun = Tree(files, tree.directories | start.tree().directories)
     assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=begun) > 100
+
+
+def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> None:
+    aside = tree_with(
+        filled().disk.tree(),
+        lambda files: (
+            files.update(
+                {
+                    path.replace("topics/", "set-aside/"): files.pop(path)
+                    for path in [*files]
+                    if path.startswith("topics/")
+                }
+            )
+            or without("meta")(files)
+        ),
+    )
+
+    def scenario(disk: SimDisk) -> None:
+        world = World(disk)
+        world.node.adopt("set-aside/orders.1", world.now())
+        disk.mark("adopted")
+
+    def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
+        world = World(disk)
+        if "adopted" in marks:
+            assert world.node.topic_names() == [TOPIC]
+        if TOPIC not in world.node.open:
+            world.node.adopt("set-aside/orders.1", world.now())
+            world.kill()
+        assert world.node.faults() == []
+        assert values(world.drain()) == [b"precious"]
+
+    count = pull_the_plug(
+        scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=aside.tree()
+    )
+    assert count > 20

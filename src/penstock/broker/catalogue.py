@@ -14,7 +14,9 @@ from ..config import LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
+    DiskFailed,
     Fatal,
+    FileMissing,
     NoSpace,
     NotFound,
     PenstockError,
@@ -27,17 +29,16 @@ from ..log.log import MetaMark
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
+from .adoption import Adoption, forget_meta, plan_adoption
 from .directories import (
     SET_ASIDE,
     TOPICS,
     ids_present,
     is_untouched,
-    partition_number,
     remove_partition,
     remove_topic,
-    set_aside,
-    topic_entry,
 )
+from .leftovers import tidy
 from .letters import dead_letter_topic
 from .partition import (
     Now,
@@ -123,7 +124,7 @@ class Catalogue:
         # The latest that a partition knows of a meta that is not this one.
         self._epoch_elsewhere = -1
         self.open: dict[str, Topic] = {}
-        records = self._tidy()
+        records = tidy(disk, self.topics, self.recovery)
         for facts in self.topics.by_name.values():
             self._add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
@@ -160,69 +161,6 @@ class Catalogue:
             f"none, move the directories from {TOPICS}/ to {SET_ASIDE}/ and bring each back with "
             "`penstock topic adopt`",
         )
-
-    def _tidy(self) -> list[TopicRecord]:
-        """Remove what open intents name and set aside what meta does not know; what is to be recorded of it."""
-        disk, topics = self.disk, self.topics
-        for facts in topics.deleted.values():
-            self._clear(facts.directory, f"{facts.name} was deleted", facts.name)
-        for plan in topics.planned.values():
-            self._clear_planned(plan)
-        removed = [FilesRemoved(one) for one in topics.deleted]
-        removed += [FilesRemoved(topic_id, first) for topic_id, first in topics.planned]
-        for path in self._unknown():
-            self._set_aside(path)
-        next_id = max((one + 1 for one in ids_present(disk)), default=0)
-        used = [IdsUsed(next_id)] if next_id > topics.next_id else []
-        return [*removed, *used]
-
-    def _clear_planned(self, plan: FilesPlanned) -> None:
-        """Remove files that were made for partitions which nobody came to know.
-
-        If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay,
-        and are unknown.
-        """
-        directory = f"{TOPICS}/{plan.name}.{plan.topic_id}"
-        paths = [f"{directory}/partition-{number}" for number in range(plan.first, plan.total)]
-        if not all(is_untouched(self.disk, path) for path in paths):
-            return
-        if plan.topic_id not in self.topics.by_id:
-            self._clear(directory, f"{plan.name} was never created", plan.name)
-            return
-        for number, path in enumerate(paths, plan.first):
-            self._clear(path, "the partition was never added", plan.name, number)
-
-    def _clear(self, path: str, reason: str, topic: str, number: int = -1) -> None:
-        """Remove what an intent names."""
-        if self.disk.exists(path):
-            (remove_topic if number < 0 else remove_partition)(self.disk, path)
-            kind = EventKind.LEFTOVER_REMOVED
-            self.recovery.append(RecoveryEvent(kind, path, reason, topic, number))
-
-    def _unknown(self) -> list[str]:
-        """Directories of topics and partitions that meta does not know."""
-        directories = {facts.directory: facts for facts in self.topics.by_id.values()}
-        found: list[str] = []
-        for entry in self.disk.list(TOPICS):
-            path = f"{TOPICS}/{entry}"
-            facts = directories.get(path)
-            if facts is not None:
-                numbers = {one: partition_number(one) for one in self.disk.list(path)}
-                found += [
-                    f"{path}/{one}"
-                    for one, number in numbers.items()
-                    if number is not None and number >= facts.partitions
-                ]
-            elif topic_entry(entry) is not None:
-                found.append(path)
-        return found
-
-    def _set_aside(self, path: str) -> None:
-        try:
-            reason = f"meta does not know it; it is in {set_aside(self.disk, path)} now"
-        except (Refused, NoSpace) as error:
-            reason = f"meta does not know it, and it could not be moved to {SET_ASIDE}/: {error}"
-        self.recovery.append(RecoveryEvent(EventKind.SET_ASIDE, path, reason))
 
     def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
         """Make partitions that an intent names. If that fails, nothing of them is left."""
@@ -305,7 +243,11 @@ class Catalogue:
         self._records_since_snapshot += len(records)
 
     def _sync(self, *, with_checkpoint: bool) -> None:
-        self.meta.log.sync(with_checkpoint=with_checkpoint)
+        try:
+            self.meta.log.sync(with_checkpoint=with_checkpoint)
+        except (FileMissing, DamagedFile) as error:
+            # Whatever this process says about topics, the next one would not know.
+            raise DiskFailed(_META, f"its files have vanished: {error}") from error
         self._mark.end = self.meta.log.end
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
             self._take_snapshot()
@@ -342,6 +284,20 @@ class Catalogue:
         self._note_ends(stepped, now)
         if any(plan.is_snapshot_written for _, plan in plans):
             self._sync(with_checkpoint=False)
+
+    def fail(self, partition: Partition, cause: PenstockError) -> Fault:
+        """Use a partition no more: its files have vanished, or are not what was written. What is left of it stays."""
+        topic = self.open[partition.topic]
+        directory = topic.facts.partition_directory(partition.number)
+        fault = fault_of(partition.topic, partition.number, directory, cause)
+        topic.partitions.fail(fault)
+        partition.discard()
+        self.recovery.append(
+            RecoveryEvent(
+                EventKind.PARTITION_FAULTY, fault.path, fault.reason, fault.topic, fault.number
+            )
+        )
+        return fault
 
     def note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
         """Know durably how far these are: a sweep has changed them."""
@@ -457,6 +413,32 @@ class Catalogue:
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
 
+    def adopt(
+        self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
+    ) -> Adoption:
+        """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
+
+        It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
+        """
+        found = plan_adoption(
+            self.disk,
+            self.topics,
+            path,
+            name=name,
+            config=config or TopicConfig(),
+            at_ns=now.wall_ns,
+        )
+        if found.source != found.target:
+            parent = found.target.rpartition("/")[0]
+            self.disk.make_directories(parent)
+            self.disk.move(found.source, found.target)
+            self.disk.sync_directory(parent)
+            self.disk.sync_directory(SET_ASIDE)
+        for number, directory in found.partitions.items():
+            forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
+        self._record(found.records, now)
+        return found
+
     def topic(self, name: str) -> Topic:
         try:
             return self.open[name]
@@ -486,9 +468,12 @@ class Catalogue:
 
     def close(self) -> None:
         ends = []
-        for partition in self.partitions():
-            partition.close()
-            ends.append(partition.ends())
+        for partition in [*self.partitions()]:
+            try:
+                partition.close()
+                ends.append(partition.ends())
+            except (FileMissing, DamagedFile) as error:
+                self.fail(partition, error)
         with suppress(NoSpace):
             self._record(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()

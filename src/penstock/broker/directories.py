@@ -24,7 +24,7 @@ LOGS = ("messages", "state", "delayed")
 TOPIC_ID_MAX = (1 << 43) - 1
 _NUMBER = "0|[1-9][0-9]*"
 _TOPIC = re.compile(rf"(.+)\.({_NUMBER})")
-_SET_ASIDE = re.compile(rf"(.+)\.({_NUMBER})(?:-partition-(?:{_NUMBER}))?(?:-[1-9][0-9]*)?")
+_SET_ASIDE = re.compile(rf"(.+)\.({_NUMBER})(?:-partition-({_NUMBER}))?(?:-[1-9][0-9]*)?")
 _PARTITION = re.compile(rf"partition-({_NUMBER})")
 
 
@@ -33,6 +33,8 @@ class TopicEntry(NamedTuple):
 
     name: str
     topic_id: int
+    # Below zero: it is the whole topic.
+    partition: int = -1
 
 
 def topic_entry(entry: str) -> TopicEntry | None:
@@ -46,8 +48,11 @@ def set_aside_entry(entry: str) -> TopicEntry | None:
 
 
 def _entry(found: re.Match[str] | None) -> TopicEntry | None:
-    is_id = found is not None and len(found[2]) < 20 and int(found[2]) <= TOPIC_ID_MAX
-    return TopicEntry(found[1], int(found[2])) if found is not None and is_id else None
+    if found is None or len(found[2]) >= 20 or int(found[2]) > TOPIC_ID_MAX:
+        return None
+    *_, partition = found.groups()
+    is_partition = len(found.groups()) > 2 and partition is not None
+    return TopicEntry(found[1], int(found[2]), int(partition) if is_partition else -1)
 
 
 def partition_number(entry: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
-from ..errors import NoSpace, NotFound
+from ..errors import DamagedFile, FileMissing, NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
@@ -413,19 +413,25 @@ class Node(Catalogue):
         forgotten = groups.expire_idle(topic.partitions, now, busy=busy) if is_whole else []
         self.assigned.forget(forgotten)
         segments = freed = 0
-        for partition in topic.partitions:
-            cleared = clear_delayed(partition, now)
-            segments += cleared.segments_rewritten
-            freed += cleared.bytes_freed
-            if topic.facts.config.cleanup is Cleanup.COMPACT:
-                compacted = partition.compact(now)
-                segments += compacted.segments_rewritten
-                freed += compacted.bytes_freed
-            else:
-                kept = partition.retain(now)
-                segments += kept.segments_removed
-                freed += kept.bytes_freed
+        for partition in [*topic.partitions]:
+            try:
+                removed, bytes_freed = self._sweep_partition(topic, partition, now)
+            except (FileMissing, DamagedFile) as error:
+                self.fail(partition, error)
+                continue
+            segments += removed
+            freed += bytes_freed
         return Swept(segments, freed, tuple(forgotten))
+
+    def _sweep_partition(self, topic: Topic, partition: Partition, now: Now) -> tuple[int, int]:
+        """How many segments were removed or written anew, and how many bytes that freed."""
+        cleared = clear_delayed(partition, now)
+        segments, freed = cleared.segments_rewritten, cleared.bytes_freed
+        if topic.facts.config.cleanup is Cleanup.COMPACT:
+            compacted = partition.compact(now)
+            return segments + compacted.segments_rewritten, freed + compacted.bytes_freed
+        kept = partition.retain(now)
+        return segments + kept.segments_removed, freed + kept.bytes_freed
 
 
 def _facts_of(slot: Partition | Fault) -> PartitionFacts:

@@ -57,7 +57,7 @@ def open_partition(
         examine(
             disk,
             f"{directory}/{kind}",
-            log_id=_log_id(identity, kind),
+            log_id=log_id_of(identity, kind),
             config=config,
             may_create=known is None,
             known=KnownEnd(*end) if end else None,
@@ -68,7 +68,7 @@ def open_partition(
     delayed = DelayLog(
         disk,
         f"{directory}/delayed",
-        _log_id(identity, "delayed"),
+        log_id_of(identity, "delayed"),
         segment_bytes=setting.config.segment_size_bytes,
         known=KnownEnd(*ends.delayed) if ends.delayed else None,
     )
@@ -101,7 +101,7 @@ def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> No
         delivery.active_at_ns = max(delivery.active_at_ns, at_least_ns)
 
 
-def _log_id(identity: PartitionId, kind: str) -> LogId:
+def log_id_of(identity: PartitionId, kind: str) -> LogId:
     name = f"{identity.topic_id}/{identity.number}/{kind}"
     return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 

@@ -1,10 +1,12 @@
 """`penstock topic`: the topics of a server."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .exits import Exit
 from .output import Output, output_options
 from .remote import Place, connected, remote_options
 
@@ -21,6 +23,7 @@ Examples:
   penstock topic grow orders 12                      more partitions
   penstock topic compact orders                      free what retention lets go, now
   penstock topic delete orders                       with everything in it
+  penstock topic adopt data/set-aside/orders.3       take back what a start set aside
 """
 
 
@@ -161,3 +164,45 @@ def delete(name: str, *, place: Place, output: Output) -> None:
     with connected(place) as client:
         client.delete_topic(name)
     output.said(f"{name} is deleted", {"name": name, "deleted": True})
+
+
+@topic.command(
+    epilog="""\b
+Examples:
+  penstock topic adopt data/set-aside/orders.3                    under the name that it had
+  penstock topic adopt data/set-aside/orders.3 --name orders-old  under another one
+  penstock topic adopt set-aside/orders.3 --data data --json
+  penstock topic adopt data/topics/orders.3                       as it is now, whatever meta says of it
+"""
+)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The data directory; PATH is relative to it then.",
+)
+@click.option(
+    "--name", default="", help="The topic's name; the one in the directory's if not said."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
+)
+@output_options
+def adopt(
+    path: Path, *, data: Path | None, name: str, settings: tuple[str, ...], output: Output
+) -> None:
+    """Take a topic that was set aside back into a stopped broker's data directory."""
+    from .adopting import adopted
+
+    root = path.resolve().parent.parent if data is None else data
+    found, faults = adopted(root, path, name=name, settings=pairs_of(settings, "--set"))
+    record = {"name": found.topic, "id": found.topic_id, "partitions": len(found.partitions)}
+    faulty = [{"partition": one.number, "path": one.path, "reason": one.reason} for one in faults]
+    how_many = f"{len(found.partitions)} partitions"
+    output.said(
+        f"{found.topic}: {how_many} of {found.target} are known again", {**record, "faulty": faulty}
+    )
+    for one in faults:
+        click.echo(f"partition {one.number} is faulty: {one.path}: {one.reason}", err=True)
+    if faults:
+        raise click.exceptions.Exit(Exit.FOUND_PROBLEMS)

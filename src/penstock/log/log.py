@@ -17,7 +17,7 @@ import msgspec
 from ..codec import HEAD_BYTES, Head, read_head, seed_of, verify
 from ..codec.head import pack_head, place
 from ..config import OFF, LogConfig
-from ..errors import DamagedBatch, MalformedBatch, NoSpace, OffsetOutOfRange
+from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
 from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart
@@ -79,8 +79,12 @@ class SyncPlan(msgspec.Struct, eq=False):
     is_checkpoint_written: bool = False
 
     def run(self) -> None:
+        """FileMissing: a file is gone from its place, so it does not matter that its bytes are on the disk."""
         for segment, _ in self.segments:
-            (segment.opened or segment.file).sync()
+            file = segment.opened or segment.file
+            file.sync()
+            if not file.is_there():
+                raise FileMissing(segment.path)
         if self.is_directory_dirty:
             self.disk.sync_directory(self.directory)
         if self.checkpoint is not None:

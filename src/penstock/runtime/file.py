@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from ..errors import DamagedFile, DiskFailed, NoSpace, Refused
+from ..errors import DamagedFile, DiskFailed, FileMissing, NoSpace, Refused
 from ..model import Buffer
 from .descriptors import Descriptor, Inode
 from .failures import OUT_OF_SPACE, translate, translated
@@ -95,6 +95,14 @@ class RealFile:
         # No short cut for a file without changes: the process before us may have died between write and sync.
         descriptor = inode.descriptor or self._files.attach(inode)
         self._files.sync(descriptor, inode.path)
+
+    def is_there(self) -> bool:
+        inode = self._inode
+        try:
+            descriptor = inode.descriptor or self._files.attach(inode)
+        except FileMissing:
+            return False
+        return self._files.is_at(descriptor, inode.path)
 
     def close(self) -> None:
         inode = self._inode

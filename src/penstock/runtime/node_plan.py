@@ -4,14 +4,28 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..broker.partition import Partition, PartitionPlan
+from ..broker.node import Node
+from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.slots import Fault
+from ..errors import DamagedFile, FileMissing, PenstockError
 
 
 class NodePlan(msgspec.Struct, eq=False):
-    """The plans of all partitions that have something to sync."""
+    """The plans of all partitions that have something to sync. `lost` has those whose files have vanished."""
 
     parts: Sequence[tuple[Partition, PartitionPlan]]
+    lost: list[tuple[Partition, PenstockError]] = msgspec.field(default_factory=list)
 
     def run(self) -> None:
-        for _, plan in self.parts:
-            plan.run()
+        """Sync every partition. One that is not where it was does not keep the others from being synced."""
+        for partition, plan in self.parts:
+            try:
+                plan.run()
+            except (FileMissing, DamagedFile) as error:
+                self.lost.append((partition, error))
+
+    def settle(self, node: Node, now: Now) -> list[Fault]:
+        """Have the node take note of what was synced, and of what is lost; why, for each partition."""
+        lost = [partition for partition, _ in self.lost]
+        node.synced([one for one in self.parts if one[0] not in lost], now)
+        return [node.fail(partition, error) for partition, error in self.lost]

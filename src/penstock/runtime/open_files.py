@@ -150,6 +150,17 @@ class OpenFiles:
             # lose the only report, and the next sync, on a new descriptor, would promise lost bytes.
             self.sync(descriptor, victim.path)
 
+    def is_at(self, descriptor: Descriptor, path: str) -> bool:
+        """Whether the file that is open is the one that a path leads to."""
+        try:
+            found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
+            return os.path.samestat(found, os.fstat(descriptor.number))
+        except OSError as error:
+            meaning = translate(error, path)
+            if isinstance(meaning, FileMissing):
+                return False
+            raise meaning from error
+
     def sync(self, descriptor: Descriptor, path: str) -> None:
         """Sync through one descriptor; a failure stops the disk."""
         try:

@@ -366,11 +366,7 @@ class ThreadDriver:
 
     def sweep(self) -> dict[str, Swept]:
         """Remove what retention lets go."""
-
-        def retain(now: Now) -> dict[str, Swept]:
-            return self.node.retain(now)
-
-        return self.rearrange(retain)
+        return self.rearrange(lambda now: self.node.retain(now))  # noqa: PLW0108 - by then it may be another node
 
     def _sweep_on_time(self) -> None:
         self._sweep_at_ns = self.clock.monotonic_ns() + self._sweep_ns
@@ -441,8 +437,10 @@ class ThreadDriver:
         return NodePlan(parts)
 
     def synced(self, plan: NodePlan) -> None:
-        """For the committer, with the lock held: take note, and let dead letters take their next step."""
-        self.node.synced(plan.parts, self.now())
+        """For the committer, with the lock held. PartitionFaulty, for all who shared the sync: files have vanished."""
+        faults = plan.settle(self.node, self.now())
+        for fault in faults:
+            self.logger.error("%s", fault.error())
         try:
             if self.node.pump(self.now()):
                 self._hurry()
@@ -452,6 +450,9 @@ class ThreadDriver:
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
+        if faults:
+            self.after_change()
+            raise faults[0].error()
 
     def sync(self) -> None:
         """Return once everything done so far is durable."""

@@ -177,6 +177,17 @@ class SimDisk:
         self.operations.append(RemoveDirectory(directory))
         self._directories.remove(directory)
 
+    def vanish(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it, as another program would: handles do not notice."""
+        below = f"{path}/"
+        for one in [one for one in self._inodes if one == path or one.startswith(below)]:
+            self.operations.append(Remove(one))
+            del self._inodes[one]
+        for one in sorted((path, *self._directories), reverse=True):
+            if one in self._directories and (one == path or one.startswith(below)):
+                self.operations.append(RemoveDirectory(one))
+                self._directories.discard(one)
+
     def sync_directory(self, directory: str) -> None:
         is_lie = self.begin(Call.SYNC_DIRECTORY, directory)
         if directory and _checked(directory) not in self._directories:
@@ -201,6 +212,10 @@ class SimDisk:
             if call is not Call.READ:
                 self._refusal = partial(type(error), path, "injected")
             raise
+
+    def holds(self, inode: "_Inode") -> bool:
+        """Whether the path of a handle still leads to its file."""
+        return self._inodes.get(inode.path) is inode
 
     def take_space(self, path: str, size: int) -> None:
         if self.capacity_bytes != UNLIMITED and self._used_bytes() + size > self.capacity_bytes:
@@ -277,6 +292,10 @@ class SimFile:
         inode.present()
         if not is_lie:
             self._disk.operations.append(Sync(inode.path, inode.number))
+
+    def is_there(self) -> bool:
+        self._disk.check()
+        return self._disk.holds(self._inode)
 
     def close(self) -> None:
         inode = _Inode(-1, self.path, b"")

@@ -1,0 +1,86 @@
+"""A broker with a faulty partition, as clients see it."""
+
+import json
+import shutil
+import urllib.error
+import urllib.request
+
+import pytest
+
+import penstock
+from penstock.client import Client
+from penstock.errors import PartitionFaulty
+from penstock.testing.server import running_server
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    data = tmp_path_factory.mktemp("faulty") / "data"
+    with penstock.Broker(data) as broker:
+        broker.create_topic("t", partitions=2)
+        broker.open_group("t", "g")
+        for number in range(2):
+            broker.publish("t", b"x", partition=number)
+    shutil.rmtree(data / "topics" / "t.1" / "partition-1" / "messages")
+    with running_server(data) as address:
+        yield address
+
+
+@pytest.fixture
+def http(url):
+    def ask(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url + path, data=data)
+        if data is not None:
+            request.add_header("content-type", "application/json")
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.loads(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read()), error.headers
+
+    return ask
+
+
+def test_a_publish_to_it_is_503_with_a_code_and_no_advice_to_retry(http):
+    message = {"value": "y", "partition": 1}
+    status, body, headers = http("/topics/t/messages", {"messages": [message]})
+    assert status == 503
+    found = body.get("results", [body])[0]
+    assert found["error"] == "PARTITION_FAULTY"
+    assert (found["topic"], found["partition"]) == ("t", 1)
+    assert "partition-1/messages" in found["path"]
+    assert found["reason"]
+    assert "retry-after" not in headers
+
+
+def test_reading_it_is_503_and_reading_the_other_is_not(http):
+    assert http("/topics/t/partitions/1/messages?offset=0")[0] == 503
+    status, body, _ = http("/topics/t/partitions/0/messages?offset=0")
+    assert (status, len(body["messages"]) >= 1) == (200, True)
+
+
+def test_describe_and_lag_show_it(http):
+    _, topic, _ = http("/topics/t")
+    assert topic["partitions"] == 2
+    assert list(topic["partition_offsets"]) == ["0"]
+    assert "partition-1" in topic["faulty"]["1"]
+    _, parts, _ = http("/topics/t/partitions")
+    assert ["fault" in one for one in parts["partitions"]] == [False, True]
+    _, lag, _ = http("/groups/g/lag")
+    assert [(one["topic"], one["partition"]) for one in lag["faulty"]] == [("t", 1)]
+
+
+def test_the_client_gets_the_error_by_its_name(url):
+    with Client(url) as client:
+        with pytest.raises(PartitionFaulty):
+            client.publish("t", b"y", partition=1)
+        assert {client.publish("t", b"y").partition for _ in range(4)} == {0}
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/readyz", "/stats", "/delay/stats", "/priority/stats"]
+)
+def test_the_rest_of_the_server_goes_on(url, path):
+    with urllib.request.urlopen(url + path) as answer:
+        assert answer.status == 200
