@@ -17,23 +17,31 @@ from typing import NamedTuple
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.recovery import RecoveryEvent
+from ..broker.topics import TopicRecord, Topics
 from ..codec import decode_messages
+from ..config import LogConfig
 from ..errors import Damaged, Refused
-from ..log import Log
+from ..log import Log, open_log
+from ..log.journal import Journal
 from ..log.layout import LOG
-from ..log.records import batches_in
+from ..log.records import RecordFormat, batches_in
+from ..model import LogId
 from .disk import SimDisk
 from .operations import Tree
 from .twin import state_of
 from .violation import Checker, Violation
 
 LOST, OLDER = "file lost", "older part"
+# An end that was durable, in a life that was killed before meta heard of it.
+UNKNOWABLE = "not told, cannot be known"
 _READ_BYTES = 1 << 20
 _TREES_KEPT = 4
 # How many of the starts after a proper close go on without something.
 _OUTAGE_SHARE = 0.3
 _PARTITION = re.compile(r"topics/[^/]+/partition-\d+")
 Place = tuple[str, int]
+Promised = Mapping[Place, tuple[int, int, int]]
+"""How many messages, how much state and how many delayed messages somebody was told to be durable."""
 
 
 class Loss(NamedTuple):
@@ -72,12 +80,14 @@ class Absences:
         self._entropy = Random(f"absence {seed}")  # noqa: S311  # A simulation has to be repeatable.
         # What was on the disk before each of the last lives, oldest first.
         self._earlier: deque[Tree] = deque(maxlen=_TREES_KEPT)
+        self._promised: Promised = {}
         # How often each kind was tried, and what came of it.
         self.tried: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
 
-    def try_some(self, tree: Tree, now: Now, *, count: int) -> None:
+    def try_some(self, tree: Tree, now: Now, promised: Promised, *, count: int) -> None:
         """Try so many faults of each kind on a disk that a node is about to start on."""
+        self._promised = promised
         disk = SimDisk(tree)
         usual = _started(disk, now)
         if isinstance(usual, Node):
@@ -97,7 +107,7 @@ class Absences:
         self.tried[loss.kind] += 1
         disk = SimDisk(loss.tree)
         found = _started(disk, now)
-        outcome = _outcome(loss, usual, found)
+        outcome = _outcome(loss, usual, found, self._promised)
         self.outcomes[f"{loss.kind}: {outcome}"] += 1
         if isinstance(found, Node):
             found.tick(now)
@@ -121,7 +131,7 @@ class Absences:
         usual, found = _started(SimDisk(tree), now), _started(SimDisk(loss.tree), now)
         if not isinstance(usual, Node) or not isinstance(found, Node):
             return None
-        if _outcome(loss, usual, found) != "faulty":
+        if _outcome(loss, usual, found, self._promised) != "faulty":
             return None
         self.tried[loss.kind] += 1
         self.outcomes[f"{loss.kind}: lived with"] += 1
@@ -186,8 +196,11 @@ def _started(disk: SimDisk, now: Now) -> Node | Damaged | Refused:
         return error
 
 
-def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused) -> str:
-    """How the loss was met: refused, faulty, told, harmless. Violation: not at all."""
+def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused, promised: Promised) -> str:
+    """How the loss was met: refused, faulty, told, harmless. Violation: not at all.
+
+    An end that no client was told of may go as in a crash, and one that meta has not recorded yet cannot be missed.
+    """
     if not isinstance(found, Node):
         _require_named(loss, str(found))
         return "refused"
@@ -203,14 +216,49 @@ def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused) -> str:
             _require_no_contradiction(loss, partition, now)
         if not difference:
             continue
-        if not _is_told(told, loss, directory):
+        if _is_told(told, loss, directory):
+            outcome = "faulty" if now is None else "told"
+        elif now is not None and _is_shorter(partition, now, promised.get(place, (0, 0, 0))):
+            outcome = "as a crash"
+        elif now is not None and _is_shorter(partition, now, _recorded(loss.tree, partition)):
+            outcome = UNKNOWABLE
+        else:
             story = f"{loss.kind}, {loss.path}: {directory}: {difference}, and no event says so"
             raise Violation(Checker.DAMAGE_TOLD, story)
-        outcome = "faulty" if now is None else "told"
     if served:
         story = f"{loss.kind}, {loss.path}: {sorted(served)} came out of nothing"
         raise Violation(Checker.DAMAGE_TOLD, story)
     return outcome
+
+
+def _ends(partition: Partition) -> tuple[int, int, int]:
+    return (
+        partition.messages.end_offset,
+        partition.journal.log.end_offset,
+        partition.delayed.end_offset,
+    )
+
+
+def _is_shorter(before: Partition, now: Partition, least: tuple[int, int, int]) -> bool:
+    """Whether only an end is missing, and nothing below these ends: a crash may take that as well."""
+    ends, end = _ends(now), now.messages.end_offset
+    kept = {offset: value for offset, value in _values(before.messages).items() if offset < end}
+    is_whole = kept == _values(now.messages) and ends != _ends(before)
+    return is_whole and all(one >= known for one, known in zip(ends, least, strict=True))
+
+
+def _recorded(tree: Tree, partition: Partition) -> tuple[int, int, int]:
+    """The ends of a partition that meta on this disk knows."""
+    log, _ = open_log(SimDisk(tree), "meta", log_id=LogId(1), config=LogConfig())
+    topics, form = Topics(), RecordFormat[TopicRecord](TopicRecord)
+    Journal(log, form).recover(topics, message_end=log.end)
+    found = topics.ends.get((partition.identity.topic_id, partition.number))
+    if found is None:
+        return 0, 0, 0
+    messages, state, delayed = (
+        one[1] if one else 0 for one in (found.messages, found.state, found.delayed)
+    )
+    return messages, state, delayed
 
 
 def _require_kept(loss: Loss, after: Tree, leftovers: Set[str]) -> None:
@@ -223,7 +271,8 @@ def _require_kept(loss: Loss, after: Tree, leftovers: Set[str]) -> None:
         if not path.endswith(LOG) or "/state/" in path or path in leftovers or not data:
             continue
         now = after.files.get(path)
-        is_longer = now is not None and now.startswith(data)
+        # A length that reached the disk before its bytes is cut, and there is nothing in it to keep.
+        is_longer = now is not None and now.startswith(data.rstrip(b"\0"))
         cuts = [one for one in after.files if one.startswith(path.removesuffix(LOG) + ".cut-")]
         if not is_longer and data not in contents and not cuts:
             story = f"{loss.kind}, {loss.path}: {path} with {len(data)} bytes is gone"

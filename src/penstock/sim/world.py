@@ -347,7 +347,12 @@ class World:
             return
         if self._absent.places or not self.terms.absences_a_start:
             return
-        self.absences.try_some(self.disk.tree(), now, count=self.terms.absences_a_start)
+        promised = {
+            place: (book.promises.messages, book.promises.state, book.delays.promised)
+            for place, book in self.books.by_place.items()
+        }
+        count = self.terms.absences_a_start
+        self.absences.try_some(self.disk.tree(), now, promised, count=count)
         if not self._is_closed or self.chaos.is_calm:
             return
         self.outage = self.absences.outage(self.disk.tree(), now)
