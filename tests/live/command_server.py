@@ -8,16 +8,13 @@ answers the exit code once the child is gone, minus the signal if one killed it.
 import json
 import os
 import sys
+from importlib import import_module
 
-# Imported here, once, for all children.
-import uvloop  # noqa: F401
-
-import penstock.cli.log
-import penstock.cli.serve
-import penstock.client
-import penstock.log.verify
-import penstock.server.http.serving  # noqa: F401
 from penstock.cli import main
+
+# Imported once, for all children.
+for name in ("penstock.cli.log", "penstock.log.verify", "penstock.server.http.serving", "uvloop"):
+    import_module(name)
 
 
 def serve() -> None:
@@ -55,6 +52,7 @@ def child(words: list[str], output: str) -> None:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
+        raise
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
