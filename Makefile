@@ -24,7 +24,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## run the main job once, from nothing
-	@$(BIN)/penstock demo
+	@$(BIN)/python -m examples.demo
 
 check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (2 minutes)
 	$(BIN)/pytest --tier check -n 2 -q
@@ -36,7 +36,7 @@ torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests 
 	$(BIN)/pytest --tier torture -n 2 --dist loadgroup -q $(if $(ONLY),-k '$(ONLY)')
 
 bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
-	@set -e; for name in $(BENCHES); do $(BIN)/penstock bench $$name $(BENCH_FLAGS); done
+	@set -e; for name in $(BENCHES); do $(BIN)/python -m bench $$name $(BENCH_FLAGS); done
 
 docs: $(INSTALLED) ## the documentation as HTML in build/docs, every link checked
 	@$(BIN)/python tools/docs.py
@@ -48,7 +48,7 @@ lock: $(INSTALLED) ## write requirements.lock again; UPGRADE=1 takes newer versi
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 static: $(INSTALLED)
 	$(BIN)/ruff format --check --quiet

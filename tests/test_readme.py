@@ -38,14 +38,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-# A benchmark, however quick, is a twentieth of the gate.
-COMMANDS = [
-    pytest.param(one, marks=[pytest.mark.tier("test")] if " bench " in one else [])
-    for one in tour_commands()
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", tour_commands())
 def test_the_commands_of_the_tour_work(tour: Path, command: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(

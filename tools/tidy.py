@@ -1,6 +1,6 @@
 """Fails the build when the code drifts from its rules. Standard library only.
 
-Reads src/penstock, tools and tests below the directory given (or the one above this file) and prints one
+Reads src/penstock, bench, tools and tests below the directory given (or the one above this file) and prints one
 line for each problem:
 
     tiers         an import points up or sideways, or a package has no tier
@@ -33,14 +33,13 @@ from typing import NamedTuple, TypeGuard
 PACKAGE = "penstock"
 TIERS = (  # Lowest first. Packages on one line are siblings: they never import each other.
     {"model", "errors", "ports", "config"},
-    {"codec", "kernel"},
+    {"api", "codec", "kernel"},
     {"log", "consensus"},
     {"groups", "delivery", "transactions", "schemas", "tracing", "tenancy", "cluster"},
     {"broker", "client", "observability"},
     {"runtime", "sim"},
     {"server", "embedded"},
     {"console", "spark", "testing"},
-    {"bench"},  # It measures everything, Spark included.
     {"cli"},
 )
 TIER_OF = {room: tier for tier, rooms in enumerate(TIERS) for room in rooms}
@@ -51,12 +50,12 @@ CONCURRENCY = {"asyncio", "multiprocessing", "threading"}
 IMPURE = CLOCKS_AND_CHANCE | FILES_AND_NETWORK | CONCURRENCY
 WORDS = TIERS[0]
 OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all that they may see.
-    "client": WORDS | {"codec"},
-    "spark": WORDS | {"codec", "client", "log", "runtime"},
-    "console": (WORDS - {"ports"}) | {"client"},
+    "client": WORDS | {"api", "codec"},
+    "spark": WORDS | {"api", "codec", "client", "log", "runtime"},
+    "console": (WORDS - {"ports"}) | {"api", "client"},
 }
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 550
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
 # Below six lines two functions are equal by chance more often than by copying.
@@ -92,7 +91,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, parsed. `path` is relative to the root and starts with src, tools or tests."""
+    """One file, parsed. `path` is relative to the root and starts with src, bench, tools or tests."""
 
     path: str
     text: str
@@ -199,8 +198,10 @@ def check_purity(source: Source) -> Iterator[Finding]:
     if source.words[1] not in CORE:
         return
     in_memory = {node.lineno for node in source.nodes if is_memory_only(node)}
+    # Where what users write is read, a datetime is a value and not a clock.
+    banned = IMPURE - {"datetime"} if source.words[1] == "api" else IMPURE
     for line, name in imports_in(source):
-        if (top := name.split(".")[0]) in IMPURE and line not in in_memory:
+        if (top := name.split(".")[0]) in banned and line not in in_memory:
             yield source.finding("purity", line, f"the core may not import {top}")
     for name, call in calls_in(source):
         if name == "open":
@@ -373,12 +374,12 @@ def duplicates_in(functions: Iterable[tuple[str, AnyFunction]]) -> Iterator[Find
             yield Finding(where, node.lineno, "duplicate", f"the same as {original}")
 
 
-EVERYWHERE = {"src", "tools", "tests"}
+EVERYWHERE = {"src", "bench", "tools", "tests"}
 CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
     (check_tiers, {"src"}),
     (check_purity, {"src"}),
     (check_sizes, EVERYWHERE),
-    (check_parameters, {"src", "tools"}),  # A test asks for its fixtures one by one.
+    (check_parameters, {"src", "bench", "tools"}),  # A test asks for its fixtures one by one.
     (check_broad_excepts, EVERYWHERE),
     (check_names, EVERYWHERE),
     (check_comments, EVERYWHERE),
@@ -389,7 +390,7 @@ CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
 
 
 def read_sources(root: Path) -> Iterator[Source | Finding]:
-    for area in (f"src/{PACKAGE}", "tools", "tests"):
+    for area in (f"src/{PACKAGE}", "bench", "tools", "tests"):
         for file in sorted(root.joinpath(area).rglob("*.py")):
             path = file.relative_to(root).as_posix()
             try:

@@ -11,8 +11,12 @@ HOUR_MS = 60 * 60 * 1000
 # Once a day: whoever wants it less often means never.
 DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
+# A sweep stops all syncs for a moment: ten a second are plenty.
+SWEEP_MS_MIN = 100
+SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
+CACHE_BYTES = 64 * MIB
 
 
 def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
@@ -22,14 +26,19 @@ def _require(setting: str, found: object, is_legal: bool, expected: str) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """How large things may be. Over a limit: refused, with the limit in the message."""
+    """How large things may be, and how many groups. Over a limit: refused, with the limit in the message."""
 
     value_bytes_max: int = 10 * MIB
     key_bytes_max: int = 64 * KIB
     headers_bytes_max: int = 64 * KIB
     batch_bytes_max: int = 16 * MIB
+    groups_per_topic_max: int = 1000
+    # A group that reads two topics counts twice.
+    groups_max: int = 10_000
 
     def __post_init__(self) -> None:
+        for name in ("groups_per_topic_max", "groups_max"):
+            _require(name, getattr(self, name), getattr(self, name) > 0, "above 0")
         for name in ("value_bytes_max", "key_bytes_max", "headers_bytes_max"):
             found = getattr(self, name)
             _require(
@@ -82,6 +91,8 @@ class LogConfig:
         _require("checkpoint_bytes", self.checkpoint_bytes, self.checkpoint_bytes >= 1, ">= 1")
         minimum = self.retention_segments_min
         _require("retention_segments_min", minimum, minimum >= 1, ">= 1")
+        most = self.retention_segments
+        _require("retention_segments_min", minimum, most < 1 or minimum <= most, f"<= {most}")
         _require(
             "tombstone_grace_ms", self.tombstone_grace_ms, self.tombstone_grace_ms >= 0, ">= 0"
         )
@@ -105,12 +116,15 @@ class StorageConfig:
     # Below this the writer refuses new messages; enough for the state of those already there.
     min_free_bytes: int = 256 * MIB
     open_files_max: int = 512
+    # Batches that were read lately, of all partitions together, with the objects made from them.
+    cache_bytes: int = CACHE_BYTES
 
     def __post_init__(self) -> None:
         interval = self.fsync_interval_ms
         _require("fsync_interval_ms", interval, 1 <= interval <= DAY_MS, f"in 1..{DAY_MS}")
         _require("min_free_bytes", self.min_free_bytes, self.min_free_bytes >= 0, ">= 0")
         _require("open_files_max", self.open_files_max, self.open_files_max >= 8, ">= 8")
+        _require("cache_bytes", self.cache_bytes, self.cache_bytes >= 0, ">= 0")
 
 
 class TtlAction(Enum):
@@ -118,6 +132,13 @@ class TtlAction(Enum):
 
     DROP = "drop"
     DEAD_LETTER = "dlq"
+
+
+class OnDamage(Enum):
+    """What readers of a topic do at a batch that the disk has damaged: get an error, or go on behind it."""
+
+    STOP = "stop"
+    SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +181,13 @@ class TopicConfig:
 
     retention_hours: float = 168
     retention_bytes: int = OFF
+    retention_segments: int = OFF
+    retention_segments_min: int = 1
+    retention_check_ms: int = 300_000
+    compaction_check_ms: int = 300_000
     segment_size_bytes: int = 64 * MIB
+    segment_age_ms: int = 168 * HOUR_MS
+    segment_messages_max: int = OFF
     cleanup: Cleanup = Cleanup.DELETE
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
@@ -184,12 +211,17 @@ class TopicConfig:
     dedup_keys_max: int = 100_000
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
+    on_damage: OnDamage = OnDamage.STOP
 
     def __post_init__(self) -> None:
         self.log_config()
         self.delivery_config()
         _require("dedup_window_ms", self.dedup_window_ms, self.dedup_window_ms >= 0, ">= 0")
         _require("dedup_keys_max", self.dedup_keys_max, self.dedup_keys_max >= 1, ">= 1")
+        for name in ("retention_check_ms", "compaction_check_ms"):
+            found = getattr(self, name)
+            is_possible = SWEEP_MS_MIN <= found <= SWEEP_MS_MAX
+            _require(name, found, is_possible, f"in {SWEEP_MS_MIN}..{SWEEP_MS_MAX}")
         cap = self.keep_unread_bytes_max
         _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
         kinds = ("none", "lz4", "zstd")
@@ -210,6 +242,10 @@ class TopicConfig:
             index_interval_bytes=min(4 * KIB, self.segment_size_bytes),
             retention_hours=self.retention_hours,
             retention_bytes=self.retention_bytes,
+            retention_segments=self.retention_segments,
+            retention_segments_min=self.retention_segments_min,
+            segment_age_ms=self.segment_age_ms,
+            segment_messages_max=self.segment_messages_max,
         )
 
     def delivery_config(self) -> DeliveryConfig:

@@ -23,7 +23,8 @@
         ModeConflict         the group reads this topic in another way
         NotPending           a delayed message that has fired, or was cancelled
         OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
-        WrongOwner           somebody else holds the message
+        WrongOwner           another member holds the message
+        NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
         Unauthenticated      no key, or not a good one
         Forbidden            a good key that may not do this
@@ -149,9 +150,9 @@ class NeverFits(TooLarge):
 class OffsetOutOfRange(Refused):
     code = "OFFSET_OUT_OF_RANGE"
 
-    def __init__(self, asked: int, *, start: int, end: int) -> None:
+    def __init__(self, asked: int, *, start: int, end: int, what: str = "offset") -> None:
         super().__init__(
-            f"offset {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
+            f"{what} {asked} is outside [{start}, {end}]", asked=asked, start=start, end=end
         )
 
 
@@ -215,6 +216,18 @@ class GroupBusy(Refused):
             group=group,
             in_flight=in_flight,
             members=members,
+        )
+
+
+class TooManyGroups(Refused):
+    code = "TOO_MANY_GROUPS"
+
+    def __init__(self, group: str, place: str, *, limit: int, setting: str) -> None:
+        super().__init__(
+            f"no room for group {group}: {place} may have {limit} groups ({setting})",
+            group=group,
+            limit=limit,
+            setting=setting,
         )
 
 
@@ -291,8 +304,15 @@ class OutOfSequence(Refused):
 class WrongOwner(Refused):
     code = "FAILED_PRECONDITION"
 
-    def __init__(self, place: str, *, owner: str) -> None:
-        super().__init__(f"{place} is held by {owner}", place=place, owner=owner)
+    def __init__(self, offset: int, *, owner: str) -> None:
+        super().__init__(f"offset {offset} is held by {owner}", offset=offset, owner=owner)
+
+
+class NotHeld(Refused):
+    code = "FAILED_PRECONDITION"
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"offset {offset} {why}", offset=offset)
 
 
 class InvalidSettings(Refused):
@@ -451,20 +471,30 @@ class Damaged(PenstockError):
 
 
 class DamagedBatch(Damaged):
-    """A batch that once was whole. `next_offset` is where reading can go on, or None if unknown."""
+    """A batch that once was whole. `offset` is the first offset that cannot be read, `next_offset` where reading can go
+    on; None if unknown."""
 
     code = "DAMAGED_BATCH"
 
-    def __init__(self, path: str, position: int, reason: str, *, next_offset: int | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        position: int,
+        reason: str,
+        *,
+        next_offset: int | None,
+        offset: int | None = None,
+    ) -> None:
         super().__init__(
             f"damaged batch in {path} at byte {position}: {reason}",
             path=path,
             position=position,
             reason=reason,
+            offset=offset,
             next_offset=next_offset,
         )
         self.path, self.position, self.reason = path, position, reason
-        self.next_offset = next_offset
+        self.offset, self.next_offset = offset, next_offset
 
 
 class DamagedFile(Damaged):

@@ -5,16 +5,16 @@ from itertools import count
 
 import pytest
 
-from penstock.bench import broker
-from penstock.bench.broker import OURS, Arena, Judge, Race, cases
-from penstock.bench.broker_ours import Ours, following, running_ours
-from penstock.bench.broker_peers import PEERS, Peer, Start
-from penstock.bench.measure import QUICK
-from penstock.bench.peers_table import peers_table, skipped
-from penstock.bench.plot import plot
-from penstock.bench.report import result_of
+from bench import broker
+from bench.broker import OURS, Arena, Judge, Race, cases
+from bench.broker_ours import Ours, following, running_ours
+from bench.broker_peers import PEERS, Peer, Start
+from bench.command import bench as command
+from bench.measure import QUICK
+from bench.peers_table import peers_table, skipped
+from bench.plot import plot
+from bench.report import result_of
 from penstock.cli.exits import Exit, run
-from penstock.cli.root import root
 
 PROMISED = {
     "publish_binary",
@@ -115,9 +115,9 @@ def _unless_ours(start):
 
 
 def test_unknown_peers_and_other_benches_are_refused(capsys):
-    assert run(root, ["bench", "broker", "--peers", "redsi"]) == Exit.USAGE
+    assert run(command, ["broker", "--peers", "redsi"]) == Exit.USAGE
     assert "redis" in capsys.readouterr().err
-    assert run(root, ["bench", "codec", "--peers", "redis"]) == Exit.USAGE
+    assert run(command, ["codec", "--peers", "redis"]) == Exit.USAGE
 
 
 @pytest.mark.tier("test")

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from penstock.bench import BENCHES, codec, load_cases
-from penstock.bench.measure import Effort
-from penstock.bench.report import result_of
+from bench import BENCHES, codec, load_cases
+from bench.measure import Effort
+from bench.report import result_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {"encode", "scan", "decode_arrow", "decode_messages", "stamp", "bytes_per_message"}

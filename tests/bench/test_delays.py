@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.bench import delays
-from penstock.bench.delivery import CASES
-from penstock.bench.measure import Effort
-from penstock.bench.report import result_of
+from bench import delays
+from bench.delivery import CASES
+from bench.measure import Effort
+from bench.report import result_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {"delayed_insert", "delayed_memory", "delayed_cancel", "delayed_restart"}

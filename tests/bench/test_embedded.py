@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.bench import embedded, queues
-from penstock.bench.measure import Effort
-from penstock.bench.report import result_of
+from bench import embedded, queues
+from bench.measure import Effort
+from bench.report import result_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {"put", "put_many", "get", "get_many_ack", "put_fsync_threads", "delivery_cycle"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.bench import embedded, lanes
-from penstock.bench.measure import Effort
-from penstock.bench.report import result_of
+from bench import embedded, lanes
+from bench.measure import Effort
+from bench.report import result_of
 
 EFFORT = Effort(turns=3, turn_ms_min=1)
 

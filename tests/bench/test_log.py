@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from penstock.bench import log
-from penstock.bench.log_workload import batches_of, fill, opened, scaled
-from penstock.bench.measure import FULL, Effort
-from penstock.bench.report import result_of
+from bench import log
+from bench.log_workload import batches_of, fill, opened, scaled
+from bench.measure import FULL, Effort
+from bench.report import result_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from penstock.bench.measure import Effort, best_ns, collector_off
+from bench.measure import Effort, best_ns, collector_off
 
 
 class FakeClock:

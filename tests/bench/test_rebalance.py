@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.bench import load_cases, rebalance
-from penstock.bench.measure import Effort
-from penstock.bench.report import result_of
+from bench import load_cases, rebalance
+from bench.measure import Effort
+from bench.report import result_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.bench.report import (
+from bench.report import (
     Case,
     Goal,
     Judged,

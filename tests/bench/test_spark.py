@@ -1,8 +1,8 @@
 """The Spark bench has every case that is promised. Measuring takes a session of Spark, so nothing is measured here."""
 
-from penstock.bench import spark
-from penstock.bench.spark import spread
-from penstock.bench.spark_standin import ready_batches
+from bench import spark
+from bench.spark import spread
+from bench.spark_standin import ready_batches
 from penstock.spark.columns import DEFAULT_COLUMNS
 from penstock.spark.decoding import arrow_schema
 

@@ -233,6 +233,20 @@ def test_a_damaged_partition_does_not_take_what_other_partitions_gave(world):
     assert refused
 
 
+def test_an_owner_has_as_long_to_release_as_the_broker_was_told(world):
+    world.node.assigned.revocation_ms = 5000
+    join(world, "a")
+    fill(world)
+    join(world, "b")
+    assert len(beat(world, "a").to_release) == 2
+    assert beat(world, "b").assigned == ()
+    world.wait(4999)
+    assert beat(world, "b").assigned == ()
+    world.wait(1)
+    assert len(beat(world, "b").assigned) == 2
+    assert beat(world, "a").to_release == ()
+
+
 def test_a_topic_that_is_gone_is_no_place_to_join(world):
     with pytest.raises(NotFound):
         world.node.assigned.join(GROUP, Join(frozenset({"nowhere"})), world.now())

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from penstock.broker import Wanted, consumption, shelf
 from penstock.broker.giving_back import give_back, give_back_all
 from penstock.codec import Columns
-from penstock.errors import DamagedBatch, NoSpace, Refused
+from penstock.errors import NoSpace, Refused
 from penstock.sim import SimDisk
 
 from .world import GROUP, TOPIC, World, values
@@ -79,28 +79,6 @@ def damaged(world: World, value: bytes) -> World:
     }
     world._again(SimDisk(type(tree)(files, tree.directories)))
     return world
-
-
-def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_when_told_to() -> None:
-    world = World()
-    world.topic()
-    world.group()
-    for value in (b"zero", b"one", b"damaged", b"three"):
-        world.publish(value)
-    damaged(world, b"damaged")
-    assert values(world.poll()) == [b"zero", b"one"]
-    with pytest.raises(DamagedBatch) as damage:
-        world.poll()
-    assert damage.value.next_offset == 3
-    partition = world.node.partition(TOPIC, 0)
-    delivery = partition.group(GROUP)
-    assert consumption.skip_damage(partition, delivery, world.now()) == 1
-    assert values(world.poll()) == [b"three"]
-    assert delivery.skipped_count == 1
-    with pytest.raises(Refused):
-        consumption.skip_damage(partition, delivery, world.now())
-    world.kill()
-    assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 1
 
 
 def test_a_damaged_dead_letter_arrives_without_its_payload() -> None:

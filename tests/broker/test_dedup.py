@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.dedup import Dedup
+from penstock.broker.delaying import Delayed
 from penstock.broker.partitioner import partition_of
 from penstock.model import Message
 
-from .world import HOUR_MS, TOPIC, World, values
+from .world import HOUR_MS, MS, TOPIC, World, values
 
 MINUTE_MS = 60 * 1000
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
@@ -108,6 +109,23 @@ def test_the_oldest_key_goes_when_there_are_too_many() -> None:
     assert not send(world, b"a")[2]
     world.kill()
     assert len(world.node.partition(TOPIC, 0).machine.dedup.kept) == 3
+
+
+@STOPS
+def test_the_oldest_key_goes_also_if_its_message_was_delayed(stop) -> None:
+    """After a start keys come from two logs, one after the other, and have to be in the order of time again."""
+    world = World()
+    world.topic(dedup_keys_max=2)
+    oldest = Delayed(Message(b"v", idempotency_key=b"oldest"), world.wall_ns + 9 * HOUR_MS * MS)
+    world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    world.now(1)
+    send(world, b"older")
+    getattr(world, stop)()
+    world.now(1)
+    send(world, b"newest")
+    assert [send(world, key)[2] for key in (b"older", b"newest")] == [True, True]
+    (again,) = world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    assert not again.is_duplicate
 
 
 def test_new_settings_hold_at_once() -> None:
@@ -215,5 +233,6 @@ def test_it_is_a_list_of_the_last_keys(steps, keys_max) -> None:
         assert [found.offset] == expected if expected else found is None
         if found is None:
             dedup.add([key, None], [offset, offset], now)
-            naive = [*naive, (key, offset, now)][-keys_max:]
+            # An empty key is none.
+            naive = [*naive, *[(key, offset, now)] * bool(key)][-keys_max:]
         assert len(dedup.kept) <= keys_max

@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import pytest
+
 from penstock.broker.clearing import clear_delayed
 from penstock.broker.delaying import Delayed
 from penstock.model import Message
-from penstock.sim import Kind, SimDisk
+from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
 
 from .test_delay import HOUR, cancel, later, made, move, stored
 from .world import PLAIN, TOPIC, World, pull_the_plug, values
@@ -145,6 +147,32 @@ def test_what_fired_a_moment_ago_is_not_cleared_away_before_it_is_durable(effort
             once_each(world, marks, *[b"%d" % number for number in range(8)])
 
     assert pull_the_plug(scenario, check, effort) > 10
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_was_replaced_stays_so_when_what_replaced_it_is_cleared_away(is_full) -> None:
+    """Nothing but the later message in the delay log, and a snapshot, says that the earlier one was replaced."""
+    world = made(segment_size_bytes=1000)
+    later(world, b"old", 24 * HOUR, b"k")
+    for number in range(10):
+        later(world, b"kept %d" % number, 24 * HOUR)
+    cancel(world, later(world, b"new", 24 * HOUR, b"k"))
+    for number in range(10):
+        later(world, b"soon %d" % number, 1)
+    world.wait(1)
+    before = world.node.delay_facts(TOPIC)[0].size_bytes
+    if is_full:
+        world.disk.inject(
+            Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
+        )
+    world.node.retain(world.now())
+    world.disk.faults.clear()
+    assert (world.node.delay_facts(TOPIC)[0].size_bytes < before) == (not is_full)
+    world.kill()
+    world.wait(24 * HOUR)
+    found = values(stored(world))
+    assert len(found) == 20
+    assert not {b"old", b"new"} & {*found}
 
 
 def test_a_repeat_of_what_fired_and_was_lost_where_it_waited_is_still_a_repeat(effort) -> None:

@@ -69,6 +69,23 @@ def test_redrive_to_the_topic_reaches_everybody_as_a_new_message(stop) -> None:
         assert all(one.headers == () for one in got)
 
 
+@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize("stop", ["lose_unsynced", "kill"])
+def test_a_letter_that_went_back_is_known_by_the_snapshot_where_it_came(target, stop) -> None:
+    """What died knows nothing of the arrival after the crash, and sends it again: it must not come twice."""
+    world = world_with_letters("a")
+    world.node.redrive(TOPIC, Order(selection=ALL, target=target), world.now())
+    world.sync()
+    world.node.pump(world.now())
+    assert values(world.drain()) == [b"a"]
+    world.node.partition(TOPIC, 0).take_snapshot()
+    getattr(world, stop)()
+    world.settle()
+    assert world.drain() == []
+    assert values(world.drain(group="other")) == ([b"a"] if target is Target.TOPIC else [])
+    assert world.letters() == []
+
+
 def test_a_redriven_letter_that_fails_again_is_a_dead_letter_again() -> None:
     world = world_with_letters("a")
     for _ in range(3):

@@ -154,6 +154,18 @@ def test_only_so_many_producers_are_remembered() -> None:
     assert 49 not in producers.by_id
 
 
+def test_the_producer_that_was_silent_longest_is_forgotten_first() -> None:
+    producers, first, second = Producers(), head_of(0, 1), head_of(1, 1)
+    for number in range(10_000):
+        producers.add(first._replace(producer_id=number))
+    producers.add(second._replace(producer_id=0))
+    producers.add(first._replace(producer_id=10_000))
+    assert producers.repeat_of(second._replace(producer_id=0)) is not None
+    # The one that was forgotten begins anew.
+    assert producers.repeat_of(first._replace(producer_id=1)) is None
+    assert producers.repeat_of(first._replace(producer_id=2)) is not None
+
+
 @pytest.mark.parametrize("limit", [{"max_backlog_messages": 2}, {"max_backlog_bytes": 200}])
 def test_a_repeat_gets_its_answer_from_a_full_partition(limit) -> None:
     """It adds nothing; and its producer would give up and call lost what is there."""

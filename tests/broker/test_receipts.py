@@ -120,6 +120,22 @@ def test_a_repeated_ack_is_a_success_after_a_restart_too() -> None:
         assert world.ack(held)[0].is_repeat
 
 
+def test_the_last_thousand_leases_that_ended_may_be_acked_again() -> None:
+    world = World()
+    world.topic()
+    world.group()
+    world.publish(*[b"x"] * 1040)
+    held = [*world.poll(10)]
+    world.ack(*held)
+    for _ in range(1030):
+        held += world.poll(1)
+        world.ack(held[-1])
+    for stop in (lambda: None, world.kill):
+        stop()
+        assert all(one.is_repeat for one in world.ack(*held[-1000::37], held[-1]))
+        assert isinstance(world.ack(held[0])[0], StaleReceipt)
+
+
 def test_an_answer_says_how_the_group_stands() -> None:
     world = World()
     world.topic()

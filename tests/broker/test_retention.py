@@ -107,6 +107,19 @@ def test_the_cap_of_keep_unread_ends_it_for_the_oldest() -> None:
     assert len(world.drain()) == 20 - log.start_offset
 
 
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_the_cap_of_keep_unread_is_exact(spare) -> None:
+    """Each message is a segment: with just as many bytes as three take, three stay, and with one less two."""
+    world = filled(retention_hours=1, keep_unread=True)
+    log = world.node.partition(TOPIC, 0).messages
+    cap = 3 * log.size // 20
+    assert cap * 20 == 3 * log.size
+    world.node.configure_topic(TOPIC, {"keep_unread_bytes_max": cap + spare}, world.now())
+    world.now(5 * HOUR_MS)
+    world.node.retain(world.now())
+    assert start_of(world) == (18 if spare < 0 else 17)
+
+
 def test_keep_unread_ends_with_an_idle_group() -> None:
     world = filled(retention_hours=1, keep_unread=True, group_retention_hours=24)
     world.now(23 * HOUR_MS)

@@ -1,126 +1,52 @@
-"""`penstock bench`, driven with a bench whose figures are known."""
+"""`penstock bench` against a server process: what it counts is what the server has."""
 
 import json
-import sys
-from types import ModuleType
 
-import pytest
-
-from penstock import bench
-from penstock.bench.report import Case, Measured, Unit, on_ratio, on_value
-from penstock.cli.exits import Exit, run
-from penstock.cli.root import root
+from penstock.cli.exits import Exit
 
 
-def fixed(value, baseline_value=None, **more):
-    return lambda _effort: Measured(value, baseline_value, **more)
+def report_of(done) -> dict:
+    assert done.code == Exit.OK, done.err
+    (line,) = done.out.splitlines()
+    return json.loads(line)
 
 
-CASES = (
-    Case(name="quick_enough", unit=Unit.NS, measure=fixed(150.0), goal=on_value("<=200")),
-    Case(
-        name="too_slow",
-        unit=Unit.MB_PER_S,
-        measure=fixed(300.0, 1000.0),
-        goal=on_ratio(">=0.7"),
-        baseline="os.write",
-    ),
-    Case(
-        name="no_peer",
-        unit=Unit.MESSAGES_PER_S,
-        measure=fixed(5000.0, missing=("redis-server",)),
-        goal=on_ratio(">=2"),
-        baseline="redis",
-    ),
-    Case(name="only_watched", unit=Unit.BYTES, measure=fixed(112.0)),
-)
+def test_publishing_into_a_named_topic_stores_what_is_reported(call, client):
+    client.create_topic("loaded", partitions=2)
+    words = ("--topic", "loaded", "--messages", "2500", "--size", "20", "--publishers", "3")
+    found = report_of(call("bench", "publish", *words, "--json"))
+    assert (found["case"], found["messages"], found["bytes"]) == ("publish", 2500, 50_000)
+    assert client.topic("loaded").total_messages == 2500
 
 
-@pytest.fixture(autouse=True)
-def bench_with_known_figures(monkeypatch):
-    module = ModuleType("known_figures")
-    module.CASES = CASES
-    monkeypatch.setitem(sys.modules, "known_figures", module)
-    table = {"known": bench.Bench("known_figures", "figures that are known")}
-    monkeypatch.setattr("penstock.cli.bench.BENCHES", table)
-    monkeypatch.setattr(bench, "BENCHES", table)
+def test_a_topic_and_a_group_made_for_a_run_are_gone_after_it(call, client):
+    before = (client.topics(), client.groups())
+    assert report_of(call("bench", "consume", "--messages", "700", "--json"))["messages"] == 700
+    assert (client.topics(), client.groups()) == before
 
 
-def lines_of(capsys) -> list[str]:
-    return capsys.readouterr().out.splitlines()
+def test_single_publishes_report_how_long_they_took(call):
+    found = report_of(call("bench", "publish", "--single", "--messages", "5", "--json"))
+    assert found["messages"] == 5
+    assert 0 < found["p50_us"] <= found["p95_us"] <= found["p99_us"] <= found["max_us"]
 
 
-def test_json_is_one_object_a_line_in_the_order_of_the_cases(capsys):
-    assert run(root, ["bench", "known", "--json"]) == Exit.OK
-    results = [json.loads(line) for line in lines_of(capsys)]
-    assert [(line["case"], line["ok"]) for line in results] == [
-        ("quick_enough", True),
-        ("too_slow", False),
-        ("no_peer", None),
-        ("only_watched", None),
-    ]
+def test_latency_hears_every_message_that_was_sent(call):
+    found = report_of(call("bench", "latency", "--rate", "200", "--duration", "100ms", "--json"))
+    assert found["messages"] == 20
+    assert found["p50_us"] > 0
 
 
-def test_table_names_what_was_missed_and_what_was_missing(capsys):
-    assert run(root, ["bench", "known"]) == Exit.OK
-    verdicts = {line.split()[0]: line for line in lines_of(capsys)}
-    assert " ok " in verdicts["quick_enough"]
-    assert " missed " in verdicts["too_slow"]
-    assert "missing: redis-server" in verdicts["no_peer"]
-    assert "no goal" in verdicts["only_watched"]
+def test_consuming_a_named_topic_ends_when_the_group_has_all(call, client):
+    client.create_topic("taken", partitions=3)
+    client.publish_many("taken", [b"a", b"b", b"c"])
+    words = ("--topic", "taken", "--group", "g", "--consumers", "2", "--json")
+    assert report_of(call("bench", "consume", *words))["messages"] == 3
+    assert client.lag("g").total == 0
+    assert report_of(call("bench", "consume", *words))["messages"] == 0
 
 
-@pytest.mark.parametrize(
-    ("cases", "code"),
-    [
-        (["quick_enough", "only_watched"], Exit.OK),
-        (["quick_enough", "too_slow"], Exit.FOUND_PROBLEMS),
-        (["no_peer"], Exit.FOUND_PROBLEMS),
-    ],
-)
-def test_check_fails_when_a_goal_is_missed_or_cannot_be_judged(cases, code):
-    chosen = [word for case in cases for word in ("--case", case)]
-    assert run(root, ["bench", "known", "--check", *chosen]) == code
-
-
-def test_only_the_cases_asked_for_run(capsys):
-    run(root, ["bench", "known", "--json", "--case", "too_slow"])
-    (line,) = lines_of(capsys)
-    assert json.loads(line)["case"] == "too_slow"
-
-
-def test_lists_of_benches_and_of_cases(capsys):
-    assert run(root, ["bench", "--list"]) == Exit.OK
-    assert lines_of(capsys) == ["known       figures that are known"]
-    assert run(root, ["bench", "known", "--list"]) == Exit.OK
-    assert lines_of(capsys) == [case.name for case in CASES]
-
-
-@pytest.mark.parametrize(
-    ("words", "advice"),
-    [
-        (["knwon"], "no such bench 'knwon'; did you mean known?"),
-        (["zzz"], "no such bench 'zzz'; known: known"),
-        (["known", "--case", "to_slow"], "no such case 'to_slow'; did you mean too_slow?"),
-        ([], "name a bench, or list them with --list"),
-        (["known", "--plot", "nowhere/x.png"], "--plot: there is no directory nowhere"),
-    ],
-)
-def test_wrong_word_is_a_usage_error_with_advice(words, advice, capsys):
-    assert run(root, ["bench", *words]) == Exit.USAGE
-    assert advice in capsys.readouterr().err
-
-
-def test_picture_is_written(tmp_path, capsys):
-    picture = tmp_path / "known.png"
-    assert run(root, ["bench", "known", "--plot", str(picture)]) == Exit.OK
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_missing_plot_library_is_said_before_anything_runs(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert run(root, ["bench", "known", "--plot", "x.png"]) == Exit.USAGE
-    shown = capsys.readouterr()
-    assert "matplotlib" in shown.err
-    assert shown.out == ""
+def test_a_topic_that_is_not_there_is_refused(call):
+    done = call("bench", "publish", "--topic", "nowhere")
+    assert done.code == Exit.REFUSED
+    assert "nowhere" in done.err

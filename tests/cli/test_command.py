@@ -37,7 +37,7 @@ def loaded_after(*words: str) -> set[str]:
         ("--help",),
         ("--version",),
         ("bench", "--help"),
-        ("bench", "--list"),
+        ("bench", "publish", "--help"),
         ("dlq", "redrive", "--help"),
         ("top", "--help"),
         ("context", "list"),

@@ -10,15 +10,18 @@ from threading import Event
 
 import pytest
 
-from penstock.cli.demo import PARTS
+from examples.demo import ROOT
+from examples.demo.command import PARTS
+from examples.demo.command import demo as demo_command
 from penstock.cli.exits import Exit
+from penstock.cli.exits import run as run_command
 from penstock.testing.server import running_server
 
 LOG_SCENES = ["encoding", "writing", "recovery", "proof", "seeking", "verify"]
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "penstock", "demo", *words]
+    return [sys.executable, "-m", "examples.demo", *words]
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -27,7 +30,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def demo(tmp_path: Path, *words: str) -> str:
     done = subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=120, env=environment(tmp_path)
+        command(*words),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(tmp_path),
+        cwd=ROOT,
     )
     assert done.returncode == Exit.OK, (done.stderr, done.stdout)
     assert not processes_of(tmp_path)
@@ -80,16 +88,16 @@ def test_demo_is_readable_in_a_pipe(tmp_path, run):
     assert run("log", "stats", str(tmp_path / "kept" / "here" / "log")).code == Exit.OK
 
 
-def test_demo_does_not_touch_a_directory_that_is_there(run, tmp_path):
+def test_demo_does_not_touch_a_directory_that_is_there(capsys, tmp_path):
     tmp_path.joinpath("mine").write_text("precious")
-    done = run("demo", "--data-dir", str(tmp_path))
-    assert (done.code, done.err.count("\n")) == (Exit.UNAVAILABLE, 1)
+    assert run_command(demo_command, ["--data-dir", str(tmp_path)]) == Exit.UNAVAILABLE
+    assert capsys.readouterr().err.count("\n") == 1
     assert tmp_path.joinpath("mine").read_text() == "precious"
 
 
-def test_unknown_part_is_a_usage_error(run):
-    done = run("demo", "--part", "shp")
-    assert (done.code, "did you mean shop?" in done.err) == (Exit.USAGE, True)
+def test_unknown_part_is_a_usage_error(capsys):
+    assert run_command(demo_command, ["--part", "shp"]) == Exit.USAGE
+    assert "did you mean shop?" in capsys.readouterr().err
     assert list(PARTS)[:2] == ["log", "shop"]
 
 
@@ -106,6 +114,7 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path, part, sign, number):
         command("--part", part),
         stdout=subprocess.DEVNULL,
         env=environment(tmp_path),
+        cwd=ROOT,
         # A shell that runs the tests in the background makes their children deaf to Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:

@@ -21,12 +21,12 @@ from ..log.damaged import as_nobody
 
 NOW_NS = 1_700_000_000_000_000_000
 CONFIG = LogConfig(segment_size_bytes=600, index_interval_bytes=150)
-LOG = "topics/orders.1/partition-0/messages"
+LOG = "logs/orders.1/partition-0/messages"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with one log of 40 messages in several segments."""
+    """A directory that holds one log of 40 messages in several segments, and is not the whole of a broker."""
     directory = tmp_path / "data"
     write_log(directory, LOG, 77)
     return directory
@@ -94,13 +94,13 @@ def test_json_problems_are_one_object_a_line_and_end_with_a_summary(data, capsys
 
 
 def test_all_logs_below_a_directory_are_checked_and_the_worst_counts(data, capsys) -> None:
-    write_log(data, "topics/orders.1/partition-1/messages", 78)
-    write_log(data, "meta", 79)
+    write_log(data, "logs/orders.1/partition-1/messages", 78)
+    write_log(data, "other", 79)
     flip(segments(data)[0], 300)
     assert penstock("verify", data, "--json") == Exit.FOUND_PROBLEMS
     verdicts = {line["log"]: line["is_good"] for line in lines_of(capsys) if "is_good" in line}
-    assert list(verdicts.values()) == [True, False, True]
-    assert penstock("verify", data / "meta") == Exit.OK
+    assert list(verdicts.values()) == [False, True, True]
+    assert penstock("verify", data / "other") == Exit.OK
 
 
 def test_a_repair_says_what_it_did_and_leaves_a_good_log(data, capsys) -> None:
@@ -170,9 +170,19 @@ def test_a_directory_in_use_is_read_and_said_to_be_so_but_not_repaired(data, cap
     assert capsys.readouterr().err == ""
 
 
+def test_a_log_in_use_is_not_repaired_when_the_lock_file_was_removed(data, capsys) -> None:
+    with RealDisk(data, StorageConfig()):
+        (data / "lock").unlink()
+        for place in (data, data / LOG):
+            assert penstock("repair", place) == Exit.REFUSED
+            assert "already open" in capsys.readouterr().err
+            assert penstock("verify", place) == Exit.OK
+            assert "is in use by" in capsys.readouterr().err
+
+
 def test_it_is_said_once_however_many_logs_there_are(data, capsys) -> None:
     for number in (2, 3):
-        write_log(data, f"topics/orders.{number}/partition-0/messages", number)
+        write_log(data, f"logs/orders.{number}/partition-0/messages", number)
     with RealDisk(data, StorageConfig()):
         for words in (["verify"], ["stats"], ["repair", "--dry-run"]):
             assert penstock(*words, data) == Exit.OK
@@ -246,7 +256,7 @@ def test_a_message_cannot_drive_the_terminal(tmp_path, capsys) -> None:
 
 
 def test_dump_wants_one_log(data, capsys) -> None:
-    write_log(data, "topics/orders.1/partition-1/messages", 78)
+    write_log(data, "logs/orders.1/partition-1/messages", 78)
     assert penstock("dump", data) == Exit.USAGE
     assert str(data / LOG) in capsys.readouterr().err
 
@@ -390,6 +400,6 @@ def test_a_copy_of_a_log_can_be_checked_and_repaired_anywhere(data, tmp_path, ca
 
 
 def test_a_link_that_leads_back_up_is_followed_once(data, capsys) -> None:
-    (data / "topics" / "loop").symlink_to(data)
+    (data / "logs" / "loop").symlink_to(data)
     assert penstock("verify", data, "--json") == Exit.OK
     assert len(lines_of(capsys)) == 1

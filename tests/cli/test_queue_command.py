@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
+from penstock.errors import AlreadyOpen
 
 
 @pytest.fixture
@@ -39,6 +41,20 @@ def test_put_peek_and_get(path, call):
     assert message["headers"] == [["a", "b=c"]]
     assert call("get", path, "--count", "9")[1] == "2\ttwo\n3\tthree\n"
     assert call("get", path) == (Exit.FOUND_PROBLEMS, "", "")
+
+
+def test_a_queue_that_is_open_is_refused_also_when_its_lock_file_was_removed(path, call):
+    with penstock.open(path) as queue:
+        queue.put(b"mine")
+        queue.sync()
+        Path(path, "lock").unlink()
+        for words in (["get", path], ["put", path, "two"], ["compact", path]):
+            code, out, err = call(*words)
+            assert (code, out) == (Exit.REFUSED, "")
+            assert "already open" in err
+        with pytest.raises(AlreadyOpen):
+            penstock.open(path)
+        assert queue.get().value == b"mine"
 
 
 def test_stats_dead_letters_requeue_and_compact(path, call):

@@ -58,6 +58,23 @@ def test_config_check_prints_every_problem(tmp_path, penstock):
     assert found.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("storage.retention_check_ms=5", 3, "storage.retention_check_ms must be in 100..604800000"),
+        ("storage.segment_age_ms=old", 3, "storage.segment_age_ms: Expected `int`"),
+        ("storage.segment_ages_ms=1", 3, "did you mean storage.segment_age_ms?"),
+        ("retention_check_ms=5", 2, "SECTION.KEY=VALUE"),
+        ("storage.retention_check_ms", 2, "SECTION.KEY=VALUE"),
+    ],
+)
+def test_serve_takes_any_setting_and_refuses_a_wrong_one(tmp_path, run, word, code, said):
+    done = run("serve", "--port", "0", "--data-dir", str(tmp_path / "data"), "--set", word)
+    assert done.code == code
+    assert said in done.err
+    assert not (tmp_path / "data").exists()
+
+
 def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):
     words = ("serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path / "data"))
     refused = penstock(*words)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from penstock.cli.demo_broker import BrokerProcess
+from examples.demo.broker import BrokerProcess
 from penstock.cli.exits import Exit
 
 pytestmark = pytest.mark.tier("test")

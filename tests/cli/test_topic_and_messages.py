@@ -37,6 +37,9 @@ def test_topic_is_changed_grown_and_compacted(call):
     call("topic", "create", "grows", "--partitions", "1")
     changed = json.loads(call("topic", "set", "grows", "retention_hours=24", "--json").out)
     assert changed == {"name": "grows", "retention_hours": 24.0}
+    words = ("segment_messages_max=5", "retention_check_ms=60000")
+    changed = json.loads(call("topic", "set", "grows", *words, "--json").out)
+    assert changed == {"name": "grows", "segment_messages_max": 5, "retention_check_ms": 60_000}
     assert json.loads(call("topic", "grow", "grows", "3", "--json").out)["now"] == 3
     assert json.loads(call("topic", "compact", "grows", "--json").out)["segments_removed"] == 0
     assert json.loads(call("topic", "delete", "grows", "--json").out)["deleted"] is True
@@ -97,9 +100,9 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
         (b'{"value": 7}', "value is text, null or"),
         (b'{"value": {"base64": "%"}}', "line 2:"),
         (b'{"value": "v", "headers": 7}', "headers are"),
-        (b'{"value": "v", "priority": "huge"}', "priority is one of"),
+        (b'{"value": "v", "priority": "huge"}', "priority must be one of"),
         (b'{"value": "v", "partition": 99}', "partition must be in"),
-        (b'{"value": "v", "delay": "soon"}', "delay in text has a unit"),
+        (b'{"value": "v", "delay": "soon"}', "delay must look like"),
         (b"[1]", "line 2:"),
     ],
 )

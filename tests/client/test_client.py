@@ -185,6 +185,14 @@ def test_what_can_be_repeated_is_and_a_publish_is_not():
         assert len(asked) == 1
 
 
+def test_a_publish_with_an_empty_idempotency_key_is_not_repeated():
+    for empty in ("", b""):
+        with fake(b"") as (url, asked):
+            with Client(url, settings=QUICK) as client, pytest.raises(Unreachable):
+                client.publish("orders", b"x", idempotency_key=empty)
+            assert len(asked) == 1
+
+
 async def test_silence_and_absence():
     short = ClientSettings(timeout_s=0.05, retry=RetryPolicy(retries=0))
     with fake(None) as (url, _):

@@ -308,6 +308,32 @@ def test_in_doubt_a_new_epoch_would_store_twice_so_it_is_an_error(url):
         assert values_in(direct, "doubtful") == [b"two"]
 
 
+def test_a_batch_that_was_tried_before_is_never_sent_under_a_new_number(url):
+    """A proxy said that it was busy after it had passed the batch on, and then the server lost its memory of us."""
+    with Client(url, settings=QUICK) as direct:
+        direct.create_topic("tried", partitions=1)
+
+        def forget(_said, near):
+            direct.delete_topic("tried")
+            direct.create_topic("tried", partitions=1)
+            near.sendall(busy(b""))
+
+        with Meddler(url) as wire, Client(wire.url, settings=QUICK) as client:
+            producer = client.producer("tried")
+            producer.send(b"zero")
+            producer.flush()
+            wire.tricks[:] = [forget]
+            doubtful = producer.send(b"one")
+            with pytest.raises(OutOfSequence):
+                producer.flush()
+            with pytest.raises(OutOfSequence):
+                doubtful.result()
+            assert len({asked.partition(b"\r\n\r\n")[2] for asked in wire.seen}) == 2
+            producer.send(b"two")
+            producer.close()
+        assert values_in(direct, "tried") == [b"two"]
+
+
 def test_partitions_that_are_added_get_messages_without_a_restart(url):
     with Client(url) as client:
         client.create_topic("growing", partitions=1)

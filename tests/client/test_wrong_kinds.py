@@ -7,8 +7,9 @@ from enum import Enum
 import numpy as np
 import pytest
 
+from penstock.api.units import duration_s
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.calls import path_of, seconds_of, span, with_query
+from penstock.client.calls import path_of, span, with_query
 from penstock.client.delays import DelayedPlace
 from penstock.client.groups import Redrive
 from penstock.errors import PenstockError, Refused
@@ -147,7 +148,7 @@ def test_what_nobody_would_await_is_no_handler_of_a_blocking_worker():
 
     with Client("http://127.0.0.1:1") as client:
         for one in (handle, Packer()):
-            with pytest.raises(Refused, match="nobody would await"):
+            with pytest.raises(Refused, match="not be awaited"):
                 client.worker("orders", "billing", one)
         with pytest.raises(Refused, match="on_lost is a plain function"):
             client.consumer("orders", "billing", on_lost=handle)
@@ -179,13 +180,13 @@ def test_a_group_that_is_none_is_not_made():
     "wrong", [None, True, b"5", [], float("nan"), "5", "5x", "nans", "infs", ""]
 )
 def test_what_is_no_duration(wrong):
-    for read in (seconds_of, span):
+    for read in (duration_s, span):
         with pytest.raises(Refused, match="a duration"):
             read(wrong)
 
 
 def test_for_ever_is_a_number_that_clocks_can_count_to():
-    assert seconds_of(float("inf")) == seconds_of(10**400) < 10**10
+    assert duration_s(float("inf")) == duration_s(10**400) < 10**10
 
 
 class Names(str, Enum):  # noqa: UP042 - a StrEnum is no trap

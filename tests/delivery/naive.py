@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.config import DeliveryConfig, TtlAction
 from penstock.delivery import State
+from penstock.delivery.states import FINISHED
 
 MS = 1_000_000
 NEVER = float("inf")
@@ -20,6 +21,8 @@ class Row:
     member: str = ""
     deadline_ns: float = NEVER
     due_ns: float = NEVER
+    # Who had it last, until it is finished.
+    last: str = ""
 
 
 @dataclass
@@ -81,7 +84,7 @@ class Naive:
         for offset in taken:
             row = self.rows[offset]
             row.state, row.is_new, row.attempts = State.LEASED, False, row.attempts + 1
-            row.lease, row.member = lease, member
+            row.lease, row.member, row.last = lease, member, member
             row.deadline_ns = self.now_ns + ms * MS
         return taken
 
@@ -102,7 +105,7 @@ class Naive:
         if state is State.EXPIRED:
             self.expired += 1
         row.state, row.is_new, row.attempts, row.lease = state, False, 0, 0
-        row.member, row.deadline_ns, row.due_ns = "", NEVER, NEVER
+        row.member, row.deadline_ns, row.due_ns, row.last = "", NEVER, NEVER, ""
 
     def held(self, lease: int, offsets: set[int]) -> set[int]:
         return {
@@ -121,6 +124,32 @@ class Naive:
             self.finish(offset, State.ACKED)
             self.acked.add((lease, offset))
         return done, repeated
+
+    def ack_by_offset(self, offset: int, member: str | None) -> bool:
+        """Whether it counts: of what is finished, held or was held by the member, and by no other now."""
+        row = self.rows[offset]
+        if row.state in FINISHED:
+            return True
+        is_mine = member is None or member == row.last
+        if not row.last or not is_mine:
+            return False
+        if row.state is State.LEASED:
+            self.acked.add((row.lease, offset))
+        self.finish(offset, State.ACKED)
+        return True
+
+    def nack_by_offset(self, offset: int, member: str | None) -> bool:
+        row = self.rows[offset]
+        if row.state is not State.LEASED or member not in (None, row.member):
+            return False
+        self.fail(offset)
+        return True
+
+    def may_ack_up_to(self, offset: int, member: str | None) -> bool:
+        rows = [row for one, row in self.rows.items() if one <= offset]
+        others = [row for row in rows if row.state is State.LEASED and row.member != member]
+        is_new = any(row.is_new and row.state is State.READY for row in rows)
+        return not is_new and (member is None or not others)
 
     def fail(self, offset: int, delay_ms: int | None = None) -> None:
         row, config = self.rows[offset], self.config

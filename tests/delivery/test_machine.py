@@ -21,12 +21,13 @@ from penstock.delivery import (
     Grant,
     State,
     Unfit,
+    by_offset,
     commands,
     lanes,
 )
-from penstock.delivery.records import Leased, Moved, Released, Rewound
+from penstock.delivery.records import Leased, Moved, Released, Retried, Rewound
 from penstock.delivery.states import FINISHED, can_become
-from penstock.errors import Refused
+from penstock.errors import NotHeld, Refused, WrongOwner
 
 from .naive import MS, Looked, Naive
 
@@ -46,7 +47,18 @@ CONFIGS = st.builds(
 )
 # What a group's life is made of, the usual more often than the rest.
 OFTEN = ("publish", "poll", "poll", "poll", "answer", "answer", "answer", "pass_time")
-SELDOM = ("release", "commit", "overtake", "reset", "reopen", "skip", "snapshot", "restart")
+SELDOM = (
+    "answer_by_offset",
+    "answer_by_offset",
+    "release",
+    "commit",
+    "overtake",
+    "reset",
+    "reopen",
+    "skip",
+    "snapshot",
+    "restart",
+)
 STEPS = st.tuples(st.sampled_from((*OFTEN, *OFTEN, *SELDOM)), st.integers(0, 2**32 - 1))
 
 
@@ -73,6 +85,7 @@ def state_of(delivery: Delivery) -> dict[str, object]:
         "leases": leases,
         "queue": sorted({*delivery.ready, *delivery.waiting}),
         "failures": delivery.failures,
+        "released": {member: sorted(one) for member, one in delivery.released.items()},
         "held_by": +delivery.leases.held_by,
         "in_flight": delivery.leases.in_flight,
         "next_lease": delivery.next_lease,
@@ -208,6 +221,42 @@ class Group:
         assert not answered.repeated
         return done
 
+    def answer_by_offset(self, dice: random.Random) -> None:
+        """For any message, by any member or by none in particular; the late ones are the point."""
+        offset = dice.randint(self.start, self.naive.end - 1)
+        if self.delivery.cursor > self.start and dice.random() < 0.7:
+            offset = dice.randint(self.start, self.delivery.cursor - 1)
+        how = dice.choice([self.ack_late, self.ack_late, self.nack_late, self.ack_up_to])
+        how(offset, dice.choice([None, *MEMBERS, self.naive.rows[offset].last or None]))
+
+    def ack_late(self, offset: int, member: str | None) -> None:
+        is_finished = self.naive.rows[offset].state in FINISHED
+        if not self.naive.ack_by_offset(offset, member):
+            with pytest.raises((WrongOwner, NotHeld), match=rf"^offset {offset} "):
+                by_offset.ack(self.delivery, offset, member=member)
+            return
+        records = by_offset.ack(self.delivery, offset, member=member)
+        assert len(records) == (not is_finished)
+        self.record(records)
+
+    def nack_late(self, offset: int, member: str | None) -> None:
+        if not self.naive.nack_by_offset(offset, member):
+            with pytest.raises((WrongOwner, NotHeld), match=rf"^offset {offset} "):
+                by_offset.held(self.delivery, offset, member=member)
+            return
+        number = by_offset.held(self.delivery, offset, member=member).number
+        offsets = BitMap64((offset,))
+        outcome = commands.nack(self.delivery, number, offsets, self.failing(), error="no")
+        self.record(outcome.records)
+        self.advance(0)
+
+    def ack_up_to(self, offset: int, member: str | None) -> None:
+        if self.naive.may_ack_up_to(offset, member):
+            self.commit_to(offset + 1, by_offset.ack_up_to(self.delivery, offset, member=member))
+        else:
+            with pytest.raises((WrongOwner, NotHeld)):
+                by_offset.ack_up_to(self.delivery, offset, member=member)
+
     def pass_time(self, dice: random.Random) -> None:
         self.advance(dice.choice([0, 1, 5, 30]))
 
@@ -226,9 +275,12 @@ class Group:
 
     def commit(self, dice: random.Random) -> None:
         offset = dice.randint(0, self.naive.end)
+        self.commit_to(offset, commands.commit(self.delivery, offset))
+
+    def commit_to(self, offset: int, records: Sequence[DeliveryRecord]) -> None:
         # What was reopened below the floor is not passed by a commit.
         kept = {one: replace(self.naive.rows[one]) for one in self.delivery.progress.reopened}
-        self.record(commands.commit(self.delivery, offset))
+        self.record(records)
         assert self.delivery.progress.floor >= offset
         self.naive.commit(offset)
         self.naive.rows.update(kept)
@@ -302,6 +354,8 @@ class Group:
             state = self.delivery.state_of(offset)
             expected = State.ACKED if row.state in FINISHED else row.state
             assert state is expected, (offset, state, row)
+            if row.state in {State.READY, State.WAITING}:
+                assert self.delivery.last_member(offset) == (row.last or None), offset
             if row.state in {State.LEASED, State.WAITING}:
                 assert self.delivery.attempts_of(offset) == row.attempts, offset
 
@@ -367,3 +421,20 @@ def test_what_is_finished_at_the_cursor_is_not_handed_out_later() -> None:
     assert (delivery.cursor, list(delivery.ahead), delivery.unseen_below(4)) == (1, [1], 2)
     choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 4, 0))
     assert (list(choice.offsets), choice.cursor) == ([2, 3], 4)
+
+
+def test_a_late_ack_is_for_the_last_of_several_members_that_had_the_message() -> None:
+    delivery = Delivery(1, 0, now_ns=0)
+    for record in (
+        Leased(1, 1, "ann", (0, 2), 2, 1000, 0),
+        Released(1, 1, (0, 2), 0),
+        Leased(1, 2, "bob", (0, 2), 2, 1000, 0),
+        Retried(1, 2, (0, 2), 5, "no"),
+    ):
+        delivery.apply(record)
+    for offset in (0, 1):
+        with pytest.raises(NotHeld, match="bob last"):
+            by_offset.ack(delivery, offset, member="ann")
+        (record,) = by_offset.ack(delivery, offset, member="bob")
+        delivery.apply(record)
+    assert (delivery.progress.floor, delivery.waiting, delivery.released) == (2, {}, {})

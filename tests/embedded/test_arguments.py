@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.api.units import duration_ns
 from penstock.client.calls import moment
-from penstock.embedded.durations import nanoseconds
 from penstock.errors import Refused
 
 OBJECT = object()
@@ -240,10 +240,10 @@ def test_the_whole_numbers_of_numpy_are_whole_numbers(two):
 
 def test_whatever_is_a_number_is_a_number_of_seconds():
     for two in (2, 2.0, np.int32(2), np.float32(2), Decimal(2), Fraction(4, 2), timedelta(0, 2)):
-        assert nanoseconds(two) == 2_000_000_000
+        assert duration_ns(two) == 2_000_000_000
     for wrong in (True, b"2", bytearray(b"2"), memoryview(b"2"), [2], np.timedelta64(2, "m"), 2j):
         with pytest.raises(Refused, match="a duration is"):
-            nanoseconds(wrong)
+            duration_ns(wrong)
 
 
 @pytest.mark.parametrize("text", ["abc", b"abc", bytearray(b"abc")])
@@ -251,7 +251,7 @@ def test_the_letters_of_a_text_are_no_messages(text):
     with penstock.Broker() as broker:
         broker.create_topic("t")
         for more in ({}, {"delay": 60}):
-            with pytest.raises(Refused, match="publish_many takes several"):
+            with pytest.raises(Refused, match="several"):
                 broker.publish_many("t", text, **more)
 
 

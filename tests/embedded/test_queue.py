@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
-from penstock.errors import AlreadyOpen, BacklogFull, InvalidConfig, Refused, StaleReceipt, TooLarge
+from penstock.errors import (
+    AlreadyOpen,
+    BacklogFull,
+    InvalidConfig,
+    OffsetOutOfRange,
+    Refused,
+    StaleReceipt,
+    TooLarge,
+)
 from penstock.testing import VirtualClock
 
 
@@ -130,6 +138,18 @@ def test_priorities_have_names(path, name, number):
     with penstock.open(path) as queue:
         queue.put(b"x", priority=name)
         assert queue.get().priority == number
+
+
+def test_an_empty_idempotency_key_is_no_key(path, clock):
+    with penstock.open(path, clock=clock) as queue:
+        assert [queue.put(b"x", idempotency_key=one) for one in ("", b"", "")] == [1, 2, 3]
+        assert queue.put_many([b"x", b"y"], idempotency_key="") == range(4, 6)
+        assert [queue.put(b"x", idempotency_key="", delay="1m") for _ in range(2)] == [1, 2]
+        assert list(queue.put_many([b"x", b"y"], idempotency_key="", delay="1m")) == [3, 4]
+        clock.advance("2m")
+        assert len(list(queue)) == 9
+    with penstock.open(path, clock=clock) as queue:
+        assert queue.put(b"x", idempotency_key=b"") == 10
 
 
 def test_repeated_idempotency_key_returns_the_first_id(path):
@@ -270,9 +290,30 @@ def test_seek_by_id_and_by_time(path, clock):
         assert values(queue) == [b"2", b"3", b"4"]
         assert queue.seek(clock.now() - timedelta(minutes=30)) == 3
         assert values(queue) == [b"3", b"4"]
-        assert queue.seek(99) == 5
+        assert queue.seek(5) == 5
         assert queue.get() is None
         assert queue.seek(datetime(2020, 1, 1, tzinfo=UTC)) == 1
+
+
+def test_a_seek_to_a_message_that_is_not_there_is_refused_and_changes_nothing(path, clock):
+    with penstock.open(path, clock=clock, segment_size_bytes=1000, retention_hours=1) as queue:
+        queue.put_many([b"%0500d" % one for one in range(4)])
+        queue.flush()
+        clock.advance("2h")
+        queue.put_many([b"%0500d" % one for one in range(4, 8)])
+        assert queue.get().id == 1
+        queue.get_many(3)
+        queue.compact()
+        first, end = queue.stats().first_id, queue.stats().next_id
+        assert (first, end) == (5, 9)
+        for wrong in (99999, end + 1, first - 1, 1, 0, -1, -(1 << 70), 1 << 70):
+            with pytest.raises(OffsetOutOfRange, match=rf"^id {wrong} is outside \[5, 9\]$"):
+                queue.seek(wrong)
+        assert queue.stats().waiting == 4
+        assert queue.get().id == 5
+        for right in range(first, end + 1):
+            assert queue.seek(right) == right
+            assert [one.id for one in queue] == [*range(right, end)]
 
 
 def test_compact_frees_what_is_finished_and_nothing_else(path):

@@ -259,6 +259,17 @@ def test_hundred_threads_with_one_idempotency_key_store_one_message(tmp_path):
         assert sum(one.messages for one in broker.describe("t")) == 1
 
 
+def test_messages_with_an_empty_idempotency_key_are_all_stored(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=4)
+        found = [broker.publish("t", b"x", idempotency_key=one) for one in ("", b"", "", b"")]
+        found += broker.publish_many("t", [penstock.Message(b"x", idempotency_key=b"")] * 4)
+        found += [broker.publish("t", b"x", idempotency_key="", delay="1h") for _ in range(4)]
+        assert not any(one.is_duplicate for one in found)
+        # Without any key the partitions take turns.
+        assert {one.partition for one in found} == {0, 1, 2, 3}
+
+
 def test_hundred_threads_with_one_idempotency_key_put_one_message(tmp_path):
     with penstock.open(tmp_path, fsync="always") as queue:
         together = threading.Barrier(100)

@@ -18,7 +18,16 @@ from penstock.log.trim import (
     truncate_after_epoch,
 )
 from penstock.model import Epoch, Offset
-from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, check_crashes
+from penstock.sim import (
+    Call,
+    CrashStates,
+    Fault,
+    Kind,
+    Misbehaviour,
+    Model,
+    SimDisk,
+    check_crashes,
+)
 
 from .naive import (
     HOUR_NS,
@@ -47,6 +56,14 @@ def segments_of_ten(count: int, config: LogConfig, disk: SimDisk | None = None) 
     put(log, 1, now_ns=NOW_NS + count * HOUR_NS)
     log.sync(with_checkpoint=True)
     return log
+
+
+def retain_one(log: Log) -> None:
+    retain(log, now_ns=NOW_NS, keep_from=NOBODY)
+
+
+def release_two(log: Log) -> None:
+    release(log, below=Offset(20))
 
 
 def begin_next_epoch(log: Log) -> None:
@@ -244,6 +261,22 @@ def test_retention_without_room_for_a_checkpoint_does_nothing():
     assert offsets(log) == list(range(31))
     disk.faults.clear()
     assert retain(log, now_ns=NOW_NS, keep_from=NOBODY).start_offset == 30
+
+
+@pytest.mark.parametrize("drop", [retain_one, release_two], ids=["retain", "release"])
+def test_a_power_cut_after_the_front_went_leaves_a_log_that_opens(drop):
+    """What was appended and not synced may be gone then, but nothing may vouch for it."""
+    disk = SimDisk()
+    config = LogConfig(retention_segments=1, **OFF)
+    log = segments_of_ten(2, config, disk)
+    put(log, 5)
+    drop(log)
+    assert log.start_offset == 20
+    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=QUICK_KINDS)
+    opened = [open_small(state.disk(), config)[0] for state in states]
+    assert {one.start_offset for one in opened} >= {0, 20}
+    for one in opened:
+        check_shape(one)
 
 
 def test_epochs_of_what_is_gone_go_but_the_one_that_reigns_at_the_start():

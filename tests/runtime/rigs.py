@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event, Semaphore, Thread
 from typing import Any
 
-from penstock.bench.watched_disk import WatchedDisk
+from bench.watched_disk import WatchedDisk
 from penstock.codec import HEAD_BYTES, Columns, encode, verify
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import PenstockError

@@ -85,6 +85,25 @@ def test_a_second_process_is_refused_with_the_number_of_the_first(holder, tmp_pa
         RealDisk(tmp_path / "data", CONFIG)
 
 
+def test_a_directory_stays_its_owners_whatever_becomes_of_the_lock_file(holder, tmp_path):
+    root = tmp_path / "data"
+    lock, copy = root / "lock", root / "copy"
+    copy.write_bytes(lock.read_bytes())
+    for change in (lambda: copy.rename(lock), lock.unlink, lambda: lock.symlink_to("/nowhere")):
+        change()
+        before = sorted(root.iterdir())
+        with pytest.raises(AlreadyOpen):
+            RealDisk(root, CONFIG)
+        assert sorted(root.iterdir()) == before
+
+
+def test_a_directory_whose_lock_file_was_removed_is_free_when_its_owner_is_gone(holder, tmp_path):
+    (tmp_path / "data" / "lock").unlink()
+    holder.kill()
+    holder.wait()
+    RealDisk(tmp_path / "data", CONFIG).close()
+
+
 def test_the_lock_goes_with_its_process_however_it_dies(holder, tmp_path):
     holder.kill()
     holder.wait()
@@ -170,6 +189,18 @@ def test_an_unsynced_file_is_synced_before_its_descriptor_is_closed(disk, monkey
         disk.create(f"file-{number}").append(b"x")
     synced = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
+    disk.create("one-more")
+    assert len(synced) == 1
+
+
+def test_a_truncated_file_is_synced_before_its_descriptor_is_closed(disk, monkeypatch):
+    files = [disk.create(f"file-{number}") for number in range(CONFIG.open_files_max)]
+    for file in files:
+        file.append(b"whole")
+        file.sync()
+        file.truncate(1)
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
     disk.create("one-more")
     assert len(synced) == 1
 

@@ -40,9 +40,15 @@ class Reply(NamedTuple):
 class InProcess:
     """The ASGI application, called directly. Time stands still until `clock` is told otherwise."""
 
-    def __init__(self, data: Path, settings: dict[tuple[str, str], Any], fsync: str) -> None:
+    def __init__(
+        self,
+        data: Path,
+        settings: dict[tuple[str, str], Any],
+        fsync: str,
+        disk: SimDisk | None = None,
+    ) -> None:
         self.clock = VirtualClock()
-        self.disk = SimDisk()
+        self.disk = disk or SimDisk()
         self.settings = read_settings(flags={("storage", "fsync"): fsync, **settings})
         world = World(
             clock=self.clock,
@@ -137,9 +143,13 @@ def scope_of(method: str, target: str, headers: dict[str, str]) -> dict[str, Any
 
 @asynccontextmanager
 async def in_process(
-    data: Path, settings: dict[tuple[str, str], Any] | None = None, *, fsync: str = "interval"
+    data: Path,
+    settings: dict[tuple[str, str], Any] | None = None,
+    *,
+    fsync: str = "interval",
+    disk: SimDisk | None = None,
 ):
-    broker = InProcess(data, settings or {}, fsync)
+    broker = InProcess(data, settings or {}, fsync, disk)
     try:
         yield broker
     finally:

@@ -67,6 +67,63 @@ async def test_a_bad_topic_is_refused_with_what_was_wrong(tmp_path, sent, named)
         assert (await broker.call("GET", "/topics")).json["topics"] == []
 
 
+async def test_how_segments_are_closed_and_kept_is_for_each_topic_to_say(tmp_path):
+    starts = {("storage", "segment_messages_max"): 2, ("storage", "retention_segments"): 3}
+    async with in_process(tmp_path, settings=starts) as broker:
+        await broker.topic()
+        await broker.topic("other", segment_messages_max=1, retention_check_ms=1000)
+
+        def segments(topic: str) -> int:
+            names = broker.disk.list(f"topics/{topic}/partition-0/messages")
+            return sum(name.endswith(".log") for name in names)
+
+        for _ in range(8):
+            await broker.publish("x")
+            await broker.publish("x", topic="other")
+        assert (segments("orders.1"), segments("other.2")) == (4, 8)
+        broker.clock.advance("1s")
+        assert (segments("orders.1"), segments("other.2")) == (4, 3)
+        change = {"config": {"retention_segments": 1, "retention_check_ms": 500}}
+        reply = await broker.call("PATCH", "/topics/orders", change)
+        assert reply.json["config"] | change["config"] == reply.json["config"]
+        broker.clock.advance("500ms")
+        assert (segments("orders.1"), segments("other.2")) == (1, 3)
+        change = {"config": {"retention_segments": 1, "retention_check_ms": 604_800_000}}
+        await broker.call("PATCH", "/topics/other", change)
+        # By hand: of one topic only.
+        for _ in range(3):
+            await broker.publish("x")
+        swept = await broker.call("POST", "/admin/topics/other/compact")
+        assert swept.json["segments_removed"] == 2
+        assert (segments("orders.1"), segments("other.2")) == (3, 1)
+        for name, wrong in (("segment_age_ms", 0), ("retention_check_ms", 1)):
+            reply = await broker.call("PATCH", "/topics/orders", {"config": {name: wrong}})
+            assert (reply.status, reply.json["setting"]) == (400, name)
+
+
+async def test_a_reset_to_an_offset_that_is_not_there_changes_nothing_on_any_topic(tmp_path):
+    async with in_process(tmp_path) as broker:
+        for topic, count in (("long", 6), ("short", 2)):
+            await broker.topic(topic)
+            await broker.publish(*"abcdef"[:count], topic=topic)
+            for one in await broker.poll(topic=topic):
+                receipt = {"receipt_handle": one["receipt_handle"]}
+                assert (await broker.call("POST", "/messages/ack", receipt)).status == 200
+        before = (await broker.call("GET", "/groups/g/offsets")).json
+        for to, status in ((5, 404), (7, 404), (-1, 400), (1 << 62, 404)):
+            for more in ({}, {"dry_run": True}, {"force": True}):
+                target = "/groups/g/offsets/reset"
+                reply = await broker.call("POST", target, {"to": to, **more})
+                assert reply.status == status, reply.body
+                assert (await broker.call("GET", "/groups/g/offsets")).json == before
+        # Somebody holds a message of the second topic: the first is not reset either.
+        await broker.publish("more", topic="short")
+        assert len(await broker.poll(topic="short")) == 1
+        reply = await broker.call("POST", "/groups/g/offsets/reset", {"to": 1})
+        assert (reply.status, reply.json["error"]) == (409, "GROUP_BUSY")
+        assert (await broker.call("GET", "/groups/g/offsets")).json == before
+
+
 async def test_groups_lag_commit_and_reset(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -9,7 +9,7 @@ import pytest
 from penstock.codec import encode_messages, read_head
 from penstock.model import Message
 
-from .rigs import in_process, scope_of, until
+from .rigs import in_process, scope_of, served, until
 
 BATCH = "application/vnd.penstock.batch"
 
@@ -115,6 +115,34 @@ async def test_repeats_are_recognised_also_when_they_come_together(tmp_path):
         assert {one["guarantee"] for one in results} == {"fsynced"}
 
 
+async def test_an_empty_idempotency_key_is_no_key(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(partitions=4)
+        item = {"value": "x", "idempotency_key": ""}
+        for more in ({}, {"delay": "1h"}):
+            sent = {"messages": [{**item, **more}] * 3}
+            for _ in range(4):
+                reply = await broker.call("POST", "/topics/orders/messages", sent)
+                assert [one["duplicate"] for one in reply.json["results"]] == [False] * 3
+            called = [
+                await broker.call("POST", "/produce?topic=orders&value=x&idempotency_key="),
+                await broker.call("POST", "/produce", {"topic": "orders", **item, **more}),
+            ]
+            assert [one.json["duplicate"] for one in called] == [False, False]
+        batch = encode_messages([Message(b"x", timestamp=1, idempotency_key=b"")] * 2)
+        kind = {"content-type": BATCH}
+        for _ in range(2):
+            target = "/topics/orders/partitions/0/batches"
+            assert not (await broker.call("POST", target, batch, headers=kind)).json["duplicate"]
+        found = (await broker.call("GET", "/topics/orders")).json
+        assert found["total_messages"] == 12 + 2 + 1 + 4
+        # Without any key the partitions take turns.
+        ends = [one["latest"] for one in found["partition_offsets"].values()]
+        assert all(ends), ends
+        read = await broker.call("GET", "/topics/orders/partitions/1/messages")
+        assert {one["idempotency_key"] for one in read.json["messages"]} == {None}
+
+
 async def test_produce_takes_a_query_or_json(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
@@ -158,6 +186,46 @@ async def test_reading_by_time(tmp_path):
         assert [one["value"] for one in found["messages"]] == ["2"]
         assert (found["next_offset"], found["latest"]) == (2, 2)
         assert first["timestamp"] < second["timestamp"]
+
+
+async def test_reading_goes_on_over_the_ends_of_segments_up_to_the_limits(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=2)
+        for number in range(9):
+            await broker.publish(f"{number}" * 100)
+
+        async def read(query: str) -> tuple[list[int], int]:
+            target = f"/topics/orders/partitions/0/messages?{query}"
+            found = (await broker.call("GET", target)).json
+            return [one["offset"] for one in found["messages"]], found["next_offset"]
+
+        assert await read("") == ([*range(9)], 9)
+        assert await read("offset=1&limit=5") == ([1, 2, 3, 4, 5], 6)
+        assert await read("offset=3&max_bytes=1") == ([3], 4)
+        few, following = await read("max_bytes=1000")
+        assert 2 < len(few) == following < 9
+        assert await read("offset=9") == ([], 9)
+
+
+async def test_reading_a_compacted_topic_gives_no_empty_pages(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_messages_max=3, cleanup="compact")
+        first = {"messages": [{"value": "0", "key": "first"}]}
+        await broker.call("POST", "/topics/orders/messages", first)
+        again = {"messages": [{"value": "x", "key": "k"}]}
+        for _ in range(60):
+            await broker.call("POST", "/topics/orders/messages", again)
+        await broker.call("POST", "/admin/topics/orders/compact")
+        target = "/topics/orders/partitions/0/messages"
+        for query in ("limit=1", "limit=1&max_bytes=1", "max_bytes=1", "limit=7", ""):
+            offset, pages = 0, []
+            while offset < 61:
+                found = (await broker.call("GET", f"{target}?offset={offset}&{query}")).json
+                pages.append([one["offset"] for one in found["messages"]])
+                assert found["next_offset"] > offset
+                offset = found["next_offset"]
+            assert all(pages), query
+            assert [one for page in pages for one in page] == [0, 59, 60]
 
 
 async def test_one_receipt_is_answered_flat_and_many_one_by_one(tmp_path):
@@ -205,6 +273,26 @@ async def test_nack_reject_and_extend(tmp_path):
         assert (await broker.call("POST", "/messages/ack", ack)).status == 200
 
 
+class ByOffset:
+    """Answers for messages of the group g on the only partition of orders, in a query or as JSON."""
+
+    def __init__(self, broker, form: str = "json") -> None:
+        self._broker, self._form = broker, form
+
+    async def __call__(self, route: str, offset: int, **more: object):
+        fields = {"topic": "orders", "group": "g", "partition": 0, "offset": offset, **more}
+        if self._form == "json":
+            reply = await self._broker.call("POST", route, fields)
+        else:
+            query = "&".join(f"{name}={value}" for name, value in fields.items())
+            reply = await self._broker.call("POST", f"{route}?{query}")
+        assert reply.status != 409 or reply.json["error"] == "FAILED_PRECONDITION"
+        return reply.status
+
+    async def lag(self) -> int:
+        return (await self._broker.call("GET", "/groups/g/lag")).json["total"]
+
+
 @pytest.mark.parametrize("form", ["query", "json"])
 async def test_answers_by_offset(tmp_path, form):
     async with in_process(tmp_path) as broker:
@@ -212,24 +300,87 @@ async def test_answers_by_offset(tmp_path, form):
         await broker.publish("1", "2", "3", "4")
         await broker.poll("&owner=me&max=2")
         await broker.poll("&owner=you&max=1")
-
-        async def answer(route: str, offset: int, **more: str) -> int:
-            fields = {"topic": "orders", "group": "g", "partition": 0, "offset": offset, **more}
-            if form == "json":
-                return (await broker.call("POST", route, fields)).status
-            query = "&".join(f"{name}={value}" for name, value in fields.items())
-            return (await broker.call("POST", f"{route}?{query}")).status
-
+        answer = ByOffset(broker, form)
         assert await answer("/ack", 0, owner="me") == 204
         assert await answer("/ack", 0, owner="me") == 204
         assert await answer("/ack", 2, owner="me") == 409
+        assert await answer("/nack", 2, owner="me") == 409
         assert await answer("/ack-cumulative", 2, owner="me") == 409
         assert await answer("/ack-cumulative", 1, owner="me") == 204
         assert await answer("/nack", 2) == 204
-        assert await answer("/ack", 99) == 404
-        assert await answer("/ack", 3) == 204
         broker.clock.advance("2s")
         assert [one["value"] for one in await broker.poll()] == ["3", "4"]
+
+
+async def test_an_answer_by_offset_for_what_was_never_handed_out_is_refused(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.publish("1", "2", "3")
+        await broker.poll("&owner=me&max=1")
+        answer = ByOffset(broker)
+        for route in ("/ack", "/nack", "/ack-cumulative"):
+            for owner in ({}, {"owner": "me"}):
+                assert await answer(route, 1, **owner) == 409
+                assert await answer(route, 3, **owner) == 404
+                assert await answer(route, -1, **owner) == 400
+                assert await answer(route, 0, group="none", **owner) == 404
+                assert await answer(route, 0, topic="none", **owner) == 404
+                assert await answer(route, 0, partition=1, **owner) == 404
+        assert await answer.lag() == 3
+        assert [one["value"] for one in await broker.poll("&owner=you")] == ["2", "3"]
+
+
+@pytest.mark.parametrize("owner", [{}, {"owner": "me"}])
+async def test_a_late_ack_counts_unless_another_consumer_holds_the_message(tmp_path, owner):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(backoff_base_ms=5000)
+        await broker.publish("waits", "is ready", "is held", "failed", "was acked")
+        assert len(await broker.poll("&owner=me")) == 5
+        answer = ByOffset(broker)
+        assert await answer("/nack", 3, owner="me") == 204
+        assert await answer("/ack", 4, owner="me") == 204
+        broker.clock.advance("31s")
+        # All leases are over: what waits for its retry can be acked, and not be nacked.
+        assert await answer("/nack", 0, **owner) == 409
+        assert await answer("/ack", 0, **owner) == 204
+        assert await answer("/ack", 0, **owner) == 204
+        assert await answer("/nack", 0, **owner) == 409
+        assert await answer("/ack", 3, owner="another") == 409
+        broker.clock.advance("31s")
+        assert await answer("/ack", 1, **owner) == 204
+        assert await answer("/ack", 3, **owner) == 204
+        (held,) = await broker.poll("&owner=you")
+        assert (held["value"], held["attempts"]) == ("is held", 2)
+        assert await answer("/ack", 2, owner="me") == 409
+        assert await answer("/nack", 2, owner="me") == 409
+        assert await answer.lag() == 1
+        assert await answer("/ack", 2, owner="you") == 204
+        assert await answer("/nack", 4, **owner) == 409
+        assert await answer("/ack", 4, **owner) == 204
+        assert await answer.lag() == 0
+
+
+async def test_a_late_ack_by_a_consumer_that_went_away_counts_and_survives_a_restart(tmp_path):
+    with served(tmp_path / "data", "--fsync", "always") as broker:
+        broker.call("POST", "/topics", {"name": "orders", "num_partitions": 1})
+        broker.call("POST", "/topics/orders/messages", {"messages": [{"value": "x"}] * 3})
+        stream = broker.connect()
+        stream.request("GET", "/consume?topic=orders&group=g&owner=me")
+        answer = stream.getresponse()
+        assert [json.loads(answer.readline())["offset"] for _ in range(3)] == [0, 1, 2]
+        answer.close()
+        stream.close()
+        place = "topic=orders&group=g&partition=0"
+        while broker.call("GET", "/groups/g/inflight").json["in_flight"]:
+            pass
+        assert broker.call("POST", f"/ack?{place}&offset=2&owner=another").status == 409
+        assert broker.call("POST", f"/ack?{place}&offset=2&owner=me").status == 204
+        broker.kill()
+    with served(tmp_path / "data") as broker:
+        assert broker.call("POST", f"/ack?{place}&offset=1&owner=another").status == 409
+        assert broker.call("POST", f"/ack?{place}&offset=1&owner=me").status == 204
+        found = broker.call("GET", "/topics/orders/messages?group=g").json["messages"]
+        assert [one["offset"] for one in found] == [0]
 
 
 async def test_a_stream_holds_no_more_than_it_may(tmp_path):

@@ -60,7 +60,11 @@ async def test_a_pipeline_is_seen_and_replaced_only_by_who_reaches_its_topics(tm
         ring = broker.door.gate.keys
 
         def key(role, *prefixes):
-            return {"x-api-key": ring.create("k", role, prefixes=prefixes)[1]}
+            return {
+                "x-api-key": ring.create(
+                    "-".join((role.value, *prefixes)), role, prefixes=prefixes
+                )[1]
+            }
 
         ours, theirs = key(Role.CONSUMER, "orders"), key(Role.CONSUMER, "invoices")
         assert (await broker.call("PUT", "/pipelines/lake", GOOD, headers=ours)).status == 200

@@ -9,6 +9,8 @@ from http.client import HTTPException
 from itertools import count
 from threading import Thread
 
+import penstock
+
 from .rigs import request, served
 
 
@@ -46,6 +48,18 @@ def test_sigterm_ends_polls_and_streams_and_gives_leases_back(tmp_path):
         # Ctrl-C asks for the same.
         broker.signal(signal.SIGINT)
         assert broker.wait() == 0
+
+
+def test_a_second_server_is_refused_also_when_the_lock_file_was_removed(tmp_path):
+    with penstock.Broker(tmp_path / "data"):
+        (tmp_path / "data" / "lock").unlink()
+        command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data-dir"]
+        second = subprocess.run(
+            [*command, str(tmp_path / "data")], capture_output=True, text=True, timeout=30
+        )
+        assert second.returncode != 0
+        assert "already open" in second.stderr
+        assert "Traceback" not in second.stderr
 
 
 def test_a_stream_that_dies_gives_its_leases_back_at_once(shared_broker):

@@ -129,8 +129,50 @@ async def test_files_are_listed_within_limits(tmp_path):
         assert found["files"] == []
         for bad in ({"offset": 0, "end": 1, "hold": "2h"}, {"offset": 0}):
             assert (await broker.call("POST", path, bad)).status == 400
+        assert found["data_dir"].startswith("/")
         beyond = (await broker.call("POST", path, {"offset": 5, "end": 9})).json
         assert (beyond["error"], beyond["end"]) == ("OFFSET_OUT_OF_RANGE", 1)
         assert (
             await broker.call("POST", "/topics/none/partitions/0/files", {"offset": 0, "end": 1})
         ).status == 404
+
+
+async def test_files_that_were_listed_stay_as_long_as_was_said(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(segment_size_bytes=200, retention_hours=1)
+        for number in range(6):
+            await broker.publish(f"{number}" * 100)
+        asked = {"offset": 2, "end": 4, "hold": "30m"}
+        path = "/topics/orders/partitions/0/files"
+        found = (await broker.call("POST", path, asked)).json["files"]
+        assert [(one["start"], one["end"]) for one in found] == [(2, 3), (3, 4)]
+
+        async def swept() -> tuple[int, set[str]]:
+            await broker.call("POST", "/admin/topics/orders/compact")
+            topic = (await broker.call("GET", "/topics/orders")).json
+            left = {one["path"] for one in found if broker.disk.exists(one["path"])}
+            return topic["partition_offsets"]["0"]["earliest"], left
+
+        await broker.call("POST", path, {**asked, "hold": "1h"})
+        broker.clock.advance("59m")
+        assert await swept() == (0, {one["path"] for one in found})
+        # A minute later retention may take all of it, but for what is held.
+        await broker.call("POST", path, asked)
+        broker.clock.advance("29m")
+        assert await swept() == (2, {one["path"] for one in found})
+        broker.clock.advance("2m")
+        assert await swept() == (6, set())
+
+
+async def test_a_key_that_only_reads_is_not_told_where_the_data_is(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        keys = broker.door.gate.keys
+        admin, reader = (keys.create(one.value, one)[1] for one in (Role.ADMIN, Role.READONLY))
+        bearer = {"authorization": f"Bearer {admin}"}
+        config = {"name": "orders", "num_partitions": 1}
+        assert (await broker.call("POST", "/topics", config, headers=bearer)).status == 201
+        path, asked = "/topics/orders/partitions/0/files", {"offset": 0, "end": 1}
+        assert (await broker.call("POST", path, asked, headers=bearer)).json["data_dir"]
+        bearer = {"authorization": f"Bearer {reader}"}
+        reply = await broker.call("POST", path, asked, headers=bearer)
+        assert (reply.status, reply.json["data_dir"]) == (200, None)

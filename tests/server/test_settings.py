@@ -51,6 +51,30 @@ def test_environment_beats_the_file_and_flags_beat_both():
     assert flagged.broker.port == 3
 
 
+def test_how_segments_are_closed_and_kept_can_be_said_in_file_environment_and_flags():
+    found = read_settings(
+        "storage: {segment_age_ms: 60000, retention_segments: 9, retention_segments_min: 2}",
+        environment={"PENSTOCK_STORAGE__SEGMENT_MESSAGES_MAX": "1000"},
+        flags={("storage", "retention_check_ms"): "2000", ("storage", "compaction_check_ms"): 3000},
+    )
+    expected = {
+        "segment_age_ms": 60_000,
+        "segment_messages_max": 1000,
+        "retention_segments": 9,
+        "retention_segments_min": 2,
+        "retention_check_ms": 2000,
+        "compaction_check_ms": 3000,
+    }
+    assert expected.items() <= found.topic_defaults().items()
+    problems = problems_of(
+        "storage: {segment_age_ms: 0, segment_messages_max: -7, retention_segments: 0, "
+        "retention_segments_min: 0, retention_check_ms: 5, compaction_check_ms: 0}"
+    )
+    assert len(problems) == 6
+    for name in expected:
+        assert any(f"storage.{name} must be " in one for one in problems), name
+
+
 def test_an_environment_variable_that_is_wrong_is_named():
     (problem,) = problems_of("", environment={"PENSTOCK_BROKER__PROT": "1", "PENSTOCK_KEY": "x"})
     assert "PENSTOCK_BROKER__PROT" in problem

@@ -1,6 +1,6 @@
 """Who may do what: one table, asked by every door before a command reaches the node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -43,6 +43,21 @@ class Command(Enum):
     SEE_KEYS = "see keys"
     CHANGE_KEYS = "create, rotate or revoke keys"
 
+
+READING = frozenset(
+    {
+        Command.SEE_HEALTH,
+        Command.SEE_STATS,
+        Command.SEE_TOPICS,
+        Command.FETCH,
+        Command.SEE_GROUPS,
+        Command.SEE_DELAYED,
+        Command.SEE_DEAD_LETTERS,
+        Command.SEE_PIPELINES,
+        Command.SEE_KEYS,
+    }
+)
+"""Commands that change nothing. All others do, whatever the method of their route: a poll leases and makes groups."""
 
 _ADMIN = frozenset({Role.ADMIN})
 _ALL = frozenset(Role)
@@ -90,6 +105,10 @@ class Principal:
 
     def reaches(self, topic: str) -> bool:
         return not self.prefixes or topic.startswith(self.prefixes)
+
+    def covers(self, prefixes: Sequence[str]) -> bool:
+        """Whether a key with these prefixes reaches nothing that this one does not."""
+        return not self.prefixes or (bool(prefixes) and all(map(self.reaches, prefixes)))
 
 
 LOCAL = Principal("local", Role.ADMIN)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import LimitsConfig, LogConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
@@ -30,6 +30,7 @@ from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
+from .damage import DamageLedger
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -57,6 +58,7 @@ from .recovery import (
     partition_events,
     snapshot_events,
 )
+from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
     PARTITIONS_DEFAULT,
@@ -83,6 +85,15 @@ _ANY_EPOCH = Epoch((1 << 63) - 1)
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
+def read_meta(disk: Disk) -> Topics:
+    """The topics that meta knows. The disk has to be one that may be changed, such as a copy: a torn end is cut off."""
+    log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
+    topics = Topics()
+    Journal(log, _FORMAT).recover(topics, message_end=log.end)
+    log.discard()
+    return topics
+
+
 @dataclass(slots=True)
 class Topic:
     """A topic that is open."""
@@ -101,10 +112,21 @@ Prepared = tuple[FilesPlanned, TopicFacts, list[Partition]]
 class Catalogue:
     """All topics, open. Changes are few and everything else rests on them, so each is durable when it returns."""
 
-    def __init__(self, disk: Disk, *, now: Now, entropy: Entropy, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now: Now,
+        entropy: Entropy,
+        limits: LimitsConfig,
+        damage: DamageLedger | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
+        self.cache = BatchCache(cache_bytes)
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
+        self.damage = damage or DamageLedger()
         self._require_meta()
         log, found = open_log(
             disk,
@@ -177,7 +199,13 @@ class Catalogue:
 
     def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
         setting = Setting(
-            facts.name, facts.config, self.limits, self.entropy, self._require_known_meta
+            facts.name,
+            facts.config,
+            self.limits,
+            self.entropy,
+            self._require_known_meta,
+            self.cache,
+            self.damage,
         )
         none = PartitionEnds(facts.topic_id, number, (), ())
         known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)
@@ -409,6 +437,7 @@ class Catalogue:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
             remove_topic(self.disk, facts.directory)
+            self.damage.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)

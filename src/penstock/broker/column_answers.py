@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ..codec.answers import Kind, LeaseAnswer
+from ..delivery.offsets import each_offset
 from ..errors import NotFound, PenstockError, Refused, StaleReceipt, Unavailable
 from . import consumption
 from .answers import Command, Find
@@ -49,7 +50,7 @@ def _failures(find: Find, answer: LeaseAnswer, now: Now) -> Iterator[Failure]:
             yield Failure(*place, offset, error)
         return
     log = partition.messages
-    for offset in stale:
+    for offset in each_offset(stale):
         if log.start_offset <= offset < log.end_offset:
             receipt = write_receipt(Place(*place, answer.group), offset, 0, answer.lease)
             yield Failure(*place, offset, StaleReceipt(receipt))

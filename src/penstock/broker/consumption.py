@@ -24,9 +24,10 @@ from ..delivery import (
 from ..delivery.lanes import Ask, held_by_lane
 from ..delivery.offsets import next_of
 from ..delivery.turns import LaneStats
-from ..errors import DamagedBatch, Refused
+from ..errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
 from ..kernel import Outcome
 from ..model import Priority
+from .damage import Skip, behind
 from .handed import Handed, Part, joined_columns
 from .partition import Now, Partition
 from .received import Place
@@ -78,7 +79,8 @@ class Rows(NamedTuple):
 def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> Handed:
     """Lease the next messages to a member: one record for all of them. None ready: nothing in it.
 
-    DamagedBatch: the next message cannot be read any more; `skip_damage` goes on behind it.
+    DamagedBatch: the next message cannot be read any more. Where the topic says that damage is skipped, the group has
+    lost it instead, and goes on behind it.
     """
     _check_duration(partition, wanted.duration_ms)
     settle(partition, delivery, now)
@@ -86,7 +88,11 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
     look = room
     while room > 0:
-        found = _looked_at(partition, delivery, wanted, look, now.wall_ns)
+        try:
+            found = _looked_at(partition, delivery, wanted, look, now.wall_ns)
+        except DamagedBatch as damage:
+            _skip(partition, delivery, damage, now)
+            continue
         if found is None:
             break
         choice, unfit, seen, _ = found
@@ -131,7 +137,11 @@ def _looked_at(
         choice = _choose(partition, delivery, look, wanted.priority)
         if not choice.offsets:
             return None
-        found = _inspect(partition, choice, now_ns, wanted.bytes_max)
+        try:
+            found = _inspect(partition, choice, now_ns, wanted.bytes_max)
+        except DamagedBatch:
+            delivery.turns.restore(turns)  # No lane was served.
+            raise
         if not (found.is_too_large and choice.is_by_lanes):
             return found
         # Those at the end may be the urgent ones: a smaller choice is shared out anew, as if this one had never been.
@@ -394,29 +404,44 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
     partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
 
 
-def skip_damage(partition: Partition, delivery: Delivery, now: Now) -> int:
-    """Go on behind the batch that the next poll could not read; how many messages the group loses is returned."""
-    settle(partition, delivery, now)
-    choice = _choose(partition, delivery, 1, None)
-    if choice.is_by_lanes:
-        # With another limit another lane may have its turn: whatever a poll could choose may be the damaged one.
-        choice = _choose(partition, delivery, _LOOK_AHEAD, None)
-    found = _first_damaged(partition, choice)
-    if found is None:
-        raise Refused("the next message of the group is not damaged")
-    before = delivery.skipped_count
-    partition.record(commands.skip(delivery, *found), now)
-    return delivery.skipped_count - before
+def poll_all(places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now) -> Handed:
+    """Lease messages of several partitions to a member, each for its own time in milliseconds.
 
-
-def _first_damaged(partition: Partition, choice: Choice) -> tuple[int, int] | None:
-    """The first message of a choice that is damaged, and where reading can go on; None if there is none."""
-    offsets = choice.offsets
-    offset: int | None = offsets.min() if offsets else None
-    while offset is not None:
+    A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
+    served. Its error is raised if none of them had anything.
+    """
+    found, some = Handed(), Handed()
+    trouble: PenstockError | None = None
+    rest = wanted
+    for partition, delivery, duration_ms in places:
+        more = rest.after(some)
+        if more is None:
+            break
+        rest, some = more, Handed()
         try:
-            following = partition.shelf.at(offset).head.next_offset
-        except DamagedBatch as damage:
-            return None if damage.next_offset is None else (offset, damage.next_offset)
-        offset = next_of(offsets, following) if offsets.max() >= following else None
-    return None
+            some = poll(partition, delivery, rest._replace(duration_ms=duration_ms), now)
+        except (Damaged, Unavailable) as error:
+            trouble = trouble or error
+        found += some
+    if trouble is not None and not found:
+        raise trouble
+    return found
+
+
+def _skip(partition: Partition, delivery: Delivery, damage: DamagedBatch, now: Now) -> None:
+    """Record that a group has lost what a damaged batch held, and tell the ledger. The batch again: the topic stops."""
+    end = behind(damage, partition.config)
+    assert damage.offset is not None, "a read knows what it was to read"
+    before = delivery.skipped_count
+    partition.record(commands.skip(delivery, damage.offset, end), now)
+    partition.damage.on_skipped(
+        Skip(
+            partition.topic,
+            partition.number,
+            partition.machine.names[delivery.group],
+            damage.offset,
+            end,
+            delivery.skipped_count - before,
+            damage.reason,
+        )
+    )

@@ -26,7 +26,10 @@ class Kept(NamedTuple):
 
 
 class Dedup:
-    """The last keys, oldest first. Filled from the batches themselves, so a restart loses nothing."""
+    """The last keys, oldest first. Filled from the batches themselves, so a restart loses nothing.
+
+    An empty key is none: it is neither kept nor found.
+    """
 
     def __init__(self, *, window_ns: int, keys_max: int) -> None:
         self.window_ns, self.keys_max = window_ns, keys_max
@@ -41,7 +44,7 @@ class Dedup:
     def add(self, keys: Sequence[bytes | None], offsets: Sequence[int], append_time: int) -> None:
         """Take note of the keys of a batch."""
         for key, offset in zip(keys, offsets, strict=True):
-            if key is not None:
+            if key:
                 short = _short(key)
                 self.kept[short] = Kept(offset, append_time)
                 self.kept.move_to_end(short)
@@ -66,7 +69,8 @@ class Dedup:
 
     def restore(self, items: Iterable[tuple[bytes, int, int]]) -> None:
         for key, offset, append_time in items:
-            self.kept[key] = Kept(offset, append_time)
+            if key:
+                self.kept[key] = Kept(offset, append_time)
 
 
 def _short(key: bytes) -> bytes:

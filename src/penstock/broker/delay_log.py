@@ -3,13 +3,13 @@
 The state journal says whether it was made: from then on a log that is missing is damage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..codec import Head
 from ..codec.encode import Encoded
 from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
-from ..errors import DamagedFile
+from ..errors import DamagedBatch, DamagedFile
 from ..log import Log, Recovery, open_log
 from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
@@ -33,10 +33,12 @@ class DelayLog:
         log_id: LogId,
         *,
         segment_bytes: int,
+        on_damage: Callable[[DamagedBatch], None],
         known: KnownEnd | None = None,
     ) -> None:
         """Opens the log if there is one. With a `known` end there has to be."""
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
+        self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
         # What is finished goes when somebody sweeps, never by age.
         self._config = LogConfig(
@@ -60,6 +62,7 @@ class DelayLog:
             may_create=may_create,
             known=known,
         )
+        log.on_damage = self._on_damage
         return log
 
     def make(self) -> Log:

@@ -19,8 +19,9 @@ from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
 from ..delivery.delays import DelayState
-from ..errors import NotFound, NotPending, Refused
+from ..errors import DamagedBatch, NotFound, NotPending, Refused
 from ..model import Message
+from .damage import behind
 from .partition import Now, Partition, Published
 from .publishing import Answer, Parcel, Router, all_or_error, delivered, routed, without_repeats
 
@@ -58,6 +59,7 @@ class DelayFacts(NamedTuple):
     delivered: int
     expired: int
     cancelled: int
+    lost: int
     unreadable: int
     next_due_ns: int | None
     size_bytes: int
@@ -196,10 +198,14 @@ def get(partition: Partition, identity: int) -> Waiting:
 
 
 def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
-    """The message and its first due time; nothing if it was cleared away."""
+    """The message and its first due time; nothing if it was cleared away, or is damaged where damage is skipped."""
     log = partition.delayed.log
     assert log is not None, "an id was given, so there is a log"
-    run = log.read(identity, bytes_max=1)
+    try:
+        run = log.read(identity, bytes_max=1)
+    except DamagedBatch as damage:
+        behind(damage, partition.config)
+        return None, 0
     head = read_head(run.data, seed=log.seed)
     for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
         if message.offset == identity:
@@ -232,6 +238,7 @@ def facts_of(partition: Partition) -> DelayFacts:
         delays.counts[DelayKind.DELIVERED],
         delays.counts[DelayKind.EXPIRED],
         delays.counts[DelayKind.CANCELLED],
+        delays.counts[DelayKind.LOST],
         len(delays.stuck),
         None if not delays.pending else int(_next_due(partition)),
         partition.delayed.size,

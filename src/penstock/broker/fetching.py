@@ -4,17 +4,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ..codec import decode_messages, read_head
+from ..codec import Head, decode_messages, read_head
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
-from ..errors import Refused
+from ..config import OnDamage
+from ..errors import DamagedBatch, Refused
 from ..log import Log
 from ..model import Message
 from ..ports import Lent
+from .damage import behind
 from .partition import Partition
 from .start import Start
 
 FETCH_BYTES_DEFAULT = 1 << 20
 _NOTHING = memoryview(b"")
+# Compaction leaves few and small batches without messages; so many bytes of them are some milliseconds.
+_IDLE_BYTES_MAX = 4 << 20
+_READ_BYTES_MIN = 1 << 16
 
 
 class InFile(NamedTuple):
@@ -25,11 +30,19 @@ class InFile(NamedTuple):
     size: int
 
 
+class SkippedRange(NamedTuple):
+    """Offsets from `start` to before `end` that a read passed over, because they are damaged."""
+
+    start: int
+    end: int
+    reason: str
+
+
 class Fetched(NamedTuple):
     """Whole batches, sealed with the seed of the log. The first one may begin before `offset`: readers trim.
 
     No data means nothing yet: ask again when the log ends beyond `offset`. If `in_file`, they lie there, and nobody has
-    read more than their heads.
+    read more than their heads. What was `skipped` lies before `offset`.
     """
 
     data: memoryview
@@ -39,10 +52,11 @@ class Fetched(NamedTuple):
     end_offset: int
     seed: int
     in_file: InFile | None = None
+    skipped: tuple[SkippedRange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.data and self.in_file is None
+        return not self.data and self.in_file is None and not self.skipped
 
     @property
     def wake_at(self) -> int | None:
@@ -60,17 +74,13 @@ class Fetched(NamedTuple):
         return found
 
     def _messages(self) -> Iterator[Message]:
-        position = 0
-        while position < len(self.data):
-            head = read_head(self.data, position, seed=self.seed)
-            batch = self.data[position : position + head.length]
+        for head, batch in _batches(self.data, self.seed):
             yield from decode_messages(batch, head, size_max=BODY_BYTES_MAX)
-            position += head.length
 
 
 # As calling the class does it, without a call of its own.
-_fetched: Callable[[tuple[memoryview, int, int, int, int, int, None]], Fetched] = partial(
-    tuple.__new__, Fetched
+_fetched: Callable[[tuple[memoryview, int, int, int, int, int, None, tuple[()]]], Fetched] = (
+    partial(tuple.__new__, Fetched)
 )
 
 
@@ -98,7 +108,22 @@ def fetch_from(
     *,
     is_checked: bool = True,
 ) -> Fetched:
-    """The same from an offset on."""
+    """The same from an offset on. Where the topic skips damage, from behind it."""
+    skipped: list[SkippedRange] = []
+    while True:
+        try:
+            found = _fetch(partition, offset, bytes_max, limit, is_checked=is_checked)
+        except DamagedBatch as damage:
+            end = behind(damage, partition.config)
+            skipped.append(SkippedRange(offset, end, damage.reason))
+            offset = end
+        else:
+            return found._replace(skipped=tuple(skipped)) if skipped else found
+
+
+def _fetch(
+    partition: Partition, offset: int, bytes_max: int, limit: int | None, *, is_checked: bool
+) -> Fetched:
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
     log = partition.messages
@@ -109,7 +134,73 @@ def fetch_from(
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return _fetched((data, offset, next_offset, log.start_offset, log.end_offset, log.seed, None))
+    return _fetched(
+        (data, offset, next_offset, log.start_offset, log.end_offset, log.seed, None, ())
+    )
+
+
+def _batches(data: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
+    """Consecutive batches that were verified when they were read."""
+    position = 0
+    while position < len(data):
+        head = read_head(data, position, seed=seed)
+        yield head, data[position : position + head.length]
+        position += head.length
+
+
+class MessagesRead(NamedTuple):
+    """Messages from an offset on, and where to go on. None of them, and `next_offset` is the end: nothing yet.
+
+    What was `skipped` is damaged and lies between the messages, or before or behind them.
+    """
+
+    messages: list[Message]
+    next_offset: int
+    start_offset: int
+    end_offset: int
+    skipped: tuple[SkippedRange, ...] = ()
+
+
+def read_messages(
+    partition: Partition, start: Start, *, limit: int, bytes_max: int = FETCH_BYTES_DEFAULT
+) -> MessagesRead:
+    """The next messages, at least one if there is any: at most so many, while their batches fit into so many bytes.
+
+    It goes on over the ends of segments and over offsets without a message, but gives up, with none, after 4 MiB of
+    batches that hold nothing to be read. DamagedBatch: the first message cannot be read, and the topic does not skip.
+    """
+    log = partition.messages
+    first = offset = start.in_log(log)
+    found: list[Message] = []
+    skipped: list[SkippedRange] = []
+    room, idle = bytes_max, _IDLE_BYTES_MAX
+    while len(found) < limit and offset < log.end_offset and idle > 0 and room > 0:
+        try:
+            run = log.read(offset, bytes_max=max(room, _READ_BYTES_MIN))
+        except DamagedBatch as damage:
+            if found and partition.config.on_damage is OnDamage.STOP:
+                break
+            end = behind(damage, partition.config)
+            skipped.append(SkippedRange(offset, end, damage.reason))
+            offset = end
+            continue
+        for head, batch in _batches(run.data, log.seed):
+            if len(found) >= limit or (found and room < head.length):
+                room = 0
+                break
+            offset = head.next_offset
+            messages = decode_messages(batch, head, size_max=BODY_BYTES_MAX)
+            fresh = [one for one in messages if one.offset >= first]
+            found += fresh
+            if fresh:
+                room -= head.length
+            else:
+                idle -= head.length
+    if len(found) >= limit:
+        # Behind the last message, and not behind its batch.
+        del found[limit:]
+        offset = found[-1].offset + 1
+    return MessagesRead(found, offset, log.start_offset, log.end_offset, tuple(skipped))
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetched | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from pyroaring import BitMap64
 
 from ..codec import Columns, Head, Marks, Origin, encode, read_head
 from ..codec.blobs import Bools
@@ -15,7 +16,10 @@ from ..codec.body import Body
 from ..codec.decode import offsets_of, open_body
 from ..codec.delays import due_times, picked
 from ..codec.head import BODY_BYTES_MAX
+from ..config import OnDamage
+from ..delivery.delay_records import DelaysLost
 from ..delivery.dues import Int64s
+from ..delivery.offsets import runs_of
 from ..errors import Damaged, DamagedBatch
 from ..log import Log
 from .forwarding import NO_LIMITS
@@ -38,10 +42,15 @@ def fire(partition: Partition, now: Now) -> int:
     delays = partition.machine.delays
     ids, dues = delays.due(now.wall_ns, _MESSAGES_A_STEP)
     while len(ids):
-        rows = _rows(partition, ids)
+        damaged: list[int] = []
+        rows = _rows(partition, ids, damaged)
         if rows is not None:
-            unreadable = [one for one in ids.tolist() if one not in rows]
-            delays.set_aside(unreadable)
+            if damaged and partition.config.on_damage is OnDamage.SKIP:
+                lost = runs_of(BitMap64(damaged))
+                partition.record((DelaysLost(0, partition.delayed.epoch, lost),), now)
+            delays.set_aside(
+                one for one in ids.tolist() if one not in rows and one in delays.pending
+            )
             _append(partition, rows, ids, dues, now)
             return len(rows)
         # Too large together. Fewer of them, the earliest; a single one always goes.
@@ -92,13 +101,16 @@ def _expiries(
     return [None if at is None else max(1, at + after - before) for at, before, after in moved]
 
 
-def _rows(partition: Partition, ids: Int64s) -> dict[int, Row] | None:
-    """Messages by id; None if they are too many bytes together. What cannot be read is left out."""
+def _rows(partition: Partition, ids: Int64s, damaged: list[int]) -> dict[int, Row] | None:
+    """Messages by id; None if they are too many bytes together. What cannot be read is left out.
+
+    `damaged` is filled with those of them that lie in damaged batches.
+    """
     log = partition.delayed.log
     assert log is not None, "something is pending, so there is a log"
     rows: dict[int, Row] = {}
     size = 0
-    for head, batch, wanted in _batches(log, np.sort(ids)):
+    for head, batch, wanted in _batches(log, np.sort(ids), damaged):
         body = open_body(batch, head, size_max=BODY_BYTES_MAX)
         mask = _mask(body, head, wanted)
         found = picked(body, head, mask)
@@ -142,7 +154,9 @@ def _size(item: bytes | None) -> int:
     return 0 if item is None else len(item)
 
 
-def _batches(log: Log, ids: Int64s) -> Iterator[tuple[Head, memoryview, Int64s]]:
+def _batches(
+    log: Log, ids: Int64s, damaged: list[int]
+) -> Iterator[tuple[Head, memoryview, Int64s]]:
     """The batches that hold ids, in growing order, each with those that it may hold."""
     start = 0
     while start < len(ids):
@@ -151,7 +165,9 @@ def _batches(log: Log, ids: Int64s) -> Iterator[tuple[Head, memoryview, Int64s]]
         except DamagedBatch as error:
             if error.next_offset is None:
                 return
-            start = max(start + 1, int(np.searchsorted(ids, error.next_offset)))
+            following = max(start + 1, int(np.searchsorted(ids, error.next_offset)))
+            damaged += ids[start:following].tolist()
+            start = following
             continue
         except Damaged:
             return

@@ -1,15 +1,18 @@
 """Groups as a whole: their start on every partition, reset, lag, and when they are forgotten."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..codec import read_head
-from ..config import OFF
+from ..config import OFF, Cleanup
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
 from ..delivery.commands import rewind
-from ..errors import GroupBusy, NotFound, OffsetOutOfRange, Refused
+from ..delivery.offsets import each_offset
+from ..errors import Damaged, DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
 from ..groups import Mode
+from ..log.counting import messages_from
 from ..model import check_name
 from . import consumption
 from .partition import Now, Partition
@@ -115,6 +118,19 @@ def plan_reset(partitions: Sequence[Partition], group: str, to: Start) -> list[M
     ]
 
 
+def check_reset(
+    partitions: Sequence[Partition], group: str, to: Start, now: Now, *, is_forced: bool
+) -> list[Move]:
+    """What `reset` would do now. Refused as that would refuse it: OffsetOutOfRange, GroupBusy, NotFound."""
+    for partition, delivery in existing(partitions, group):
+        consumption.expire(partition, delivery, now)
+    moves = plan_reset(partitions, group, to)
+    in_flight = sum(move.in_flight for move in moves)
+    if in_flight and not is_forced:
+        raise GroupBusy(group, in_flight=in_flight)
+    return moves
+
+
 def reset(
     partitions: Sequence[Partition],
     group: str,
@@ -128,14 +144,8 @@ def reset(
 
     With `is_mode_open` the next use decides again how it reads the topic.
     """
-    found = existing(partitions, group)
-    for partition, delivery in found:
-        consumption.expire(partition, delivery, now)
-    moves = plan_reset(partitions, group, to)
-    in_flight = sum(move.in_flight for move in moves)
-    if in_flight and not is_forced:
-        raise GroupBusy(group, in_flight=in_flight)
-    for (partition, delivery), move in zip(found, moves, strict=True):
+    moves = check_reset(partitions, group, to, now, is_forced=is_forced)
+    for (partition, delivery), move in zip(existing(partitions, group), moves, strict=True):
         records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
         if is_mode_open and delivery.group in partition.machine.modes:
             records.append(ModeSet(delivery.group, Mode.UNDECIDED))
@@ -157,25 +167,44 @@ def commit(partition: Partition, delivery: Delivery, offset: int, now: Now) -> b
 def lag_of(partition: Partition, delivery: Delivery, now: Now) -> PartitionLag:
     progress, log = delivery.progress, partition.messages
     start, end = log.start_offset, log.end_offset
-    gone = progress.unfinished_below(start)
-    oldest = max(progress.lowest_unfinished(), start)
+    oldest, lag = max(progress.lowest_unfinished(), start), unfinished(partition, delivery)
     return PartitionLag(
         partition.topic,
         partition.number,
         progress.floor,
         end,
-        progress.unfinished_below(end) - gone,
-        _age_s(partition, oldest, now) if oldest < end else 0.0,
+        lag,
+        _age_s(partition, oldest, now) if lag and oldest < end else 0.0,
         delivery.leases.in_flight,
         len(progress.finished),
     )
 
 
+def unfinished(partition: Partition, delivery: Delivery) -> int:
+    """How many messages a group has still to finish. Where the log was compacted, offsets without one do not count."""
+    progress, log = delivery.progress, partition.messages
+    start, end = log.start_offset, log.end_offset
+    is_compacted = partition.config.cleanup is Cleanup.COMPACT or log.compacted_to > start
+    if is_compacted:
+        # What came back is known one by one; what was never handed out is counted in the log.
+        back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
+        with suppress(Damaged):
+            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
+            return back + max(0, unseen)
+    return progress.unfinished_below(end) - progress.unfinished_below(start)
+
+
 def _age_s(partition: Partition, offset: int, now: Now) -> float:
-    """How long ago the batch with this offset was appended."""
+    """How long ago the batch with this offset was appended; if it is damaged, the next one that can be read."""
     log = partition.messages
-    head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
-    return max(0, now.wall_ns - head.append_time) / 1e9
+    while offset < log.end_offset:
+        try:
+            head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
+        except DamagedBatch as damage:
+            offset = damage.next_offset or log.end_offset
+        else:
+            return max(0, now.wall_ns - head.append_time) / 1e9
+    return 0.0
 
 
 def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
@@ -184,7 +213,7 @@ def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
     for lease in delivery.leases.by_number.values():
         for term in lease.terms:
             left_ms = max(0, term.deadline_ns - delivery.now_ns) // _MS
-            for offset in term.offsets:
+            for offset in each_offset(term.offsets):
                 failure = delivery.failures.get(offset)
                 attempts = delivery.attempts_of(offset)
                 yield InFlight(

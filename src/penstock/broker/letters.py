@@ -7,8 +7,9 @@ import msgspec
 
 from ..codec import Origin
 from ..codec.checksum import checksum
-from ..errors import Damaged, NotFound
+from ..errors import Damaged, DamagedBatch, NotFound
 from ..model import NAME_LENGTH_MAX, Message
+from .damage import behind
 from .outbox import Burial, Redrive
 from .partition import DEAD_LETTER_SUFFIX, Partition
 from .shelf import Opened
@@ -142,10 +143,15 @@ def letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter]:
     """The dead letters of a partition from an offset on, those that were redriven left out."""
     number = partition.machine.numbers.get(REDRIVE_GROUP)
     progress = None if number is None else partition.machine.groups[number].progress
+    readable_from = 0
     for offset in range(max(start, partition.messages.start_offset), partition.messages.end_offset):
-        if progress is not None and progress.is_finished(offset):
+        if offset < readable_from or (progress is not None and progress.is_finished(offset)):
             continue
-        letter = read_letter(partition, offset)
+        try:
+            letter = read_letter(partition, offset)
+        except DamagedBatch as damage:
+            readable_from = behind(damage, partition.config)
+            continue
         if letter is not None:
             yield letter
 

@@ -4,7 +4,7 @@
 the leases of the former one with it, so nobody holds a message of a partition that is not theirs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,16 +12,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ..delivery import Delivery
-from ..errors import (
-    Damaged,
-    GroupBusy,
-    ModeConflict,
-    NoSpace,
-    NotFound,
-    NotOwner,
-    PartitionFaulty,
-    Unavailable,
-)
+from ..errors import GroupBusy, ModeConflict, NoSpace, NotFound, NotOwner, PartitionFaulty
 from ..groups import (
     GroupRecord,
     Joining,
@@ -40,6 +31,7 @@ from . import consumption, group_facts, groups
 from .answers import by_lease
 from .catalogue import Catalogue
 from .consumption import Wanted
+from .group_limits import require_group_room
 from .handed import Handed
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
@@ -150,6 +142,7 @@ class Memberships:
 
     def _open(self, group: str, wish: Join, now: Now) -> None:
         """Begin, or go on, to read all topics in the mode that is wished; if one of them refuses, none is touched."""
+        require_group_room(self._catalogue, wish.topics, group)
         modes = {topic: self._mode_for(topic, group, wish.mode) for topic in sorted(wish.topics)}
         for topic, mode in modes.items():
             partitions = self._catalogue.topic(topic).partitions
@@ -239,30 +232,20 @@ class Memberships:
 
     def _take(self, membership: Membership, session: _Session, ask: Ask, now: Now) -> Handed:
         places = membership.readable(ask.member)
-        found, some = Handed(), Handed()
-        rest = Wanted(ask.member, ask.limit, 0, ask.priority, bytes_max=ask.bytes_max)
         session.turn = (session.turn + 1) % max(1, len(places))
-        for one in (*places[session.turn :], *places[: session.turn]):
-            more = rest.after(some)
-            if more is None:
-                break
-            rest, some = more, Handed()
-            try:
-                partition = self._catalogue.partition(*one)
-            except PartitionFaulty:
-                continue
-            delivery = self._delivery(membership.group, session.mode, partition, now)
-            said_ms = ask.duration_ms or partition.config.visibility_timeout_ms
-            try:
-                some = consumption.poll(
-                    partition, delivery, rest._replace(duration_ms=said_ms), now
-                )
-                found += some
-            except (Damaged, Unavailable):
-                # What was leased is the member's; the trouble comes again when it begins with this partition.
-                if not found:
-                    raise
-        return found
+        in_turn = (*places[session.turn :], *places[: session.turn])
+
+        def timed() -> Iterator[tuple[Partition, Delivery, int]]:
+            for one in in_turn:
+                try:
+                    partition = self._catalogue.partition(*one)
+                except PartitionFaulty:
+                    continue
+                delivery = self._delivery(membership.group, session.mode, partition, now)
+                yield partition, delivery, ask.duration_ms or partition.config.visibility_timeout_ms
+
+        wanted = Wanted(ask.member, ask.limit, 0, ask.priority, bytes_max=ask.bytes_max)
+        return consumption.poll_all(timed(), wanted, now)
 
     def _delivery(
         self, group: str, wished: Mode | None, partition: Partition, now: Now

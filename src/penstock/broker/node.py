@@ -3,15 +3,15 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
-from ..config import OFF, Cleanup, LimitsConfig, TopicConfig
-from ..errors import DamagedFile, FileMissing, NoSpace, NotFound
+from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
+from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace, NotFound
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
@@ -21,8 +21,10 @@ from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .clearing import clear_delayed
+from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
-from .fetching import FETCH_BYTES_DEFAULT, Fetched, fetch
+from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
+from .group_limits import require_group_room
 from .handed import Handed
 from .letters import dead_letter_topic
 from .memberships import Memberships
@@ -35,6 +37,7 @@ from .repeats import Repeats
 from .runs import PublishedRun
 from .slots import Fault, Partitions
 from .start import EARLIEST, Start
+from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 
 __all__ = ["Node", "Now", "Topic"]
@@ -77,8 +80,16 @@ class Node(Catalogue):
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
         min_free_bytes: int = 0,
+        damage: DamageLedger | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        usual_sweep_times: int = 1,
     ) -> None:
-        super().__init__(disk, now=now, entropy=entropy, limits=limits)
+        super().__init__(
+            disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
+        )
+        self.sweeps = Sweeps(usual_times=usual_sweep_times)
+        for name, topic in self.open.items():
+            self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
@@ -157,6 +168,19 @@ class Node(Catalogue):
         found = self.partition(topic, partition)
         return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
 
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: Start,
+        *,
+        limit: int,
+        bytes_max: int = FETCH_BYTES_DEFAULT,
+    ) -> MessagesRead:
+        """Messages from an offset or a time on."""
+        found = self.partition(topic, partition)
+        return read_messages(found, start, limit=limit, bytes_max=bytes_max)
+
     def create_topic(
         self,
         name: str,
@@ -167,7 +191,14 @@ class Node(Catalogue):
     ) -> Topic:
         """A new topic. Members that read one of this name before it was deleted read it, too."""
         topic = super().create_topic(name, partitions=partitions, config=config, now=now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.assigned.topic_changed(name, now)
+        return topic
+
+    def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
+        """Change settings; they hold from the next command on."""
+        topic = super().configure_topic(name, changes, now)
+        self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         return topic
 
     def add_partitions(self, name: str, total: int, now: Now) -> Topic:
@@ -181,8 +212,19 @@ class Node(Catalogue):
         self.assigned.topic_changed(name, now)
 
     def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
-        """Make sure that a group exists on every partition of a topic; a new one begins at `start`."""
-        groups.open_everywhere(self.topic(topic).partitions, groups.check_group(group), start, now)
+        """Make sure that a group exists on every partition of a topic; a new one begins at `start`.
+
+        TooManyGroups: there is no room for a new one.
+        """
+        self.open_group_on([topic], group, now, start=start)
+
+    def open_group_on(
+        self, topics: Collection[str], group: str, now: Now, *, start: Start = EARLIEST
+    ) -> None:
+        """The same on several topics; if one of them has no room, none is touched."""
+        require_group_room(self, topics, groups.check_group(group))
+        for topic in topics:
+            groups.open_everywhere(self.topic(topic).partitions, group, start, now)
 
     def close_group(self, topic: str, group: str, now: Now) -> None:
         """Forget a group of a topic: its progress, leases and attempts. GroupBusy: it has members."""
@@ -227,11 +269,19 @@ class Node(Catalogue):
 
         One that was empty may then be read in another mode.
         """
+        self.check_reset(topic, group, to, now, is_forced=is_forced)
+        partitions = self.topic(topic).partitions
+        is_empty = not self.assigned.members_of(group, topic)
+        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
+
+    def check_reset(
+        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
+    ) -> None:
+        """Refuse what `reset_group` would refuse."""
         partitions = self.topic(topic).partitions
         if not is_forced:
             self.assigned.require_empty(group, topic)
-        is_empty = not self.assigned.members_of(group, topic)
-        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
+        groups.check_reset(partitions, group, to, now, is_forced=is_forced)
 
     def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
         """Finish everything below an offset for a group. False: it was finished already.
@@ -253,15 +303,9 @@ class Node(Catalogue):
         if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
             return known
         target.turn = (target.turn + 1) % len(places)
-        found, some = Handed(), Handed()
-        rest = wanted
-        for partition, delivery in (*places[target.turn :], *places[: target.turn]):
-            more = rest.after(some)
-            if more is None:
-                break
-            rest = more
-            some = consumption.poll(partition, delivery, rest, now)
-            found += some
+        in_turn = (*places[target.turn :], *places[: target.turn])
+        timed = ((partition, delivery, wanted.duration_ms) for partition, delivery in in_turn)
+        found = consumption.poll_all(timed, wanted, now)
         if wanted.request_id:
             self._repeats.keep(who, wanted.request_id, found)
         return found
@@ -393,29 +437,43 @@ class Node(Catalogue):
     def _letter_box(self, source: Partition, now: Now) -> Partition:
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
-            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS)
+            on_damage = source.config.on_damage
+            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS, on_damage=on_damage)
             self.create_topic(name, partitions=count, config=config, now=now)
         if len(self.topic(name).partitions) <= source.number:
             self.add_partitions(name, count, now)
         return self.partition(name, source.number)
 
-    def retain(self, now: Now) -> dict[str, Swept]:
-        """Remove what is old, compact what is to be compacted, forget idle groups."""
-        swept = {name: self._sweep(topic, now) for name, topic in self.open.items()}
-        moved = [name for name, one in swept.items() if one.segments_removed]
-        self.note_ends([one for name in moved for one in self.open[name].partitions], now)
+    def retain(self, now: Now, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all."""
+        chosen = self.open if topic is None else {topic: self.topic(topic)}
+        swept = {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
+        self._note_swept(swept, now)
         return swept
 
-    def _sweep(self, topic: Topic, now: Now) -> Swept:
-        # A group may have been active on the partitions that cannot be asked.
-        is_whole = not topic.partitions.faults
-        busy = self.assigned.busy_groups()
-        forgotten = groups.expire_idle(topic.partitions, now, busy=busy) if is_whole else []
-        self.assigned.forget(forgotten)
+    def _note_swept(self, swept: dict[str, Swept], now: Now) -> None:
+        """Have meta know where the logs begin whose first segments went."""
+        moved = [name for name, one in swept.items() if one.segments_removed]
+        self.note_ends([one for name in moved for one in self.open[name].partitions], now)
+
+    def retain_due(self, now: Now) -> None:
+        """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have."""
+        configs = {name: topic.facts.config for name, topic in self.open.items()}
+        for name, sweep in self.sweeps.take_due(configs, now.monotonic_ns):
+            self._note_swept({name: self._sweep(self.topic(name), (sweep,), now)}, now)
+
+    def _sweep(self, topic: Topic, sweeps: Sequence[Sweep], now: Now) -> Swept:
+        forgotten: list[str] = []
+        if Sweep.RETENTION in sweeps:
+            busy = self.assigned.busy_groups()
+            # A group may have been active on the partitions that cannot be asked.
+            if not topic.partitions.faults:
+                forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+            self.assigned.forget(forgotten)
         segments = freed = 0
         for partition in [*topic.partitions]:
             try:
-                removed, bytes_freed = self._sweep_partition(topic, partition, now)
+                removed, bytes_freed = self._sweep_partition(partition, sweeps, now)
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)
                 continue
@@ -423,15 +481,26 @@ class Node(Catalogue):
             freed += bytes_freed
         return Swept(segments, freed, tuple(forgotten))
 
-    def _sweep_partition(self, topic: Topic, partition: Partition, now: Now) -> tuple[int, int]:
+    def _sweep_partition(
+        self, partition: Partition, sweeps: Sequence[Sweep], now: Now
+    ) -> tuple[int, int]:
         """How many segments were removed or written anew, and how many bytes that freed."""
-        cleared = clear_delayed(partition, now)
-        segments, freed = cleared.segments_rewritten, cleared.bytes_freed
-        if topic.facts.config.cleanup is Cleanup.COMPACT:
-            compacted = partition.compact(now)
-            return segments + compacted.segments_rewritten, freed + compacted.bytes_freed
-        kept = partition.retain(now)
-        return segments + kept.segments_removed, freed + kept.bytes_freed
+        is_compacted = partition.config.cleanup is Cleanup.COMPACT
+        segments = freed = 0
+        if Sweep.RETENTION in sweeps:
+            cleared = clear_delayed(partition, now)
+            segments, freed = cleared.segments_rewritten, cleared.bytes_freed
+        # The ledger has it. A damaged segment stays as it is, and the others have their turn.
+        with suppress(DamagedBatch):
+            if is_compacted and Sweep.COMPACTION in sweeps:
+                compacted = partition.compact(now)
+                segments += compacted.segments_rewritten
+                freed += compacted.bytes_freed
+            elif not is_compacted and Sweep.RETENTION in sweeps:
+                kept = partition.retain(now)
+                segments += kept.segments_removed
+                freed += kept.bytes_freed
+        return segments, freed
 
 
 def _facts_of(slot: Partition | Fault) -> PartitionFacts:

@@ -7,7 +7,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 from ..codec import Columns, Compression, Head
 from ..codec.encode import Encoded, encode_in_pieces
 from ..codec.single import encode_even, encode_value
-from ..config import OFF, LimitsConfig, TopicConfig
+from ..config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
 from ..delivery.records import Buried
@@ -30,11 +30,12 @@ from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
 from ..model import Buffer, Offset
 from ..ports import Entropy
+from .damage import DamageLedger
 from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .pins import Pins
 from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
-from .shelf import Shelf
+from .shelf import BatchCache, Shelf
 from .topics import INTERNAL_PREFIX, PartitionEnds
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
@@ -120,6 +121,8 @@ class Setting:
     entropy: Entropy
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
+    cache: BatchCache
+    damage: DamageLedger = field(default_factory=DamageLedger)
 
 
 class Partition:
@@ -136,7 +139,8 @@ class Partition:
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
-        self.shelf = Shelf(self.messages)
+        self.damage = setting.damage
+        self.shelf = Shelf(self.messages, setting.cache)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
@@ -157,6 +161,8 @@ class Partition:
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
+        if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
+            self.machine.delays.try_again()
 
     @property
     def is_dirty(self) -> bool:
@@ -387,6 +393,7 @@ class Partition:
 
     def discard(self) -> None:
         """Let go of the files without another write."""
+        self.shelf.clear()
         self.messages.discard()
         self.delayed.discard()
         self.journal.log.discard()

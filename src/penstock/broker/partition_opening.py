@@ -2,16 +2,18 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 from ..config import LogConfig, TopicConfig
-from ..errors import NoSpace
+from ..errors import DamagedBatch, NoSpace
 from ..log import Log, Recovery
 from ..log.journal import Replayed
 from ..log.opening import KnownEnd, examine
 from ..log.records import batches_in
 from ..model import LogId
 from ..ports import Disk
+from .damage import behind
 from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .partition import Now, Partition, PartitionId, Setting
@@ -47,6 +49,7 @@ def open_partition(
 
     Damaged, WrongLog: it was there before and is not whole.
     """
+    report = partial(setting.damage.found, setting.topic, identity.number)
     ends = known or PartitionEnds(identity.topic_id, identity.number, (), ())
     logs = {
         "messages": (setting.config.log_config(), ends.messages),
@@ -70,9 +73,11 @@ def open_partition(
         f"{directory}/delayed",
         log_id_of(identity, "delayed"),
         segment_bytes=setting.config.segment_size_bytes,
+        on_damage=report,
         known=KnownEnd(*ends.delayed) if ends.delayed else None,
     )
     (messages, found), (state, state_found) = (one.finish() for one in examined)
+    messages.on_damage = report
     machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     partition = Partition(identity, setting, (messages, state, delayed), machine)
@@ -81,9 +86,9 @@ def open_partition(
     )
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.snapshot_covers = machine.covered
-    _apply_batches(messages, machine)
+    _apply_batches(messages, machine, setting.config)
     machine.count_from_here()
-    _apply_delayed(delayed, machine)
+    _apply_delayed(delayed, machine, setting.config)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(setting.entropy)
     _grant_grace(machine, setting.config, now)
@@ -106,23 +111,38 @@ def log_id_of(identity: PartitionId, kind: str) -> LogId:
     return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-def _apply_batches(messages: Log, machine: PartitionMachine) -> None:
-    """Take in what the messages show and no snapshot knew."""
+def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> None:
+    """Take in what the messages show and no snapshot knew.
+
+    Where damage is skipped, producers and idempotency keys of a damaged batch are not known any more.
+    """
     offset = max(machine.covered, messages.start_offset)
     while offset < messages.end_offset:
-        run = messages.read(offset, bytes_max=_READ_BYTES)
+        try:
+            run = messages.read(offset, bytes_max=_READ_BYTES)
+        except DamagedBatch as damage:
+            offset = behind(damage, config)
+            continue
         for head, batch in batches_in(run.data, seed=messages.seed):
             machine.apply_batch(batch, head)
         offset = run.next_offset
 
 
-def _apply_delayed(delayed: DelayLog, machine: PartitionMachine) -> None:
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> None:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
     delays = machine.delays
     is_made = machine.has_delay_log or delays.lost_epoch >= 0
     delayed.require(delays.covered, is_made=is_made)
-    for head, batch in delayed.batches_from(delays.covered):
-        machine.apply_delayed(batch, head)
+    is_read = False
+    while not is_read:
+        try:
+            for head, batch in delayed.batches_from(delays.covered):
+                machine.apply_delayed(batch, head)
+            is_read = True
+        except DamagedBatch as damage:
+            first, end = max(delays.covered, delayed.start_offset), behind(damage, config)
+            delays.lost(range(first, end))
+            delays.covered = end
     # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
     delays.forget_below(delayed.start_offset)
     machine.dedup.sort()

@@ -44,7 +44,8 @@ class Router:
         self._this_call = self.turn
 
     def choose(self, message: Message, partitions: int) -> int:
-        key = message.key if message.key is not None else message.idempotency_key
+        # An empty key is a key, an empty idempotency key is none.
+        key = message.key if message.key is not None else message.idempotency_key or None
         return self._this_call if key is None else partition_of(key, partitions)
 
     def former_homes(self, message: Message, *, since_ns: int) -> Iterator[int]:
@@ -164,7 +165,7 @@ def publish_each(
             is_full(one) for one in partitions if to_partition in (None, one.number)
         )
     # A repeat is answered by a full partition, too. All others would be told the same, one by one, for seconds.
-    if is_full_there and all(one.idempotency_key is None for one in messages):
+    if is_full_there and not any(one.idempotency_key for one in messages):
         first = publish_each(partitions, router, messages[:1], now, to_partition=to_partition)
         return first * len(messages)
     middle = len(messages) // 2
@@ -220,11 +221,10 @@ def pack(
     marks: Marks = NO_MARKS,
 ) -> Parcel:
     """Find repeats and encode the rest. Refused, TooLarge: nothing of it can be stored."""
-    keys = [message.idempotency_key for message in messages]
-    if keys.count(None) == len(keys):
-        parcel = Parcel(partition, [None] * len(keys), range(len(keys)), {})
-    else:
+    if any(message.idempotency_key for message in messages):
         parcel = without_repeats(partition, messages, now, homes)
+    else:
+        parcel = Parcel(partition, [None] * len(messages), range(len(messages)), {})
     if parcel.fresh:
         stored = [messages[index] for index in parcel.fresh]
         parcel.batch = encode_for(partition, stored, now, limits=partition.limits, marks=marks)
@@ -239,8 +239,7 @@ def without_repeats(
     homes: tuple[Sequence[Partition], Router],
 ) -> Parcel:
     results: list[Published | None] = [
-        None if one.idempotency_key is None else _first_of(partition, one, now, homes)
-        for one in messages
+        _first_of(partition, one, now, homes) if one.idempotency_key else None for one in messages
     ]
     fresh, repeats = _sorted_out(messages, results)
     return Parcel(partition, results, fresh, repeats)
@@ -273,10 +272,10 @@ def _sorted_out(
         if results[index] is not None:
             continue
         key = message.idempotency_key
-        if key is not None and key in first_of:
+        if key and key in first_of:
             repeats[index] = first_of[key]
             continue
-        if key is not None:
+        if key:
             first_of[key] = index
         fresh.append(index)
     return fresh, repeats

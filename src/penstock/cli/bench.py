@@ -1,183 +1,217 @@
-"""`penstock bench`: run the cases of a bench, show what they found."""
+"""`penstock bench`: load on a running server, and what it did with it."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..bench import BENCHES, load_cases
-from .exits import Exit
-from .lazy import unknown
+from .output import Output, output_options
+from .remote import Place, connected, remote_options
+from .spans import seconds_in, span
 
 if TYPE_CHECKING:
-    from ..bench.measure import Effort
-    from ..bench.report import Case, Result
+    from .bench_load import Run
 
 EPILOG = """\b
 Examples:
-  penstock bench --list                      the benches
-  penstock bench codec --list                the cases of one
-  penstock bench codec --quick               a table, in under a minute
-  penstock bench codec --case encode --json  one case, one JSON object a line
-  penstock bench codec --plot codec.png      a picture of the results against the goals
-  penstock bench codec --check               exit code 1 when a goal is not met
-  penstock bench broker --peers redis,nats   against these brokers, started on loopback
+  penstock bench publish                               100,000 messages of 100 bytes into a topic of their own
+  penstock bench publish --publishers 4 --size 1000 --acks all --duration 30s
+  penstock bench publish --single --rate 500           one request a message; how long each took
+  penstock bench consume                               fill a topic, then take it all as a group
+  penstock bench consume --topic orders --group bench  a topic that is there, from where the group is
+  penstock bench latency --rate 1000 --duration 10s    from publish to delivery, as a consumer sees it
+  penstock bench publish --json                        one JSON object for a script
 
-Only ratios taken in one run compare: the speed of a shared machine drifts from hour to hour.
+Without --topic a topic is made for the run and deleted after it. Publishers and consumers are threads of one process:
+for more than it can do, start several.
 """
+MESSAGES_DEFAULT = 100_000
+RATE_DEFAULT = 100.0
+LATENCY_SPAN_DEFAULT = "5s"
+VALUE_BYTES_MAX = 10 << 20
 
 
-def complete_name(_ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    return [name for name in BENCHES if name.startswith(start)]
+@click.group(epilog=EPILOG)
+def bench() -> None:
+    """Put load on a running server: publish, consume, latency."""
 
 
-@click.command(epilog=EPILOG)
-@click.argument("name", required=False, shell_complete=complete_name)
-@click.option("--list", "is_list", is_flag=True, help="List the benches, or the cases of NAME.")
-@click.option("--case", "wanted", multiple=True, metavar="CASE", help="Only this case; repeatable.")
-@click.option("--quick", is_flag=True, help="Fewer and shorter turns; under a minute.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line instead of a table.")
-@click.option(
-    "--check", is_flag=True, help="Exit with 1 when a goal is missed or cannot be judged."
+_TOPIC = click.option("--topic", help="Use this topic; otherwise one is made, and deleted after.")
+_PARTITIONS = click.option(
+    "--partitions", type=click.IntRange(1, 10_000), default=3, show_default=True,
+    help="Of the topic that is made.",
+)  # fmt: skip
+_MESSAGES = click.option("--messages", type=click.IntRange(1), help="How many in all.")
+_DURATION = click.option("--duration", type=span, help='End after this long: "10s", "5m".')
+_SIZE = click.option(
+    "--size", type=click.IntRange(0, VALUE_BYTES_MAX), default=100, show_default=True,
+    help="Bytes of a value.",
+)  # fmt: skip
+_RATE = click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second, in all."
 )
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    metavar="FILE",
-    help="Also draw the results against their goals (.png, .svg, .pdf).",
+_ACKS = click.option(
+    "--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True
 )
-@click.option(
-    "--peers",
-    metavar="NAMES",
-    help="For bench broker: whom to race, such as redis,nats,rabbitmq,beanstalkd (all of them); none for nobody.",
-)
-@click.pass_context
-def bench(
-    ctx: click.Context,
-    name: str | None,
+
+
+@bench.command(epilog="Example: penstock bench publish --publishers 4 --size 1000 --duration 30s")
+@_TOPIC
+@_PARTITIONS
+@_MESSAGES
+@_DURATION
+@_SIZE
+@_RATE
+@_ACKS
+@click.option("--publishers", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option("--single", is_flag=True, help="Wait for the answer to each message.")
+@remote_options
+@output_options
+def publish(
     *,
-    is_list: bool,
-    wanted: tuple[str, ...],
-    quick: bool,
-    is_json: bool,
-    check: bool,
-    picture: Path | None,
-    peers: str | None,
+    topic: str | None,
+    partitions: int,
+    messages: int | None,
+    duration: str | None,
+    size: int,
+    rate: float | None,
+    acks: str,
+    publishers: int,
+    single: bool,
+    place: Place,
+    output: Output,
 ) -> None:
-    """Measure bench NAME on this machine, against its baselines and goals."""
-    if name is None and is_list:
-        for known, entry in BENCHES.items():
-            click.echo(f"{known:12}{entry.summary}")
-        return
-    if name is None:
-        raise click.UsageError("name a bench, or list them with --list", ctx)
-    if name not in BENCHES:
-        raise unknown("bench", name, BENCHES, ctx)
-    cases = chosen(cases_of(name, peers, ctx), wanted, ctx)
-    if is_list:
-        click.echo("\n".join(case.name for case in cases))
-        return
-    require_drawable(picture)
-    results = []
-    for result in measured(name, cases, effort_of(quick=quick), is_json=is_json):
-        results.append(result)
-        if is_json:
-            click.echo(result.to_json())
-    if not is_json:
-        show(results)
-    if picture is not None:
-        from ..bench.plot import plot
+    """Publish as fast as the server takes it, or at a rate."""
+    from .bench_load import Amount, Run, publish_batched, publish_singly, topic_for
+    from .progress import Bar
 
-        plot(results, picture)
-    if check and any(result.goal is not None and not result.ok for result in results):
-        ctx.exit(Exit.FOUND_PROBLEMS)
+    if messages is None and duration is None:
+        messages = MESSAGES_DEFAULT
+    amount = Amount(messages, None if duration is None else seconds_in(duration), rate)
+    publisher = publish_singly if single else publish_batched
+    run = Run()
+    with (
+        connected(place) as client,
+        topic_for(client, topic, partitions) as name,
+        Bar("publish", messages) as bar,
+    ):
+        for number, share in enumerate(amount.shared(publishers)):
+            work = publisher(client, name, share, run, size=size, acks=acks)
+            run.start(work, name=f"publisher-{number}")
+        run.wait(bar)
+    report(run, output, case="publish", publishers=publishers, size=size, acks=acks)
 
 
-def cases_of(name: str, peers: str | None, ctx: click.Context) -> tuple["Case", ...]:
-    """The cases of a bench; of the race between brokers those with these peers."""
-    if peers is None:
-        return load_cases(name)
-    if name != "broker":
-        raise click.UsageError(f"--peers is for bench broker; {name} has none", ctx)
-    from ..bench.broker import cases
-    from ..bench.broker_peers import PEERS
+@bench.command(epilog="Example: penstock bench consume --topic orders --consumers 4")
+@_TOPIC
+@_PARTITIONS
+@_MESSAGES
+@_DURATION
+@_SIZE
+@click.option("--group", help="Use this group; otherwise one is made, and deleted after.")
+@click.option("--consumers", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option("--max-poll", type=click.IntRange(1), default=500, show_default=True)
+@remote_options
+@output_options
+def consume(
+    *,
+    topic: str | None,
+    partitions: int,
+    messages: int | None,
+    duration: str | None,
+    size: int,
+    group: str | None,
+    consumers: int,
+    max_poll: int,
+    place: Place,
+    output: Output,
+) -> None:
+    """Take messages as a group and ack them: all that are there, --messages of them, or for a --duration."""
+    import time
 
-    names = [one.strip() for one in peers.split(",") if one.strip() not in {"", "none"}]
-    for one in names:
-        if one not in PEERS:
-            raise unknown("peer", one, PEERS, ctx)
-    return cases(names)
+    from . import bench_load
+    from .progress import Bar
 
+    run = bench_load.Run()
+    with connected(place) as client, bench_load.topic_for(client, topic, partitions) as name:
+        if topic is None:
+            filled = bench_load.Amount(messages or MESSAGES_DEFAULT, None)
+            fill = bench_load.publish_batched(client, name, filled, run, size=size, acks="leader")
+            fill(bench_load.Tally())
+        wanted = messages if messages is not None else client.topic(name).total_messages
+        until_s = None if duration is None else time.monotonic() + seconds_in(duration)
 
-def chosen(
-    cases: tuple["Case", ...], wanted: tuple[str, ...], ctx: click.Context
-) -> tuple["Case", ...]:
-    by_name = {case.name: case for case in cases}
-    for word in wanted:
-        if word not in by_name:
-            raise unknown("case", word, by_name, ctx)
-    return tuple(case for case in cases if not wanted or case.name in wanted)
+        def is_over(has_messages: bool) -> bool:
+            if until_s is not None:
+                return time.monotonic() >= until_s
+            return run.messages >= wanted or (not has_messages and client.lag(own).total == 0)
 
-
-def effort_of(*, quick: bool) -> "Effort":
-    from ..bench.measure import FULL, QUICK
-
-    return QUICK if quick else FULL
-
-
-def measured(
-    name: str, cases: tuple["Case", ...], effort: "Effort", *, is_json: bool
-) -> Iterator["Result"]:
-    from ..bench.report import result_of
-
-    for case in cases:
-        with progress(f"{name} {case.name}", is_silent=is_json):
-            result = result_of(name, case, case.measure(effort))
-        yield result
-
-
-def progress(text: str, *, is_silent: bool) -> AbstractContextManager[object]:
-    """A spinner on a terminal, nothing elsewhere."""
-    if is_silent or not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(text)
-
-
-def show(results: list["Result"]) -> None:
-    from ..bench.table import coloured, plain
-
-    if not sys.stdout.isatty():
-        click.echo(plain(results))
-    else:
-        from rich.console import Console
-
-        Console().print(coloured(results))
-    show_peers(results)
+        with bench_load.group_for(client, group) as own, Bar("consume", wanted) as bar:
+            for number in range(consumers):
+                work = bench_load.consume(
+                    client, name, own, run, max_poll=max_poll, is_over=is_over
+                )
+                run.start(work, name=f"consumer-{number}")
+            run.wait(bar)
+    report(run, output, case="consume", consumers=consumers, max_poll=max_poll)
 
 
-def show_peers(results: list["Result"]) -> None:
-    """For a race: everybody's figures, and who is not in it and why."""
-    from ..bench.peers_table import peers_table, skipped
+@bench.command(epilog="Example: penstock bench latency --rate 1000 --duration 30s")
+@_TOPIC
+@_PARTITIONS
+@_DURATION
+@_SIZE
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), default=RATE_DEFAULT, show_default=True,
+    help="Messages a second.",
+)  # fmt: skip
+@_ACKS
+@remote_options
+@output_options
+def latency(
+    *,
+    topic: str | None,
+    partitions: int,
+    duration: str | None,
+    size: int,
+    rate: float,
+    acks: str,
+    place: Place,
+    output: Output,
+) -> None:
+    """From publish to delivery: one publisher at a rate, one consumer that waits."""
+    from .bench_load import Amount, Run, group_for, hear, publish_singly, topic_for
+    from .progress import Bar
 
-    if lines := peers_table(results):
-        click.echo(f"\n{lines}")
-    for name, reason in skipped(results).items():
-        click.echo(f"{name} was left out: {reason}", err=True)
+    seconds = seconds_in(duration or LATENCY_SPAN_DEFAULT)
+    amount = Amount(max(1, int(seconds * rate)), None, rate)
+    sending, hearing = Run(), Run()
+    with (
+        connected(place) as client,
+        topic_for(client, topic, partitions) as name,
+        group_for(client, None) as group,
+        Bar("latency", amount.messages) as bar,
+    ):
+        client.poll(name, group, limit=1)  # The group begins before the first message is sent.
+        hearing.start(
+            hear(
+                client, name, group, hearing, is_over=lambda heard: heard >= (amount.messages or 0)
+            ),
+            name="consumer",
+        )
+        sending.start(
+            publish_singly(client, name, amount, sending, size=size, acks=acks), name="publisher"
+        )
+        sending.wait(bar)
+        if sending.error is not None:
+            hearing.error = sending.error
+            hearing.stop.set()
+        hearing.wait(bar)
+    report(hearing, output, case="latency", rate=rate, size=size, acks=acks)
 
 
-def require_drawable(picture: Path | None) -> None:
-    """Say before the measuring, not after it, that the picture cannot be drawn."""
-    from importlib.util import find_spec
-
-    if picture is None:
-        return
-    if not picture.parent.is_dir():
-        raise click.UsageError(f"--plot: there is no directory {picture.parent}")
-    if find_spec("matplotlib") is None:
-        raise click.UsageError("--plot needs matplotlib: pip install 'penstock[bench]'")
+def report(run: "Run", output: Output, **about: Any) -> None:
+    """Show what was done, also if it ended early; then the error that ended it."""
+    if run.messages or run.error is None:
+        output.record(about | run.figures())
+    if run.error is not None:
+        raise run.error

@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import FileMissing, NotFound, Refused
 
 FILE_VARIABLE = "PENSTOCK_CONTEXTS"
-FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 NAME_CHARACTERS_MAX = 64
 
@@ -105,17 +104,9 @@ def _contexts_of(found: Any) -> Contexts:
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
     """Replace the file in one step; only its owner can read it, from its first byte on."""
-    import tempfile
+    from ..runtime.small_files import replace_file
 
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     by_name = {name: one.written() for name, one in contexts.by_name.items()}
     text = json.dumps({"current": contexts.current, "contexts": by_name}, indent=2)
-    descriptor, fresh = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, FILE_MODE)
-            file.write(text + "\n")
-        Path(fresh).replace(path)
-    except OSError:
-        Path(fresh).unlink(missing_ok=True)
-        raise
+    replace_file(path, text.encode() + b"\n")

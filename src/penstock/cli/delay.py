@@ -153,5 +153,5 @@ def stats(*, place: Place, output: Output) -> None:
     with connected(place) as client:
         found = client.delay_stats()
     rows = [{"topic": name, **figures} for name, figures in found.by_topic.items()]
-    columns = ["topic", "pending", "delivered", "cancelled", "expired"]
+    columns = ["topic", "pending", "delivered", "cancelled", "expired", "lost"]
     output.rows(rows, columns, empty="nothing was ever delayed")

@@ -1,7 +1,8 @@
 """`penstock keys`: API keys of a broker, over HTTP or directly in its data directory."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from .remote import KEY_VARIABLE, Place, connected, remote_options
 from .spans import seconds_in, span
 
 if TYPE_CHECKING:
-    from ..server.keys import KeyRing
+    from ..server.keys import KeyRing, Noting
 
 EPILOG = f"""\b
 Examples:
@@ -80,8 +81,10 @@ def create(
         from ..server.http.times import span_ms
 
         ttl_s = span_ms("--expires-in", expires_in or "0s") // 1000
-        with ring_of(data_dir, "create a key") as ring:
-            stored, text = ring.create(name, Role(role), prefixes=prefixes, ttl_s=ttl_s)
+        with ring_of(data_dir) as (ring, noting):
+            stored, text = ring.create(
+                name, Role(role), prefixes=prefixes, ttl_s=ttl_s, noting=noting
+            )
         made = {"key_id": stored.key_id, "key": text}
     show_made(made, output)
 
@@ -95,9 +98,9 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
     if is_remote(data_dir, place):
         found = list(listed(place))
     else:
-        from ..server.http.times import time_text
+        from ..api.units import time_text
 
-        with ring_of(data_dir, "list keys") as ring:
+        with ring_of(data_dir) as (ring, _):
             found = [
                 {
                     "key_id": one.key_id,
@@ -146,8 +149,9 @@ def rotate(key_id: str, *, grace: str, data_dir: Path | None, place: Place, outp
     else:
         from ..server.http.times import span_ms
 
-        with ring_of(data_dir, "rotate a key") as ring:
-            stored, text = ring.rotate(key_id, grace_s=span_ms("--grace", grace) // 1000)
+        with ring_of(data_dir) as (ring, noting):
+            grace_s = span_ms("--grace", grace) // 1000
+            stored, text = ring.rotate(key_id, grace_s=grace_s, noting=noting)
         made = {"key_id": stored.key_id, "key": text}
     show_made(made, output)
 
@@ -165,8 +169,8 @@ def revoke(key_id: str, *, data_dir: Path | None, place: Place, output: Output) 
         with connected(place) as client:
             client.run(call(key_id))
     else:
-        with ring_of(data_dir, "revoke a key") as ring:
-            ring.revoke(key_id)
+        with ring_of(data_dir) as (ring, noting):
+            ring.revoke(key_id, noting=noting)
     output.said(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
 
 
@@ -184,20 +188,20 @@ def show_made(made: dict[str, Any], output: Output) -> None:
 
 
 @contextmanager
-def ring_of(data_dir: Path | None, what: str) -> "Iterator[KeyRing]":
-    """The keys of a directory that no broker has open: the lock that keeps a second one out keeps us out too."""
+def ring_of(data_dir: Path | None) -> "Iterator[tuple[KeyRing, Noting]]":
+    """The keys of a directory that no broker has open, and what notes changes of them in its audit log.
+
+    The lock that keeps a second broker out keeps us out too.
+    """
+    from ..broker.authorise import Command
     from ..config import StorageConfig
     from ..runtime import RealDisk, SystemClock
     from ..server.audit import AuditLog
     from ..server.keys import KeyRing
 
     assert data_dir is not None, "asked before"
-    disk = RealDisk(str(data_dir), StorageConfig())
-    now_ns = SystemClock().now_ns
-    try:
-        audit = AuditLog(data_dir, now_ns)
-        yield KeyRing(data_dir, now_ns)
-        audit.write("command line", what, "keys.json")
-        audit.close()
-    finally:
-        disk.close()
+    with closing(RealDisk(str(data_dir), StorageConfig())):
+        now_ns = SystemClock().now_ns
+        ring = KeyRing(data_dir, now_ns)
+        with closing(AuditLog(data_dir, now_ns)) as audit:
+            yield ring, partial(audit.noted, "command line", Command.CHANGE_KEYS.value)

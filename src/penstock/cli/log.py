@@ -12,7 +12,7 @@ import click
 from ..errors import AlreadyOpen, PenstockError, Refused
 from .exits import Exit, complain, exit_of
 from .lazy import Lazy, LazyGroup
-from .log_places import Place, find_places
+from .log_places import Place, find_places, is_data_directory
 from .log_show import (
     InUse,
     ignore,
@@ -140,7 +140,10 @@ log_id_option = click.option(
 @log_id_option
 @click.pass_context
 def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId | None") -> None:
-    """Check every log in DIR: checksums, offsets, times, contents, indexes, strange files."""
+    """Check every log in DIR: checksums, offsets, times, contents, indexes, strange files.
+
+    Of a whole data directory also whether every partition that meta knows is there, and what else lies about.
+    """
     from ..log.verify import verifying
 
     in_use = InUse()
@@ -153,7 +156,13 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
         say_report(report, place, is_json=is_json)
         return report.is_good
 
-    ctx.exit(for_each_log(directory, check))
+    outcome = for_each_log(directory, check)
+    if is_data_directory(directory):
+        from .log_inventory import check_inventory
+
+        is_good = check_inventory(directory, is_json=is_json)
+        outcome = outcome if is_good else max(outcome, Exit.FOUND_PROBLEMS)
+    ctx.exit(outcome)
 
 
 @click.command(epilog=STATS_EPILOG)

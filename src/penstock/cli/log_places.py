@@ -1,6 +1,5 @@
-"""Where the logs are below a directory, and who has them open."""
+"""Where the logs are below a directory, and which data directory they belong to."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from ..errors import Refused
 
 # <data>/topics/<topic>/partition-<n>/messages: so far below the data directory, and its lock, a log can be.
 _LEVELS_MAX = 4
+_SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,11 @@ class Place:
     def show(self, path: str) -> str:
         """A path of the disk as the user would write it."""
         return self.shown + path.removeprefix(self.directory)
+
+
+def is_data_directory(directory: Path) -> bool:
+    """Whether a directory is the whole of a queue or broker, and not one of its parts or a copy of a log."""
+    return (directory / "meta").is_dir() or (directory / "topics").is_dir()
 
 
 def find_places(directory: Path) -> list[Place]:
@@ -44,6 +49,9 @@ def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
         yield directory
     elif levels:
         for entry in entries:
+            # What a start set aside is nobody's data until somebody brings it back. Named itself, it is looked at.
+            if entry.name == _SET_ASIDE and is_data_directory(directory):
+                continue
             if entry.is_dir():
                 yield from _logs_in(directory / entry.name, levels - 1, seen)
 
@@ -56,33 +64,15 @@ def _is_of_log(name: str) -> bool:
 
 def _place(directory: Path) -> Place:
     """A copy of a log somewhere else has no data directory: the directory it lies in takes that part."""
-    from ..runtime.lock import LOCK_NAME
+    from ..runtime.lock import LOCK_NAME, holder_of
 
     real = directory.resolve()
     above = list(real.parents)[:_LEVELS_MAX]
-    locked = (parent for parent in above if _is_plain_file(parent / LOCK_NAME))
-    root = next(locked, above[0])
+    # The lock file can be gone while a process has the data directory open.
+    roots = (one for one in above if _is_plain_file(one / LOCK_NAME) or holder_of(one) is not None)
+    root = next(roots, above[0])
     return Place(root, real.relative_to(root).as_posix(), str(directory))
 
 
 def _is_plain_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def holder_of(root: Path) -> str | None:
-    """Who has a data directory open, if anybody."""
-    from ..runtime.lock import LOCK_NAME
-
-    try:
-        descriptor = os.open(root / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None  # No lock: nobody ever opened it from here. Or not for us to know.
-    try:
-        # Shared and given back at once: two who look at the same time do not see each other.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(descriptor, 20).strip()
-        return f"process {int(pid)}" if pid.isdigit() else "another process"
-    finally:
-        os.close(descriptor)
-    return None

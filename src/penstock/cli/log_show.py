@@ -10,7 +10,7 @@ import click
 
 from ..errors import AlreadyOpen
 from .exits import complain
-from .log_places import Place, holder_of
+from .log_places import Place
 
 if TYPE_CHECKING:
     from ..log.repair import Change
@@ -68,6 +68,8 @@ class InUse:
 
     def warn(self, place: Place) -> bool:
         """Say that somebody has the log open; true if so."""
+        from ..runtime.lock import holder_of
+
         holder = holder_of(place.root)
         if holder is not None and place.root not in self._said:
             self._said.add(place.root)

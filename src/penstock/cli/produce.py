@@ -194,6 +194,8 @@ def is_plain(message: "Outgoing") -> bool:
 
 def plain_options(message: "Outgoing") -> dict[str, Any]:
     """What the producer is told besides the value; what goes without saying is not said, which is quicker."""
+    from ..api.units import priority_of
+
     found = {
         "key": message.key,
         "headers": message.headers or None,
@@ -202,14 +204,3 @@ def plain_options(message: "Outgoing") -> dict[str, Any]:
         "partition": message.partition,
     }
     return {name: one for name, one in found.items() if one is not None}
-
-
-def priority_of(written: int | str) -> int:
-    """A priority as a number."""
-    from ..errors import Refused
-
-    if isinstance(written, str) and written in PRIORITIES:
-        return PRIORITIES.index(written)
-    if isinstance(written, int) and 0 <= written < len(PRIORITIES):
-        return written
-    raise Refused(f"priority is one of {', '.join(PRIORITIES)}, or 0 to 4; not {written!r}")

@@ -30,9 +30,11 @@ COMMANDS = {
     "sql": Lazy("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
     "context": Lazy("penstock.cli.context:context", "Several servers, by name."),
     "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
+    "audit": Lazy("penstock.cli.audit:audit", "Check the log of what administrators did."),
     "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
-    "demo": Lazy("penstock.cli.demo:demo", "A log and a broker are killed, recover, and prove it."),
-    "bench": Lazy("penstock.cli.bench:bench", "Measure this machine against the goals."),
+    "bench": Lazy(
+        "penstock.cli.bench:bench", "Put load on a running server and report what it does."
+    ),
     "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
     "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
     "completion": Lazy("penstock.cli.completion:completion", "Print a shell completion script."),
@@ -42,7 +44,6 @@ EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.i
 
 EPILOG = f"""\b
 Examples:
-  penstock demo                    see it work: orders, workers, a crash, and a summary
   penstock serve                   the broker, on 127.0.0.1:8080
   penstock produce orders lamp     a message
   penstock consume orders          all of them

@@ -1,6 +1,7 @@
 """`penstock serve`: the broker as a server."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ Examples:
   penstock serve --port 9000 --data-dir /srv/q    somewhere else
   penstock serve --config /etc/penstock.yaml      with a file; see penstock config reference
   penstock serve --fsync always                   every answer waits for the disk
+  penstock serve --set topic.num_partitions=12    any setting of penstock config reference
   PENSTOCK_LOG__LEVEL=debug penstock serve        any setting from the environment
 
 \b
@@ -38,6 +40,13 @@ CONFIG = click.option(
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--data-dir", help="Directory of all data.")
 @click.option("--fsync", help="always, interval or never.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Any setting of penstock config reference; may be given again.",
+)
 @click.option("--log-level", help="debug, info, warning or error.")
 @click.option("--log-format", help="json or text.")
 def serve(file: Path | None, **flags: Any) -> None:
@@ -85,11 +94,24 @@ def text_in(path: Path) -> str:
         raise InvalidSettings([f"{path}: not text in UTF-8 from byte {error.start} on"]) from None
 
 
+def _any_settings(words: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """Settings as `--set` has them; whether there are such is for the reader of settings to say."""
+    found: dict[tuple[str, str], Any] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not sign or not dot:
+            raise click.UsageError(f"--set takes SECTION.KEY=VALUE, not {word!r}")
+        found[section, key] = value.strip()
+    return found
+
+
 def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":
     """Settings of a file, the environment and flags; InvalidSettings with all problems."""
     from ..server.reading_settings import read_settings
 
     path = file or Path(DEFAULT_FILE)
     text = text_in(path) if file is not None or path.exists() else None
-    given = {FLAGS[name]: value for name, value in flags.items() if value is not None}
+    given = _any_settings(flags.get("settings", ()))
+    given |= {FLAGS[name]: flags[name] for name in FLAGS if flags.get(name) is not None}
     return read_settings(text, path=str(path), environment=os.environ, flags=given)

@@ -14,10 +14,15 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 def span(value: str) -> str:
     """A span with its unit. A bare number is seconds in Python and milliseconds in HTTP, so here it is neither."""
-    if _SPAN.fullmatch(value.strip()) is None:
+    from ..api.units import Bare, duration_ns
+    from ..errors import Refused
+
+    try:
+        duration_ns(value, bare=Bare.REFUSED)
+    except Refused:
         raise click.BadParameter(
             f'{value[:60]!r} does not look like "500ms", "30s", "5m", "2h" or "3d"'
-        )
+        ) from None
     return value.strip()
 
 

@@ -12,8 +12,8 @@ nor sends (requests, answers, retries, errors) is in the modules here, once. The
 
 from typing import TYPE_CHECKING
 
+from ..api.units import Duration as Duration
 from .calls import Content as Content
-from .calls import Duration as Duration
 from .calls import Moment as Moment
 from .groups import Letters as Letters
 from .groups import Redrive as Redrive

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ..api.arguments import text
 from ..errors import Refused
-from .kinds import text
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _PORTS = {"http": 80, "https": 443}

@@ -2,9 +2,8 @@
 
 import base64
 import binascii
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from operator import index
@@ -13,17 +12,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from ..api.arguments import type_name
+from ..api.units import Duration, duration_ns
 from ..errors import BadAnswer, MalformedBatch, PenstockError, Refused
 from .failures import error_of
-from .kinds import kind_of
 from .wire import Answer, Body
 
 T = TypeVar("T")
 Content = bytes | str | None
 """A key or a value; text stands for its UTF-8 bytes."""
-
-Duration = float | str | timedelta
-"""A span of time: "30s", "5m", "2h", or a number of seconds."""
 
 Moment = datetime | str | int
 """A datetime, RFC 3339 text, or nanoseconds since 1970."""
@@ -38,14 +35,6 @@ _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299
 # From here on it pays to look: control characters take six bytes each in JSON, and a body has a limit.
 _LARGE_BYTES = 1 << 20
-
-_SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", re.ASCII)
-_PLAIN = (float, int)
-# Python would make a number of them all the same.
-_NO_NUMBERS = (bool, bytes, bytearray, memoryview)
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# For ever is so long: more than any server takes (a century), and every clock can count to there.
-_SECONDS_MAX = 200.0 * 366 * 86400
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -99,44 +88,7 @@ def content_of(found: Written) -> bytes | None:
 
 def span(duration: Duration, what: str = "a duration") -> str:
     """A duration as the server reads it; `what` is how an error calls it."""
-    if isinstance(duration, str):
-        _in_text(duration, what)
-        return duration
-    return f"{_seconds(duration, what) * 1000:.6f}ms"
-
-
-def seconds_of(duration: Duration, what: str = "a duration") -> float:
-    """A duration in seconds, for ever being two centuries; Refused if it is none."""
-    if type(duration) in _PLAIN and 0 <= duration <= _SECONDS_MAX:  # type: ignore[operator]  # A number, as mostly.
-        return float(duration)  # type: ignore[arg-type]  # As above.
-    if isinstance(duration, str):
-        return _in_text(duration, what)
-    return min(_seconds(duration, what), _SECONDS_MAX)
-
-
-def _in_text(duration: str, what: str) -> float:
-    """Only with a unit: a server reads a bare number as milliseconds, and everybody else here as seconds."""
-    found = _SPAN.fullmatch(duration.strip())
-    if found is None:
-        known = '"500ms", "30s", "5m", "2h" or "3d"'
-        raise Refused(f"{what} in text has a unit, as in {known}, not {duration[:40]!r}")
-    return min(float(found[1]) * _UNITS_S[found[2]], _SECONDS_MAX)
-
-
-def _seconds(duration: float | timedelta, what: str) -> float:
-    if isinstance(duration, timedelta):
-        return duration.total_seconds()
-    try:
-        seconds = None if isinstance(duration, _NO_NUMBERS) else float(duration)
-    except OverflowError:
-        seconds = _SECONDS_MAX
-    except (TypeError, ValueError):
-        seconds = None
-    # Not a number, in the one sense or in the other.
-    if seconds is None or seconds != seconds:
-        shown = repr(duration)[:40]
-        raise Refused(f'{what} is seconds, "30s", "5m" or a timedelta, not {shown}')
-    return seconds
+    return f"{duration_ns(duration, what) / 1_000_000:.6f}ms"
 
 
 def moment(when: Moment) -> str:
@@ -167,9 +119,9 @@ def _path_of(*words: str | int | None) -> str:
     """Looked at once and then remembered: every request has a path."""
     for what, word in pairwise(words):
         if what in _NAMED and not isinstance(word, str):
-            raise Refused(f"the name of a {_NAMED[what]} is text, not {kind_of(word)}")
+            raise Refused(f"the name of a {_NAMED[what]} is text, not {type_name(word)}")
         if not isinstance(word, str) and (isinstance(word, bool) or not hasattr(word, "__index__")):
-            raise Refused(f"partitions and offsets are whole numbers, not {kind_of(word)}")
+            raise Refused(f"partitions and offsets are whole numbers, not {type_name(word)}")
     # Not by str(): that of an Enum is its name in the program, not the text that it stands for.
     return "".join(
         f"/{quote(one if isinstance(one, str) else str(index(one)), safe='')}"  # type: ignore[arg-type]  # As was seen.

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, TypedDict
 
+from ..api.arguments import function, plain_function, several, text, whole_number
+from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
 from ..model import check_name
-from .calls import Duration, seconds_of
-from .kinds import called, called_at_once, several, text, whole
 from .membership import Joining
 
 PartitionsTold = Callable[[list[str]], Any]
@@ -70,18 +70,18 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise Refused(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
-        whole("max_poll", self.max_poll, 1)
+        whole_number("max_poll", self.max_poll, 1)
         if text("the name of a member", self.member):
             check_name(self.member, "member")
         for name in ("session_timeout", "heartbeat_interval"):
-            if seconds_of(getattr(self, name), name) <= 0:
+            if duration_s(getattr(self, name), name) <= 0:
                 raise Refused(f"{name} must be above 0, got {getattr(self, name)!r}")
         for name in ("extend_for", "patience"):
-            if seconds_of(getattr(self, name), name) < 0:
+            if duration_s(getattr(self, name), name) < 0:
                 raise Refused(f"{name} cannot be below 0, got {getattr(self, name)!r}")
         for name in ("on_assigned", "on_revoked", "on_lost"):
-            called(name, getattr(self, name))
-        called_at_once("on_error", self.on_error)
+            function(name, getattr(self, name))
+        plain_function("on_error", self.on_error)
         if self.mode == "shared" and (self.order or self.assignor):
             raise Refused("order and assignor are for mode='assigned'")
 
@@ -91,8 +91,8 @@ class ConsumerSettings:
 
     @property
     def beat_s(self) -> float:
-        longest_s = seconds_of(self.session_timeout) / _BEATS_A_SESSION
-        return min(seconds_of(self.heartbeat_interval), longest_s)
+        longest_s = duration_s(self.session_timeout) / _BEATS_A_SESSION
+        return min(duration_s(self.heartbeat_interval), longest_s)
 
     def joining(self, group: str, topics: Sequence[str]) -> Joining:
         """How to join for the first time: always under a name, so that a lost answer can be asked for again."""

@@ -6,10 +6,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..api.arguments import text
+from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
-from .calls import ACCEPT_BATCH, Call, Duration, path_of, reader, seconds_of, send, span, with_query
+from .calls import (
+    ACCEPT_BATCH,
+    Call,
+    path_of,
+    reader,
+    send,
+    span,
+    with_query,
+)
 from .failures import rebuilt
-from .kinds import text
 from .lent import Polled, Received, read_polled
 from .saying import reason_text
 from .wire import Answer
@@ -60,7 +69,7 @@ def poll(asked: Asked) -> Call[Polled[Received]]:
         "request_id": token_hex(8),
     }
     target = with_query(path_of("topics", asked.topic, "messages"), fields)
-    return Call("GET", target, read_polled, b"", ACCEPT_BATCH, wait_s=seconds_of(asked.timeout))
+    return Call("GET", target, read_polled, b"", ACCEPT_BATCH, wait_s=duration_s(asked.timeout))
 
 
 def receipts_of(held: Held | Iterable[Held]) -> list[str]:

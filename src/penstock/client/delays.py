@@ -4,10 +4,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..api.arguments import instance
+from ..api.units import Duration
 from .calls import (
     Base64,
     Call,
-    Duration,
     Moment,
     content_of,
     get,
@@ -19,13 +20,12 @@ from .calls import (
     span,
     with_query,
 )
-from .kinds import one_of
 
 
 class Delayed(msgspec.Struct, frozen=True):
     """A delayed message. `offset` is its place in the delay log, `time_remaining` in milliseconds.
 
-    `state`: PENDING, DELIVERED, CANCELLED or EXPIRED.
+    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage.
     """
 
     topic: str
@@ -66,6 +66,7 @@ class DelayStats(msgspec.Struct, frozen=True):
     expired: int
     by_topic: dict[str, dict[str, Any]]
     wheel: list[int] = []
+    lost: int = 0
 
 
 class DelayedPlace(NamedTuple):
@@ -92,7 +93,7 @@ def listed(topic: str, limit: int, cursor: str | None) -> Call[DelayedPage]:
 
 def describe(place: DelayedPlace) -> Call[Delayed]:
     """By business key the server answers with a list of one."""
-    if one_of("a place", place, DelayedPlace).delay_key is not None:
+    if instance("a place", place, DelayedPlace).delay_key is not None:
         return Call("GET", place.path, lambda answer: _read_page(answer).messages[0])
     return get(place.path, Delayed)
 
@@ -101,7 +102,7 @@ _read_page = reader(DelayedPage)
 
 
 def cancel(place: DelayedPlace) -> Call[Delayed]:
-    path = one_of("a place", place, DelayedPlace).path
+    path = instance("a place", place, DelayedPlace).path
     return Call("DELETE", path, reader(Delayed), is_repeatable=False)
 
 
@@ -112,7 +113,7 @@ def reschedule(
         delay=None if delay is None else span(delay, "delay"),
         deliver_at=None if deliver_at is None else moment(deliver_at),
     )
-    return send("PATCH", one_of("a place", place, DelayedPlace).path, body, Delayed)
+    return send("PATCH", instance("a place", place, DelayedPlace).path, body, Delayed)
 
 
 def stats() -> Call[DelayStats]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from ..api.arguments import text
 from .calls import Call, get, with_query
-from .kinds import text
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -3,10 +3,10 @@
 from collections import deque
 from dataclasses import dataclass
 
+from ..api.arguments import whole_number
 from ..errors import NotFound
 from ..model import Message
 from .calls import Moment
-from .kinds import whole
 from .options import FetchOptions
 from .reading import Fetched
 from .topics import Topic
@@ -72,10 +72,10 @@ class Places:
 
 def places_of(topic: Topic, start: Moment, partition: int | None, *, is_followed: bool) -> Places:
     """Where to begin on every partition, or on one."""
-    if partition is not None and not whole("partition", partition, 0) < topic.partitions:
+    if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
         raise NotFound("partition", f"{topic.name}/{partition}")
     if isinstance(start, int):
-        whole("the offset to start from", start, 0)
+        whole_number("the offset to start from", start, 0)
     chosen = range(topic.partitions) if partition is None else [partition]
     return Places([_place(topic, start, one, is_followed=is_followed) for one in chosen])
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..api.arguments import instance, text
 from ..errors import Refused
 from .calls import (
     Base64,
@@ -21,7 +22,6 @@ from .calls import (
     with_query,
     written,
 )
-from .kinds import one_of, text
 
 
 class GroupName(msgspec.Struct, frozen=True):
@@ -221,7 +221,7 @@ ALL_LETTERS = Letters()
 
 
 def dead_letters(topic: str, letters: Letters, limit: int, cursor: str | None) -> Call[DeadLetters]:
-    chosen = one_of("what chooses dead letters", letters, Letters)
+    chosen = instance("what chooses dead letters", letters, Letters)
     fields = {**chosen.conditions(), "limit": limit, "cursor": cursor}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
 
@@ -233,7 +233,7 @@ def dead_letter(topic: str, partition: int, offset: int) -> Call[DeadLetters]:
 
 
 def count_dead_letters(topic: str, by: str, letters: Letters) -> Call[DeadLetterCounts]:
-    chosen = one_of("what chooses dead letters", letters, Letters)
+    chosen = instance("what chooses dead letters", letters, Letters)
     fields = {**chosen.conditions(), "group_by": by}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetterCounts)
 
@@ -254,7 +254,7 @@ class Redrive(NamedTuple):
 
 
 def redrive(topic: str, order: Redrive) -> Call[Redriven]:
-    selection = one_of("an order", order, Redrive).letters.conditions()
+    selection = instance("an order", order, Redrive).letters.conditions()
     if order.letters.offsets is not None:
         places = [{"partition": one, "offset": two} for one, two in order.letters.offsets]
         selection["offsets"] = places

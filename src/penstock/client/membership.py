@@ -5,7 +5,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .calls import ACCEPT_BATCH, Call, Duration, given, nothing, path_of, send, span, with_query
+from ..api.units import Duration
+from .calls import (
+    ACCEPT_BATCH,
+    Call,
+    given,
+    nothing,
+    path_of,
+    send,
+    span,
+    with_query,
+)
 from .lent import Polled, parts_of
 from .saying import Delivered
 from .wire import Answer

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TypedDict
 
-from .calls import Content, Duration, Moment
+from ..api.units import Duration
+from .calls import Content, Moment
 from .publishing import HeadersIn
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import mmh3
 
+from ..api.arguments import text, whole_number
+from ..api.units import Duration, duration_s
 from ..codec import Columns, Compression, Marks
 from ..codec.blobs import Blobs, Joined
 from ..codec.encode import encode_in_pieces
@@ -15,9 +17,8 @@ from ..codec.head import pack_head
 from ..config import LimitsConfig
 from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
 from ..model import Headers, Priority
-from .calls import Call, Duration, seconds_of
+from .calls import Call
 from .gathering import UNEVEN, Gathering, Room
-from .kinds import text, whole
 from .publishing import BatchStored, HeadersIn, append_batch
 from .retrying import may_repeat
 
@@ -296,7 +297,7 @@ def given(value: object, key: object, extra: Extra) -> Given:
 
 
 def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
-    chosen = Priority.NORMAL if priority is None else whole("priority", priority, 0)
+    chosen = Priority.NORMAL if priority is None else whole_number("priority", priority, 0)
     if not headers and chosen == Priority.NORMAL and ttl is None:
         return NO_EXTRA
     if not Priority.CRITICAL <= chosen <= Priority.BACKGROUND:
@@ -306,7 +307,7 @@ def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> 
 
 def _after(ttl: Duration) -> int:
     """When a message expires, in nanoseconds since 1970."""
-    seconds = seconds_of(ttl, "ttl")
+    seconds = duration_s(ttl, "ttl")
     if not 0 < seconds <= _TTL_S_MAX:
         raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
     return time.time_ns() + int(seconds * _S_NS)

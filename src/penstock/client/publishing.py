@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
+from ..api.arguments import several, text, whole_number
+from ..api.units import Duration
 from ..errors import PartlyPublished, PenstockError, Refused
 from .calls import (
     BATCH_TYPE,
     JSON_TYPE,
     Call,
     Content,
-    Duration,
     Moment,
     Written,
     as_json,
@@ -23,7 +24,6 @@ from .calls import (
     written,
 )
 from .failures import rebuilt
-from .kinds import several, text, whole
 from .wire import Answer, Body
 
 HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
@@ -94,10 +94,10 @@ def _sent(message: Outgoing) -> _Sent:
         written(message.value),
         None if message.key is None else written(message.key),
         _headers(message.headers) if message.headers else [],
-        None if message.partition is None else whole("partition", message.partition, 0),
+        None if message.partition is None else whole_number("partition", message.partition, 0),
         priority
         if priority is None or isinstance(priority, str)
-        else whole("priority", priority, 0),
+        else whole_number("priority", priority, 0),
         None if message.ttl is None else span(message.ttl, "ttl"),
         None if message.idempotency_key is None else written(message.idempotency_key),
         None if message.delay is None else span(message.delay, "delay"),
@@ -121,7 +121,7 @@ def publish(
     given = several("messages", messages)
     items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in given]
     body = {"messages": [*map(_sent, items)], "acks": acks}
-    is_repeatable = None not in [one.idempotency_key for one in items]
+    is_repeatable = all(one.idempotency_key for one in items)
     target = path_of("topics", topic, "messages")
     return Call("POST", target, _published, as_json(body), JSON_TYPE, is_repeatable)
 

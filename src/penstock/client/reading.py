@@ -5,6 +5,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..api.units import Duration, duration_s
 from ..codec import Head, decode_messages, verify
 from ..codec.single import decode_value, read_value
 from ..errors import MalformedBatch, Refused
@@ -13,11 +14,9 @@ from .calls import (
     ACCEPT_BATCH,
     CHECKED_HERE,
     Call,
-    Duration,
     Moment,
     moment,
     path_of,
-    seconds_of,
     span,
     with_query,
 )
@@ -53,7 +52,7 @@ class Asked(NamedTuple):
 
     def after(self, fetched: "Fetched") -> "Asked | None":
         """What follows an answer; None at the end, unless there is something to wait for."""
-        is_over = not fetched if self.timeout else fetched.more_at is None
+        is_over = not (fetched or fetched.skipped) if self.timeout else fetched.more_at is None
         return None if is_over else self.at(fetched.next_offset)
 
 
@@ -69,7 +68,8 @@ class Fetched:
 
     `next_offset` is where to go on; `earliest` and `latest` are the partition's ends. `seed` tells this partition's log
     from any other, also from that of a topic which had the same name before. Every batch was checked against both of
-    its checksums.
+    its checksums. `skipped` are ranges before `offset`, each a first and a next one, that are damaged, in a topic that
+    skips damage.
     """
 
     __slots__ = (
@@ -81,10 +81,12 @@ class Fetched:
         "next_offset",
         "offset",
         "seed",
+        "skipped",
     )
 
     def __init__(self, answer: Answer) -> None:
         self.offset, self.next_offset, self.earliest, self.latest, self.seed = _places(answer)
+        self.skipped = _skipped(answer.headers)
         # Where to go on, if there was more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
         # Whoever waits for one message at a time mostly gets one.
@@ -162,6 +164,16 @@ def _places(answer: Answer) -> Sequence[int]:
     return [answer.number(b"penstock-%b" % name.encode()) for name in PLACES]
 
 
+def _skipped(headers: Headers) -> Sequence[tuple[int, int]]:
+    """Damaged ranges that were skipped. ValueError if the header holds anything else."""
+    # Headers whose places were found at once hold nothing else.
+    if isinstance(headers, LazyHeaders) and headers.places:
+        return ()
+    written = headers.get(b"penstock-skipped")
+    pairs = [one.split(b"-") for one in written.split(b",")] if written else []
+    return [(int(first), int(following)) for first, following in pairs]
+
+
 def more_at(headers: Headers) -> int | None:
     """Where an answer ends, if there is more behind it; its headers come before it."""
     written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
@@ -186,7 +198,7 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
 
 def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
     """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
-    wait_s = seconds_of(asked.timeout, "timeout")
+    wait_s = duration_s(asked.timeout, "timeout")
     try:
         if asked.from_time is None and type(asked.offset) is int:
             # A reader asks for the same again and again, but for the offset.

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from ..api.arguments import whole_number
 from ..errors import PenstockError, Refused, Unreachable
 from .failures import wait_asked_s
-from .kinds import whole
 
 _PAUSE_MS_MAX = 86_400_000
 
@@ -18,9 +18,9 @@ class RetryPolicy:
     backoff_ms_max: int = 30_000
 
     def __post_init__(self) -> None:
-        whole("retries", self.retries, 0)
-        whole("backoff_ms", self.backoff_ms, 1)
-        whole("backoff_ms_max", self.backoff_ms_max, 1)
+        whole_number("retries", self.retries, 0)
+        whole_number("backoff_ms", self.backoff_ms, 1)
+        whole_number("backoff_ms_max", self.backoff_ms_max, 1)
         if not self.backoff_ms <= self.backoff_ms_max <= _PAUSE_MS_MAX:
             raise Refused(
                 f"backoff_ms must be in 1..{self.backoff_ms_max}, and that at most {_PAUSE_MS_MAX},"

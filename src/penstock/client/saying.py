@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..api.arguments import type_name
+from ..api.units import Duration, duration_ms
 from ..codec.answers import Kind, LeaseAnswer, encode_answers
 from ..errors import PenstockError, Refused
-from .calls import BATCH_TYPE, Call, Duration, reader, seconds_of
+from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt
-from .kinds import kind_of
 from .lent import LentPart, Polled, Received
 
 # Of what one request may carry, half: there is room for what is said meanwhile.
@@ -47,7 +48,7 @@ class Delivered(Received, frozen=True, gc=False):
 
     def nack(self, reason: str = "", *, delay: Duration | None = None) -> bool:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        ms = None if delay is None else milliseconds(delay)
+        ms = None if delay is None else duration_ms(delay)
         return self._answers.say(Said(self.part, Kind.NACK, shortened(reason), ms), self.offset)
 
     def reject(self, reason: str = "") -> bool:
@@ -56,7 +57,7 @@ class Delivered(Received, frozen=True, gc=False):
 
     def extend(self, timeout: Duration) -> bool:
         """Still working on it: the lease ends so long from now."""
-        said = Said(self.part, Kind.EXTEND, ms=milliseconds(timeout))
+        said = Said(self.part, Kind.EXTEND, ms=duration_ms(timeout))
         return self._answers.extend(said, self.offset)
 
     def give_back(self) -> bool:
@@ -74,14 +75,12 @@ class Delivered(Received, frozen=True, gc=False):
         return found
 
 
-def milliseconds(duration: Duration) -> int:
-    return max(0, round(seconds_of(duration) * 1000))
-
-
 def reason_text(reason: object) -> str:
     """A reason that can be sent. The name of a file, say, may have letters that UTF-8 cannot hold."""
     if not isinstance(reason, str):
-        raise Refused(f"a reason is text, not {kind_of(reason)}; str(error) makes one of an error")
+        raise Refused(
+            f"a reason is text, not {type_name(reason)}; str(error) makes one of an error"
+        )
     return reason if reason.isascii() else reason.encode(errors="backslashreplace").decode()
 
 
@@ -298,4 +297,4 @@ def _checked(found: Iterable[Any]) -> Iterator[Delivered]:
 
 
 def _not_a_message(found: object) -> Refused:
-    return Refused(f"a message of this consumer, or several, not {kind_of(found)}")
+    return Refused(f"a message of this consumer, or several, not {type_name(found)}")

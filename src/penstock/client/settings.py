@@ -4,8 +4,8 @@ import secrets
 from dataclasses import dataclass, field
 from os import PathLike
 
+from ..api.arguments import instance, number, type_name, whole_number
 from ..errors import Refused
-from .kinds import kind_of, number, one_of, whole
 from .retrying import RetryPolicy
 
 _TIMEOUT_S_MAX = 86_400 * 366
@@ -34,11 +34,11 @@ class ClientSettings:
         for name in ("timeout_s", "connect_timeout_s"):
             if not 0 < number(name, getattr(self, name), 0) <= _TIMEOUT_S_MAX:
                 raise Refused(f"{name} must be above 0 and at most {_TIMEOUT_S_MAX} s")
-        whole("connections_max", self.connections_max, 1, _CONNECTIONS_MAX)
-        whole("idle_max", self.idle_max, 0)
-        one_of("retry", self.retry, RetryPolicy)
+        whole_number("connections_max", self.connections_max, 1, _CONNECTIONS_MAX)
+        whole_number("idle_max", self.idle_max, 0)
+        instance("retry", self.retry, RetryPolicy)
         if self.ca_file is not None and not isinstance(self.ca_file, str | PathLike):
-            raise Refused(f"ca_file is the path of a file, not {kind_of(self.ca_file)}")
+            raise Refused(f"ca_file is the path of a file, not {type_name(self.ca_file)}")
 
 
 def chance() -> float:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from ..api.arguments import text
 from .calls import Call, get, given, nothing, path_of, send, with_query
-from .kinds import text
 
 
 class Ends(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..api.arguments import function, whole_number
+from ..api.units import Duration, duration_s
 from ..errors import Refused
-from .calls import Duration, seconds_of
 from .consumer_options import ConsumerOptions
-from .kinds import called, whole
 from .saying import Delivered
 
 # What is at hand is worked through in about so long: enough to be busy while the next poll is under way.
@@ -61,18 +61,18 @@ class WorkerSettings:
     on_failure: Callable[[Delivered, Exception], Any] | None = None
 
     def __post_init__(self) -> None:
-        whole("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
+        whole_number("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
         if self.retries is not None:
-            whole("retries", self.retries, 0)
-        if self.deadline is not None and seconds_of(self.deadline, "deadline") <= 0:
+            whole_number("retries", self.retries, 0)
+        if self.deadline is not None and duration_s(self.deadline, "deadline") <= 0:
             raise Refused(f"deadline must be above 0, got {self.deadline!r}")
-        if seconds_of(self.grace, "grace") < 0:
+        if duration_s(self.grace, "grace") < 0:
             raise Refused(f"grace cannot be below 0, got {self.grace!r}")
-        called("on_failure", self.on_failure)
+        function("on_failure", self.on_failure)
 
     @property
     def deadline_s(self) -> float | None:
-        return None if self.deadline is None else seconds_of(self.deadline)
+        return None if self.deadline is None else duration_s(self.deadline)
 
 
 _WORKER_ONLY = frozenset(WorkerSettings.__dataclass_fields__)

@@ -11,7 +11,7 @@ from ..errors import Refused
 from ..kernel import Outcome
 from ..ports import Entropy
 from .machine import Delivery
-from .offsets import next_of, runs_of
+from .offsets import each_offset, next_of, runs_of
 from .records import (
     Absent,
     Acked,
@@ -106,7 +106,7 @@ def room_for(delivery: Delivery, member: str, config: DeliveryConfig, *, limit: 
 
 def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
     """The next messages: what came back first, lowest offset first, then new ones."""
-    offsets = BitMap64(list(islice(delivery.ready, limit))) if delivery.ready else BitMap64()
+    offsets = BitMap64(list(islice(each_offset(delivery.ready), limit)))
     stop = max(delivery.cursor, min(end, delivery.cursor + limit - len(offsets)))
     offsets |= BitMap64(range(delivery.cursor, stop))
     return Choice(offsets, stop)
@@ -124,7 +124,7 @@ def lease(
     if unfit.expired or unfit.absent:
         offsets = offsets - unfit.expired - unfit.absent
     if len(offsets) > grant.room:
-        taken = BitMap64(list(islice(offsets, grant.room)))
+        taken = BitMap64(list(islice(each_offset(offsets), grant.room)))
         cursor = _first_left(offsets - taken, delivery.cursor, cursor)
         offsets = taken
     if unfit.expired or unfit.absent:
@@ -240,10 +240,12 @@ def _fail(
     delay_ms: int | None,
 ) -> list[DeliveryRecord]:
     """Retries grouped by their delay, then the dead letters."""
-    lost = [one for one in offsets if is_last(delivery.attempts_of(one), failing.config)]
+    lost = [
+        one for one in each_offset(offsets) if is_last(delivery.attempts_of(one), failing.config)
+    ]
     kept = offsets - BitMap64(lost)
     records: list[DeliveryRecord] = []
-    by_attempts = sorted(kept, key=delivery.attempts_of)
+    by_attempts = sorted(each_offset(kept), key=delivery.attempts_of)
     for attempts, group in groupby(by_attempts, key=delivery.attempts_of):
         wait_ms = delay_ms
         if wait_ms is None:
@@ -264,7 +266,7 @@ def _bury(
     error: str,
 ) -> Iterator[DeliveryRecord]:
     error = error[:_ERROR_LENGTH_MAX]
-    for sequence, offset in enumerate(offsets, failing.next_sequence):
+    for sequence, offset in enumerate(each_offset(offsets), failing.next_sequence):
         where = sequence if failing.config.dlq_enabled else NO_SEQUENCE
         yield Buried(delivery.group, number, offset, where, reason, error, failing.at_ns)
 
@@ -322,7 +324,7 @@ def rewind(delivery: Delivery, offset: int) -> Records:
 
 def reopen(delivery: Delivery, offsets: BitMap64) -> Records:
     """Hand finished messages out once more, to this group only."""
-    if open_ones := [one for one in offsets if not delivery.progress.is_finished(one)]:
+    if open_ones := [one for one in each_offset(offsets) if not delivery.progress.is_finished(one)]:
         raise Refused(f"offset {open_ones[0]} is not finished, so it cannot be reopened")
     return (Reopened(delivery.group, runs_of(offsets)),)
 

@@ -40,6 +40,7 @@ class DelaysCovered(_Record, frozen=True, tag=66):
     delivered_count: int
     expired_count: int
     cancelled_count: int
+    lost_count: int = 0
 
 
 class DelayKind(IntEnum):
@@ -48,6 +49,7 @@ class DelayKind(IntEnum):
     DELIVERED = 0
     EXPIRED = 1
     CANCELLED = 2
+    LOST = 3
 
 
 class DelayedIds(_Record, frozen=True, tag=67):
@@ -70,4 +72,19 @@ class DelayKeys(_Record, frozen=True, tag=69):
     keys: tuple[tuple[bytes, int], ...]
 
 
-DelayRecord = DelayCancelled | DelayMoved | DelaysCovered | DelayedIds | PendingDelays | DelayKeys
+class DelaysLost(_Record, frozen=True, tag=70):
+    """Delayed messages that the disk has damaged, of a topic that skips damage: they will not fire."""
+
+    epoch: int
+    runs: Runs
+
+
+DelayRecord = (
+    DelayCancelled
+    | DelayMoved
+    | DelaysCovered
+    | DelayedIds
+    | PendingDelays
+    | DelayKeys
+    | DelaysLost
+)

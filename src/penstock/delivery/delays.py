@@ -20,11 +20,12 @@ from .delay_records import (
     DelayMoved,
     DelayRecord,
     DelaysCovered,
+    DelaysLost,
     PendingDelays,
 )
 from .dues import Dues, Int64s, ids_in
 from .image import in_pieces
-from .offsets import offsets_of, runs_in_pieces, runs_of
+from .offsets import each_offset, offsets_of, runs_in_pieces, runs_of
 from .wheel import Wheel
 
 # Ids a record of a snapshot: 8 KiB of due times.
@@ -33,12 +34,14 @@ _KEY_BYTES = 16
 
 
 class DelayState(Enum):
-    """What became of a delayed message. EXPIRED: it fired when its time to live was over already."""
+    """What became of a delayed message. EXPIRED: it fired when its time to live was over already. LOST: the disk has
+    damaged it, and its topic skips damage."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
     CANCELLED = "CANCELLED"
     EXPIRED = "EXPIRED"
+    LOST = "LOST"
 
 
 class Epoch(NamedTuple):
@@ -144,6 +147,14 @@ class Delays:
         if self._is_about(record.id, record.epoch):
             self._finish((record.id,), DelayKind.CANCELLED)
 
+    def lost(self, ids: Sequence[int]) -> None:
+        """These are damaged in the delay log. Those that fired or were cancelled before stay so."""
+        self._finish(ids, DelayKind.LOST)
+
+    def _lost(self, record: DelaysLost) -> None:
+        lost = each_offset(offsets_of(record.runs))
+        self.lost([one for one in lost if self._is_about(one, record.epoch)])
+
     def _finish(self, ids: Sequence[int], how: DelayKind) -> None:
         """Once and for all: who comes second changes nothing."""
         for identity in ids:
@@ -196,6 +207,12 @@ class Delays:
             self.wheel.remove(identity, self.dues.of(identity))
             self.stuck.add(identity)
 
+    def try_again(self) -> None:
+        """Those that could not be read are due once more: how damage is dealt with has changed."""
+        ids = ids_in(self.stuck)
+        self.wheel.insert(ids, self.dues.of_many(ids))
+        self.stuck = BitMap64()
+
     def state_of(self, identity: int) -> DelayState | None:
         """None: there is no such id, or no longer."""
         if identity < 0:
@@ -212,7 +229,7 @@ class Delays:
 
     def forget_below(self, identity: int) -> None:
         """The delay log begins here now: everything before it is finished."""
-        for gone in self.pending & BitMap64(range(identity)) if identity else ():
+        for gone in each_offset(self.pending & BitMap64(range(identity))):
             self._take_out(gone)
         for done in self.finished.values():
             done.remove_range(0, identity)
@@ -237,7 +254,12 @@ class Delays:
 
     def _covered(self, record: DelaysCovered) -> None:
         self.covered = record.id
-        counts = (record.delivered_count, record.expired_count, record.cancelled_count)
+        counts = (
+            record.delivered_count,
+            record.expired_count,
+            record.cancelled_count,
+            record.lost_count,
+        )
         self.counts = dict(zip(DelayKind, counts, strict=True))
 
     def _ids(self, record: DelayedIds) -> None:
@@ -257,6 +279,7 @@ class Delays:
 _APPLY: dict[type, Callable[[Delays, Any], None]] = {
     DelayCancelled: Delays._cancelled,
     DelayMoved: Delays._moved,
+    DelaysLost: Delays._lost,
     DelaysCovered: Delays._covered,
     DelayedIds: Delays._ids,
     PendingDelays: Delays._pending,

@@ -17,6 +17,7 @@ from .records import (
     Kind,
     LeaseImage,
     OffsetsImage,
+    ReleasedImage,
 )
 from .retry import Failure
 
@@ -70,6 +71,9 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
         yield FailuresImage(group, piece)
     for number, acked in delivery.acked_recently.items():
         yield AckedImage(group, number, runs_of(acked))
+    for member, released in delivery.released.items():
+        for runs in runs_in_pieces(released):
+            yield ReleasedImage(group, member, runs)
 
 
 def _offsets(group: int, kind: Kind, offsets: BitMap64) -> Iterator[DeliveryRecord]:
@@ -139,3 +143,8 @@ def restore_failures(delivery: "Delivery", record: FailuresImage) -> None:
 
 def restore_acked(delivery: "Delivery", record: AckedImage) -> None:
     delivery.acked_recently[record.lease] = offsets_of(record.runs)
+
+
+def restore_released(delivery: "Delivery", record: ReleasedImage) -> None:
+    known = delivery.released.get(record.member, BitMap64())
+    delivery.released[record.member] = known | offsets_of(record.runs)

@@ -16,12 +16,13 @@ from pyroaring import BitMap64
 
 from . import image
 from .leases import Lease, Leases, Term
-from .offsets import known_among, offsets_of
+from .offsets import each_offset, first_missing, known_among, offsets_of
 from .progress import Progress
 from .records import (
     Absent,
     Acked,
     AckedImage,
+    AckedLate,
     Buried,
     Committed,
     DeliveryRecord,
@@ -35,6 +36,7 @@ from .records import (
     OffsetsImage,
     Overtaken,
     Released,
+    ReleasedImage,
     Reopened,
     Retried,
     Rewound,
@@ -71,6 +73,8 @@ class Delivery:
         self.waiting: dict[int, int] = {}
         self._retries: list[tuple[int, int]] = []
         self.failures: dict[int, Failure] = {}
+        # What members gave back unanswered and no other has got since.
+        self.released: dict[str, BitMap64] = {}
         self.acked_recently: OrderedDict[int, BitMap64] = OrderedDict()
         self.expired_count = self.dead_count = self.skipped_count = 0
 
@@ -98,6 +102,18 @@ class Delivery:
         """Deliveries so far of a message that is leased or failed before."""
         failure = self.failures.get(offset)
         return 1 if failure is None else failure.attempts
+
+    def last_member(self, offset: int) -> str | None:
+        """The member that had a message which waits now; None if it was never handed out."""
+        for member, offsets in self.released.items():
+            if offset in offsets:
+                return member
+        failure = self.failures.get(offset)
+        return None if failure is None else failure.member
+
+    def first_unseen(self) -> int:
+        """The first offset that was never handed out; the log may not reach that far yet."""
+        return first_missing(self.ahead, self.cursor)
 
     def state_of(self, offset: int) -> State:
         """Finished messages all count as acked: why they are finished is in the records, not here."""
@@ -127,6 +143,8 @@ class Delivery:
         self.leases.grant(record.lease, record.member, record.at_ns, term)
         if self.failures:
             self._count_attempts(record, offsets)
+        if self.released:
+            self._forget_released(offsets)
         self.ready -= offsets
         self._pass(offsets, record.cursor)
         self.next_lease = record.lease + 1
@@ -171,6 +189,12 @@ class Delivery:
         self._pass(offsets, max(self.cursor, self.progress.floor))
         if self.failures:
             self._forget_failures(offsets)
+        if self.released:
+            self._forget_released(offsets)
+
+    def _forget_released(self, offsets: BitMap64) -> None:
+        left = ((member, given - offsets) for member, given in self.released.items())
+        self.released = {member: given for member, given in left if given}
 
     def _forget_failures(self, offsets: BitMap64) -> None:
         for offset in known_among(self.failures, offsets):
@@ -180,7 +204,7 @@ class Delivery:
         offsets = offsets_of(record.runs)
         lease = self.leases.take(record.lease, offsets)
         due_ns = self.now_ns + record.delay_ms * _MS
-        for offset in offsets:
+        for offset in each_offset(offsets):
             self._failure(offset, lease).error = record.error
             self.wait(offset, due_ns)
 
@@ -194,6 +218,7 @@ class Delivery:
         offsets = offsets_of(record.runs)
         lease = self.leases.take(record.lease, offsets)
         self.ready |= offsets
+        self.released[lease.member] = self.released.get(lease.member, BitMap64()) | offsets
         if record.counted >= 0:
             self._failure(record.counted, lease)
         for offset in known_among(self.failures, offsets):
@@ -233,6 +258,9 @@ class Delivery:
         offsets = offsets_of(record.runs)
         self._drop(offsets, self.cursor)
 
+    def _acked_late(self, record: AckedLate) -> None:
+        self._drop(offsets_of(record.runs), self.cursor)
+
     def _drop(self, offsets: BitMap64, cursor: int) -> None:
         self._leave_queue(offsets)
         self._finish(offsets)
@@ -259,13 +287,14 @@ class Delivery:
                 self.leases.take(lease.number, held)
         self._leave_queue(offsets)
         self._forget_failures(offsets)
+        self._forget_released(offsets)
 
     def _rewound(self, record: Rewound) -> None:
         self.progress = Progress(record.offset)
         self.cursor = record.offset
         self.leases, self.ready, self.ahead = Leases(), BitMap64(), BitMap64()
         self.turns = Turns()
-        self.waiting, self._retries, self.failures = {}, [], {}
+        self.waiting, self._retries, self.failures, self.released = {}, [], {}, {}
         self.acked_recently.clear()
 
     def _reopened(self, record: Reopened) -> None:
@@ -288,9 +317,11 @@ _APPLY: dict[type, Callable[[Delivery, Any], None]] = {
     Overtaken: Delivery._overtaken,
     Absent: Delivery._absent,
     Moved: Delivery._moved,
+    AckedLate: Delivery._acked_late,
     Image: image.restore,
     OffsetsImage: image.restore_offsets,
     LeaseImage: image.restore_lease,
     FailuresImage: image.restore_failures,
     AckedImage: image.restore_acked,
+    ReleasedImage: image.restore_released,
 }

@@ -3,7 +3,8 @@
 A poll of 500 neighbours is two small numbers in its record, and every set operation takes a few hundred nanoseconds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 from pyroaring import BitMap64
 
@@ -35,6 +36,12 @@ def offsets_of(runs: Runs) -> BitMap64:
     if isinstance(runs, bytes):
         return BitMap64.deserialize(runs)
     return BitMap64(range(runs[0], runs[0] + runs[1])) if runs else BitMap64()
+
+
+def each_offset(offsets: BitMap64) -> Iterable[int]:
+    """The offsets of a set, smallest first. The only way to iterate one: pyroaring 1.2 leaks 224 bytes when an empty
+    set is iterated, and the types that mypy has of it (tools/stubs) refuse any other iteration."""
+    return cast("Iterable[int]", offsets) if offsets else ()
 
 
 def runs_in_pieces(offsets: BitMap64) -> Iterator[Runs]:
@@ -77,5 +84,5 @@ def first_missing(offsets: BitMap64, start: int) -> int:
 def known_among(table: Mapping[int, object], offsets: BitMap64) -> list[int]:
     """Keys of a table that are in a set, found from whichever of the two is smaller."""
     if len(offsets) < len(table):
-        return [offset for offset in offsets if offset in table]
+        return [offset for offset in each_offset(offsets) if offset in table]
     return [offset for offset in table if offset in offsets]

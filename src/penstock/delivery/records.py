@@ -121,6 +121,12 @@ class Moved(_Record, frozen=True, tag=14):
     runs: Runs
 
 
+class AckedLate(_Record, frozen=True, tag=15):
+    """Finished by the member that had them last, after its lease was over, while no other member held them."""
+
+    runs: Runs
+
+
 class Image(_Record, frozen=True, tag=20):
     """One group on one partition in a snapshot. The records below add to it, in pieces of a few KiB."""
 
@@ -184,6 +190,13 @@ class AckedImage(_Record, frozen=True, tag=24):
     runs: Runs
 
 
+class ReleasedImage(_Record, frozen=True, tag=25):
+    """Some of the messages that wait and that a member had last and gave back unanswered."""
+
+    member: str
+    runs: Runs
+
+
 DeliveryRecord = (
     Leased
     | Acked
@@ -198,9 +211,11 @@ DeliveryRecord = (
     | Overtaken
     | Absent
     | Moved
+    | AckedLate
     | Image
     | OffsetsImage
     | LeaseImage
     | FailuresImage
     | AckedImage
+    | ReleasedImage
 )

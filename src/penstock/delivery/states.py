@@ -32,7 +32,7 @@ class Event(Enum):
 
 MEANINGS: dict[Event, str] = {
     Event.LEASE: "a poll hands it out",
-    Event.ACK: "its holder is done",
+    Event.ACK: "its holder is done; late and by offset, while no other holds it",
     Event.FAIL: "its holder nacks it, or does not answer in time",
     Event.GIVE_UP: "out of attempts, rejected, or out of time where the topic says so: a dead letter",
     Event.RELEASE: "its holder went away",
@@ -51,7 +51,7 @@ NEXT: dict[tuple[State, Event], State] = {
     (State.READY, Event.LEASE): State.LEASED,
     (State.READY, Event.EXPIRE): State.EXPIRED,
     (State.READY, Event.GIVE_UP): State.DEAD,
-    (State.LEASED, Event.ACK): State.ACKED,
+    **{(state, Event.ACK): State.ACKED for state in _UNFINISHED},
     (State.LEASED, Event.FAIL): State.WAITING,
     (State.LEASED, Event.GIVE_UP): State.DEAD,
     (State.LEASED, Event.RELEASE): State.READY,

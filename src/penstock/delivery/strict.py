@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from .commands import Choice, Records
 from .machine import Delivery
-from .offsets import runs_of
+from .offsets import each_offset, runs_of
 from .records import Released
 
 _COUNTS_FOR_NONE = -1
@@ -22,7 +22,7 @@ def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
     if delivery.leases.in_flight:
         return Choice(BitMap64(), cursor)
     barrier = min(delivery.waiting, default=end)
-    back = takewhile(lambda offset: offset < barrier, delivery.ready)
+    back = takewhile(lambda offset: offset < barrier, each_offset(delivery.ready))
     offsets = BitMap64(list(islice(back, limit)))
     if delivery.waiting:
         return Choice(offsets, cursor)

@@ -7,11 +7,11 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
 
+from ..api.arguments import whole_count
+from ..api.units import Duration
 from ..broker.received import Received
 from ..runtime.waiting import Waiter
 from .answers import Held
-from .arguments import count_of
-from .durations import Duration
 from .messages import MessageOptions, Value
 from .stats import QueueStats
 
@@ -53,7 +53,7 @@ class AsyncQueue:
 
     async def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:  # noqa: ASYNC109 - as in Queue.get_many
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
-        limit = count_of("limit", limit)
+        limit = whole_count("limit", limit)
         while limit:
             # In one go, so that a cancellation cannot come between taking a message and returning it.
             ready = iter(self._queue.get_if_ready, None)

@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.units import Duration, duration_ms
 from ..broker import consumption
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received, read_receipt
 from ..delivery import Answered, Delivery
+from ..delivery.offsets import each_offset
 from ..errors import NotFound, Refused, StaleReceipt
 from ..runtime.threads import ThreadDriver
-from .durations import Duration, milliseconds
 from .messages import as_bytes
 
 Held = Received | str
@@ -35,7 +36,7 @@ def ack(driver: ThreadDriver, held: Held | Iterable[Held]) -> None:
 def nack(
     driver: ThreadDriver, held: Held | Iterable[Held], reason: str, delay: Duration | None
 ) -> None:
-    delay_ms = None if delay is None else milliseconds(delay)
+    delay_ms = None if delay is None else duration_ms(delay)
     _require_text(reason)
 
     def retry(
@@ -67,12 +68,12 @@ def _require_text(reason: object) -> None:
 
 
 def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration) -> None:
-    duration_ms = milliseconds(duration)
+    lease_ms = duration_ms(duration)
 
     def prolong(
         partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
     ) -> Answered:
-        return consumption.extend(partition, delivery, lease, offsets, now, duration_ms=duration_ms)
+        return consumption.extend(partition, delivery, lease, offsets, now, duration_ms=lease_ms)
 
     respond(driver, held, prolong)
 
@@ -126,7 +127,7 @@ def _answer_all(
             raise NotFound("group", f"{lease.place.group} of {partition.topic}/{partition.number}")
         answered = answer(partition, delivery, lease.number, BitMap64(list(lease.held)), now)
         driver.after_delivery(partition, delivery)
-        stale += [lease.held[offset] for offset in answered.stale]
+        stale += [lease.held[offset] for offset in each_offset(answered.stale)]
     return stale
 
 

@@ -5,6 +5,18 @@ from datetime import datetime
 from logging import Logger
 from typing import Any, Unpack
 
+from ..api.arguments import (
+    choice,
+    flag,
+    function,
+    instance,
+    several,
+    shown,
+    text,
+    whole_count,
+    whole_number,
+)
+from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
 from ..broker.consumption import PartitionLanes, Wanted
 from ..broker.group_facts import GroupFacts
 from ..broker.groups import InFlight, Move, PartitionLag
@@ -23,23 +35,10 @@ from ..runtime.publishing import Acks, Published, publish, publish_delayed
 from ..runtime.threads import FOR_EVER
 from . import answers
 from .answers import Held
-from .arguments import (
-    called,
-    chosen,
-    count_of,
-    flag_of,
-    kind_of,
-    moment_ns,
-    several,
-    shown,
-    text_of,
-    whole_of,
-)
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
-from .durations import Duration, milliseconds, nanoseconds
 from .gone import Gone, OpenOnce, disown, own
 from .member import Member, Told, Wish
-from .messages import MessageOptions, Value, make_message, priority_of
+from .messages import MessageOptions, Value, make_message
 from .opening import Path, open_driver, storage_of
 
 Place = str | int | datetime
@@ -58,7 +57,7 @@ class Broker(OpenOnce, BrokerDelays):
                 broker.ack(message)
 
     Every group sees every message once; members of a group share them. With a clock from `penstock.testing` time
-    stands still until `broker.clock.advance("3d")`.
+    stands still until `broker.clock.advance("3d")`. `cache_bytes` (64 MiB) is memory for messages read lately.
     """
 
     def __init__(
@@ -69,9 +68,10 @@ class Broker(OpenOnce, BrokerDelays):
         fsync: str = "interval",
         fsync_interval_ms: int = 1000,
         min_free_bytes: int | None = None,
+        cache_bytes: int | None = None,
         logger: Logger | None = None,
     ) -> None:
-        storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
+        storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
         self._opened = open_driver(path, storage, clock=clock, logger=logger)
         # For those who build on the broker: benchmarks, tools.
         self.driver = self._opened.driver
@@ -86,7 +86,7 @@ class Broker(OpenOnce, BrokerDelays):
         self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        checked, count = config_from(config), whole_of("partitions", partitions)
+        checked, count = config_from(config), whole_number("partitions", partitions)
         self.driver.change(
             lambda now: self.driver.node.create_topic(
                 name, partitions=count, config=checked, now=now
@@ -95,18 +95,19 @@ class Broker(OpenOnce, BrokerDelays):
 
     def configure_topic(self, name: str, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
-        text_of("a topic's name", name)
+        text("a topic's name", name)
         self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
+        self.driver.tick()  # Delayed messages that could not be read may have their turn now.
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
-        text_of("a topic's name", name)
-        count = whole_of("total", total)
+        text("a topic's name", name)
+        count = whole_number("total", total)
         self.driver.change(lambda now: self.driver.node.add_partitions(name, count, now))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
-        text_of("a topic's name", name)
+        text("a topic's name", name)
         self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
 
     def topics(self) -> list[str]:
@@ -158,12 +159,12 @@ class Broker(OpenOnce, BrokerDelays):
         """Store several messages, or none of them; results in their order. All with one `delay` or `deliver_at`."""
         now_ns = self.driver.now().wall_ns
         if when:
-            given = several("publish_many takes several messages", messages)
+            given = several("the messages of publish_many", messages)
             delayed = [delayed_of(one, when, now_ns) for one in given]
             return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
-            for one in several("publish_many takes several messages", messages)
+            for one in several("the messages of publish_many", messages)
         ]
         return publish(self.driver, topic, ready, acks_of(acks), partition)
 
@@ -171,15 +172,14 @@ class Broker(OpenOnce, BrokerDelays):
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
-        place, count = start_of(start), count_of("limit", limit, least=1)
-        fetched = self.driver.look(
-            lambda _now: self.driver.node.fetch(topic, partition, place, limit=count)
+        place, count = start_of(start), whole_count("limit", limit, least=1)
+        return self.driver.look(
+            lambda _now: self.driver.node.read(topic, partition, place, limit=count).messages
         )
-        return fetched.messages(count)
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
-        place, name = start_of(start), text_of("group", group)
+        place, name = start_of(start), text("group", group)
         self.driver.change(lambda now: self.driver.node.open_group(topic, name, now, start=place))
 
     def poll(
@@ -199,17 +199,17 @@ class Broker(OpenOnce, BrokerDelays):
         Each is lent for `visibility_timeout` (the topic's, if not said): ack it, or it comes back. With `priority`
         only messages of that lane. A `request_id` that comes again gets the same messages again.
         """
-        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
         lent_ms = self._lease_ms(topic, visibility_timeout)
-        count = count_of("limit", limit)
-        who, name = text_of("member", member), text_of("group", group)
-        wanted = Wanted(who, count, lent_ms, lane, text_of("request_id", request_id))
+        count = whole_count("limit", limit)
+        who, name = text("member", member), text("group", group)
+        wanted = Wanted(who, count, lent_ms, lane, text("request_id", request_id))
         return self.driver.poll(topic, name, wanted, timeout_ns)
 
     def _lease_ms(self, topic: str, said: Duration | None) -> int:
         if said is not None:
-            return milliseconds(said)
+            return duration_ms(said)
         return self.driver.look(
             lambda _now: self.driver.node.topic(topic).facts.config.visibility_timeout_ms
         )
@@ -244,14 +244,14 @@ class Broker(OpenOnce, BrokerDelays):
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
-        text_of("group", group)
-        text_of("member", member)
+        text("group", group)
+        text("member", member)
         self.driver.change(lambda now: self.driver.node.release(topic, group, member, now))
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
-        text_of("group", group)
-        end = whole_of("offset", offset)
+        text("group", group)
+        end = whole_number("offset", offset)
         return self.driver.change(
             lambda now: self.driver.node.commit(topic, partition, group, end, now)
         )
@@ -277,18 +277,18 @@ class Broker(OpenOnce, BrokerDelays):
         replaces who has it. `auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
         ModeConflict: the group shares this topic, or reads it in another order.
         """
-        called("on_revoked", on_revoked)
-        called("on_assigned", on_assigned)
-        flag_of("auto_commit", auto_commit)
+        function("on_revoked", on_revoked)
+        function("on_assigned", on_assigned)
+        flag("auto_commit", auto_commit)
         wish = Wish(topics, member, assignor, order, session_timeout)
         joining = wish.to_join(is_auto_commit=auto_commit)._replace(start=start_of(start))
-        driver, name = self.driver, text_of("group", group)
+        driver, name = self.driver, text("group", group)
         joined = driver.members.change(lambda now: driver.node.assigned.join(name, joining, now))
         return Member(driver, name, joined, on_revoked=on_revoked, on_assigned=on_assigned)
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
-        text_of("group", group)
+        text("group", group)
         return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
 
     def groups(self) -> dict[str, list[str]]:
@@ -297,45 +297,45 @@ class Broker(OpenOnce, BrokerDelays):
 
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
-        text_of("group", group)
+        text("group", group)
         return self.driver.look(lambda now: self.driver.node.lag(group, now))
 
     def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
         """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
-        text_of("group", group)
+        text("group", group)
         return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
-        text_of("group", group)
+        text("group", group)
         return self.driver.look(lambda _now: self.driver.node.in_flight(group))
 
     def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
         """What `reset` would do."""
         place = start_of(to)
-        text_of("group", group)
+        text("group", group)
         return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
 
     def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
         """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
         place = start_of(to)
-        text_of("group", group)
-        flag_of("force", force)
+        text("group", group)
+        flag("force", force)
         return self.driver.change(
             lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
         )
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""
-        text_of("group", group)
+        text("group", group)
         self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
 
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
     ) -> list[DeadLetter]:
         """Messages of a topic that were given up, as they were, each with its story; oldest first."""
-        kind_of("selection", selection, Selection)
-        count = count_of("limit", limit)
+        instance("selection", selection, Selection)
+        count = whole_count("limit", limit)
         self.driver.settle()
         return self.driver.look(
             lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=count)
@@ -351,20 +351,23 @@ class Broker(OpenOnce, BrokerDelays):
         dry_run: bool = False,
     ) -> RedriveAnswer:
         """Send dead letters back: to the topic, for every group, or only to the group that failed."""
-        where = chosen("target", target, {one.value: one for one in Target})
-        kind_of("selection", selection, Selection)
+        where = choice("target", target, {one.value: one for one in Target})
+        instance("selection", selection, Selection)
         if edit is not None:
-            kind_of("edit", edit, Edit)
-        is_dry = flag_of("dry_run", dry_run)
+            instance("edit", edit, Edit)
+        is_dry = flag("dry_run", dry_run)
         order = Order(selection=selection, target=where, edit=edit, is_dry_run=is_dry)
         self.driver.settle()
         answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
         self.driver.settle()
         return answer
 
-    def retain(self) -> dict[str, Swept]:
-        """Remove what retention lets go, now; the broker does so by itself every few minutes."""
-        return self.driver.sweep()
+    def retain(self, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.
+
+        The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
+        """
+        return self.driver.sweep(None if topic is None else text("a topic's name", topic))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""
@@ -383,12 +386,12 @@ class Broker(OpenOnce, BrokerDelays):
 
 
 def acks_of(acks: str) -> Acks:
-    return chosen("acks", acks, ACKS)
+    return choice("acks", acks, ACKS)
 
 
 def start_of(place: Place) -> Start:
     if isinstance(place, datetime):
-        return Start.at_time(moment_ns("start", place))
+        return Start.at_time(datetime_ns(place, "start"))
     if isinstance(place, int) and not isinstance(place, bool):
         return Start.at_offset(place)
     named = {"earliest": EARLIEST, "latest": LATEST}

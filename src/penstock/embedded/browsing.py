@@ -4,14 +4,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from ..api.arguments import whole_number
+from ..api.units import Duration, datetime_ns, duration_ns
+from ..broker.damage import behind
 from ..broker.handed import Part
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..broker.received import Place, Received
+from ..config import OnDamage
 from ..delivery import commands
+from ..delivery.offsets import each_offset
+from ..errors import DamagedBatch, OffsetOutOfRange
 from ..log import Log
-from .arguments import moment_ns, whole_of
-from .durations import Duration, nanoseconds
 from .stats import QueueStats, Timings
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -38,10 +42,17 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
     place = Place(partition.topic, partition.number, delivery.group)
     choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
     found: list[Received] = []
-    for offset in choice.offsets:
-        if delivery.progress.is_finished(offset):
+    readable_from = 0
+    for offset in each_offset(choice.offsets):
+        if offset < readable_from or delivery.progress.is_finished(offset):
             continue
-        opened = partition.shelf.at(offset)
+        try:
+            opened = partition.shelf.at(offset)
+        except DamagedBatch as damage:
+            if found and partition.config.on_damage is OnDamage.STOP:
+                break
+            readable_from = behind(damage, partition.config)
+            continue
         lists = opened.unpacked()
         if offset not in lists[-1]:
             continue
@@ -56,10 +67,16 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
 
 
 def offset_of(log: Log, to: int | datetime) -> int:
-    """Where a seek leads: to an id, or to the first message of a time or later; no further than there are messages."""
+    """Where a seek leads: to an id, or to the first message of a time or later.
+
+    OffsetOutOfRange: there is no message with that id, and it is not the next one to be given.
+    """
     if isinstance(to, datetime):
-        return log.offset_at(moment_ns("seek", to))
-    return min(max(whole_of("seek: an id", to) - 1, log.start_offset), log.end_offset)
+        return log.offset_at(datetime_ns(to, "seek"))
+    asked = whole_number("seek: an id", to)
+    if not log.start_offset < asked <= log.end_offset + 1:
+        raise OffsetOutOfRange(asked, start=log.start_offset + 1, end=log.end_offset + 1, what="id")
+    return asked - 1
 
 
 def compact(partition: Partition, older_than: Duration | None, now: Now) -> Compacted:
@@ -67,7 +84,7 @@ def compact(partition: Partition, older_than: Duration | None, now: Now) -> Comp
     log = partition.messages
     usual = log.config
     if older_than is not None:
-        hours = max(nanoseconds(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
+        hours = max(duration_ns(older_than) / _HOUR_NS, _AT_ONCE_HOURS)
         log.config = replace(usual, retention_hours=hours)
     try:
         kept = partition.retain(now)

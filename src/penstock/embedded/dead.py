@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ..api.arguments import instance, several, whole_count
 from ..broker.letters import DeadLetter, user_view
 from ..broker.partition import Partition
 from ..broker.redrive import ALL, Order, Selection, Target
 from ..model import Headers
 from ..runtime.threads import ThreadDriver
-from .arguments import count_of, kind_of, several
 
 
 class DeadMessage(NamedTuple):
@@ -58,8 +58,8 @@ def redrive_order(dead: DeadMessage | Iterable[DeadMessage] | None) -> Order:
         return Order(selection=ALL, target=Target.GROUP)
     wanted = (dead,) if isinstance(dead, DeadMessage) else dead
     letters = [
-        kind_of("what goes back", one, DeadMessage).letter
-        for one in several("requeue takes dead letters", wanted)
+        instance("what goes back", one, DeadMessage).letter
+        for one in several("dead letters", wanted)
     ]
     places = frozenset((one.partition, one.offset) for one in letters)
     return Order(selection=Selection(offsets=places), target=Target.GROUP)
@@ -76,7 +76,7 @@ class QueueLetters(ABC):
 
     def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
         """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
-        count = count_of("limit", limit)
+        count = whole_count("limit", limit)
         self._driver.settle()
         page = self._driver.look(
             lambda _now: self._driver.node.dead_letters(self._partition().topic, limit=count)

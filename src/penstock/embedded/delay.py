@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple, TypedDict, TypeVar
 
+from ..api.arguments import whole_count, whole_number
+from ..api.units import Duration, datetime_ns
 from ..broker import delaying
 from ..broker.delaying import Delayed, DelayFacts, Waiting
 from ..broker.partition import Now, Partition
@@ -15,8 +17,6 @@ from ..delivery.delays import DelayState
 from ..errors import NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
-from .arguments import count_of, moment_ns, whole_of
-from .durations import Duration
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
 
 T = TypeVar("T")
@@ -68,8 +68,8 @@ class BrokerDelays:
     ) -> list[Waiting]:
         """What is to come next, earliest first; of what is due after a time, if you say one."""
         after_ns, count = (
-            0 if after is None else moment_ns("after", after),
-            count_of("limit", limit),
+            0 if after is None else datetime_ns(after, "after"),
+            whole_count("limit", limit),
         )
         return self.driver.look(
             lambda _now: self.driver.node.delayed(topic, limit=count, after_ns=after_ns)
@@ -199,7 +199,7 @@ class QueueDelays(ABC):
 
     def delayed(self, limit: int = 100) -> list[DelayedMessage]:
         """What is to come next, earliest first."""
-        count = count_of("limit", limit)
+        count = whole_count("limit", limit)
         found = self._driver.look(lambda _now: delaying.pending((self._partition(),), limit=count))
         return [_shown(one) for one in found]
 
@@ -295,4 +295,4 @@ def _shown(waiting: Waiting) -> DelayedMessage:
 
 def _identity_of(what: str, found: object) -> int:
     """A number that a delayed message could have: none has a larger one."""
-    return min(whole_of(what, found), _IDENTITY_MAX)
+    return min(whole_number(what, found), _IDENTITY_MAX)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from ..api.arguments import choice, instance, several, text, whole_count, whole_number
+from ..api.units import Duration, duration_ms, duration_ns, priority_of
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
 from ..broker.received import Received
@@ -14,9 +16,6 @@ from ..groups import Assignor, Mode, Standing, TopicPartition
 from ..model import Priority
 from ..runtime.threads import FOR_EVER, ThreadDriver
 from ..runtime.world import SteppedClock
-from .arguments import chosen, count_of, kind_of, several, text_of, whole_of
-from .durations import Duration, milliseconds, nanoseconds
-from .messages import priority_of
 
 _S_NS = 1_000_000_000
 ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
@@ -41,15 +40,15 @@ class Wish:
 
     def to_join(self, *, is_auto_commit: bool) -> Join:
         topics = [self.topics] if isinstance(self.topics, str) else self.topics
-        named = several("topics are names", topics)
+        named = several("topics", topics)
         return Join(
-            frozenset(text_of("a topic's name", one) for one in named),
-            member="" if self.member is None else text_of("member", self.member),
-            session_ms=milliseconds(self.session_timeout),
+            frozenset(text("a topic's name", one) for one in named),
+            member="" if self.member is None else text("member", self.member),
+            session_ms=duration_ms(self.session_timeout),
             assignor=None
             if self.assignor is None
-            else chosen("assignor", self.assignor, ASSIGNORS),
-            mode=None if self.order is None else chosen("order", self.order, ORDERS),
+            else choice("assignor", self.assignor, ASSIGNORS),
+            mode=None if self.order is None else choice("order", self.order, ORDERS),
             is_auto_commit=is_auto_commit,
         )
 
@@ -100,13 +99,13 @@ class Member:
         With `priority` it takes from that lane only, unless the order is strict: then there are no lanes. A
         `request_id` that comes again gets the same messages again.
         """
-        clock, count = self._driver.clock, count_of("limit", limit)
+        clock, count = self._driver.clock, whole_count("limit", limit)
         if not count:
             timeout = 0  # To wait would be for ever: no message comes.
-        until_ns = None if timeout is None else clock.monotonic_ns() + nanoseconds(timeout)
-        lent_ms = None if visibility_timeout is None else milliseconds(visibility_timeout)
+        until_ns = None if timeout is None else clock.monotonic_ns() + duration_ns(timeout)
+        lent_ms = None if visibility_timeout is None else duration_ms(visibility_timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        text_of("request_id", request_id)
+        text("request_id", request_id)
         while True:
             heard = self._hear(self._finish_last)
             known = heard.generation, lent_ms, request_id, lane, heard.changes
@@ -191,7 +190,7 @@ class Member:
         NotOwner: a partition has passed on. StaleGeneration: the group has changed since the `generation` given.
         """
         offsets = _offsets_of(reached)
-        given = None if generation is None else whole_of("generation", generation)
+        given = None if generation is None else whole_number("generation", generation)
 
         def commit(now: Now) -> bool:
             assigned = self._driver.node.assigned
@@ -232,20 +231,20 @@ def _written(partitions: Iterable[TopicPartition]) -> list[str]:
 def _offsets_of(reached: Reached) -> dict[TopicPartition, int]:
     if isinstance(reached, Mapping):
         return {
-            _read(name): whole_of(f"the offset of {name}", offset)
+            _read(name): whole_number(f"the offset of {name}", offset)
             for name, offset in reached.items()
         }
     offsets: dict[TopicPartition, int] = {}
     given = [reached] if isinstance(reached, Received) else reached
-    for one in several("commit takes messages, or offsets by partition", given):
-        kind_of("a message", one, Received)
+    for one in several("messages to commit", given):
+        instance("a message", one, Received)
         partition = TopicPartition(one.topic, one.partition)
         offsets[partition] = max(offsets.get(partition, 0), one.offset + 1)
     return offsets
 
 
 def _read(name: str) -> TopicPartition:
-    topic, _, number = text_of("a partition", name).rpartition("/")
+    topic, _, number = text("a partition", name).rpartition("/")
     if not topic or not number.isdecimal():
         raise Refused(f'a partition is written like "orders/0", not {name!r}')
     return TopicPartition(topic, int(number))

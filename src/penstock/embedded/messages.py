@@ -4,20 +4,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypedDict
 
+from ..api.arguments import several, shown
+from ..api.units import Duration, datetime_ns, duration_ns, priority_of
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Headers, Message, Priority
-from .arguments import moment_ns, several, shown
-from .durations import Duration, nanoseconds
 
 Value = bytes | bytearray | memoryview | str | None
 """Text is stored as UTF-8. None is a tombstone: a message without a value, which is not an empty one."""
 
 HeadersIn = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
-
-PRIORITIES = {priority.name.lower(): priority for priority in Priority} | {
-    "medium": Priority.NORMAL
-}
 
 
 class MessageOptions(TypedDict, total=False):
@@ -58,7 +54,8 @@ def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Messa
             "idempotency key",
             as_bytes("idempotency key", options.get("idempotency_key")),
             LIMITS.key_bytes_max,
-        ),
+        )
+        or None,
     )
 
 
@@ -66,11 +63,11 @@ def listed(values: Iterable[Value]) -> list[Value]:
     """Several values. Text and bytes are one each, though Python would make many of them."""
     if isinstance(values, str | bytes):
         raise Refused(f"put_many takes several values, got {type(values).__name__}; use put")
-    return list(several("put_many takes several values", values))
+    return list(several("the values of put_many", values))
 
 
 def _expiry(begin_ns: int, ttl: Duration) -> int:
-    expires_ns = begin_ns + nanoseconds(ttl)
+    expires_ns = begin_ns + duration_ns(ttl)
     if expires_ns > _DUE_NS_MAX:
         raise Refused(f"a message cannot live on after the year 2262, as with ttl={ttl!r}")
     return expires_ns
@@ -82,7 +79,7 @@ def due_of(options: MessageOptions, now_ns: int) -> int | None:
     if delay is not None and at is not None:
         raise Refused("a message has a delay or a deliver_at, not both")
     if delay is not None:
-        return _possible(now_ns + nanoseconds(delay))
+        return _possible(now_ns + duration_ns(delay))
     if at is None:
         return None
     if not isinstance(at, str | datetime):
@@ -93,7 +90,7 @@ def due_of(options: MessageOptions, now_ns: int) -> int | None:
         raise Refused(
             f"deliver_at in text looks like 2026-01-31T12:00:00Z, not {shown(at)}"
         ) from None
-    return _possible(moment_ns("deliver_at", moment))
+    return _possible(datetime_ns(moment, "deliver_at"))
 
 
 def _possible(due_ns: int) -> int:
@@ -128,7 +125,7 @@ def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
 
 def headers_of(found: HeadersIn) -> Headers:
     pairs = found.items() if isinstance(found, Mapping) else found
-    headers = tuple(map(_header_of, several("headers are pairs of a name and a value", pairs)))
+    headers = tuple(map(_header_of, several("headers", pairs)))
     size = sum(len(_encoded("a header's name", name)) + len(value) for name, value in headers)
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
@@ -146,12 +143,3 @@ def _header_of(pair: tuple[str, bytes | str]) -> tuple[str, bytes]:
     if content is None:
         raise Refused(f"header {name!r} has no value")
     return name, content
-
-
-def priority_of(found: str | int) -> int:
-    """By name (critical, high, normal or medium, low, background) or by number, 0 to 4."""
-    if isinstance(found, str) and found.lower() in PRIORITIES:
-        return PRIORITIES[found.lower()]
-    if isinstance(found, int) and not isinstance(found, bool) and found in PRIORITIES.values():
-        return found
-    raise Refused(f"priority must be one of {', '.join(PRIORITIES)}, got {found!r}")

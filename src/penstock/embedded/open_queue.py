@@ -17,6 +17,7 @@ def open_queue(
     fsync: str = "interval",
     fsync_interval_ms: int = 1000,
     min_free_bytes: int | None = None,
+    cache_bytes: int | None = None,
     clock: Clock | None = None,
     logger: Logger | None = None,
     **settings: Any,
@@ -25,16 +26,18 @@ def open_queue(
 
     `auto_ack=False` makes it a work queue: messages are lent, and come back unless they are acked. `fsync` says when
     writes are on the disk: "interval" (every `fsync_interval_ms`), "always" (before each call returns) or "never" (when
-    the system likes). Below `min_free_bytes` of free space puts are refused.
+    the system likes). Below `min_free_bytes` of free space puts are refused. `cache_bytes` (64 MiB) is memory for
+    messages that were read lately.
 
     `settings` are those of a topic and stay with the queue: `visibility_timeout_ms`, `max_retries`, `backoff_base_ms`,
     `backoff_max_ms`, `ttl_ms`, `ttl_action`, `compression` ("none", "lz4", "zstd"), `dedup_window_ms`,
-    `max_backlog_messages`, `retention_hours` of finished messages, and more: see docs/embedded.md.
+    `max_backlog_messages`, `retention_hours` of finished messages, `on_damage` ("stop", "skip"), and more: see
+    docs/embedded.md.
     """
     if not isinstance(auto_ack, bool):
         raise InvalidConfig("auto_ack", auto_ack, "True or False")
     config_from(QUEUE_SETTINGS | settings)
-    storage = storage_of(fsync, fsync_interval_ms, min_free_bytes)
+    storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
     opened = open_driver(path, storage, clock=clock, logger=logger)
     try:
         return Queue(opened, settings, auto_ack=auto_ack)

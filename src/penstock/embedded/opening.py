@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from logging import Logger, getLogger
 from typing import TypeVar
 
+from ..api.arguments import shown, whole_number
 from ..config import FsyncPolicy, StorageConfig
 from ..errors import InvalidConfig, NoSpace, Refused
 from ..ports import Clock, Disk
@@ -16,12 +17,11 @@ from ..runtime import RealDisk, SystemClock
 from ..runtime.failures import translate
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
-from .arguments import shown, whole_of
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
 _CLOCK = ("now_ns", "monotonic_ns")
-_LOGGER = ("warning", "critical")
+_LOGGER = ("warning", "error", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,22 @@ def _with(what: str, found: T, methods: tuple[str, ...]) -> T:
     return found
 
 
-def storage_of(fsync: str, fsync_interval_ms: int, min_free_bytes: int | None) -> StorageConfig:
-    """Settings as a caller writes them."""
+def storage_of(
+    fsync: str, fsync_interval_ms: int, min_free_bytes: int | None, cache_bytes: int | None
+) -> StorageConfig:
+    """Settings as a caller writes them; None takes the default."""
     policies = {policy.value: policy for policy in FsyncPolicy}
     if fsync not in tuple(
         policies
     ):  # Not in the dict itself: it would ask for a hash, which a list has not.
         raise InvalidConfig("fsync", fsync, " or ".join(policies))
-    interval_ms = whole_of("fsync_interval_ms", fsync_interval_ms)
+    interval_ms = whole_number("fsync_interval_ms", fsync_interval_ms)
     storage = StorageConfig(fsync=policies[fsync], fsync_interval_ms=interval_ms)
-    if min_free_bytes is None:
-        return storage
-    return replace(storage, min_free_bytes=whole_of("min_free_bytes", min_free_bytes))
+    if min_free_bytes is not None:
+        storage = replace(storage, min_free_bytes=whole_number("min_free_bytes", min_free_bytes))
+    if cache_bytes is not None:
+        storage = replace(storage, cache_bytes=whole_number("cache_bytes", cache_bytes))
+    return storage
 
 
 def _memory() -> Disk:

@@ -6,9 +6,12 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Unpack
 
+from ..api.arguments import whole_count
+from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
 from ..broker.consumption import Wanted
+from ..broker.letters import dead_letter_topic
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.topics import config_from
@@ -21,11 +24,9 @@ from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .arguments import count_of
 from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
 from .dead import QueueLetters
 from .delay import QueueDelays, is_delayed
-from .durations import Duration, nanoseconds
 from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
 from .intake import NOT_TAKEN, Entries, Pack, pack_of
@@ -103,6 +104,9 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
             self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
         elif settings:
             self._driver.node.configure_topic(TOPIC, settings, now)
+            if "on_damage" in settings and dead_letter_topic(TOPIC) in self._driver.node.open:
+                policy = {"on_damage": settings["on_damage"]}
+                self._driver.node.configure_topic(dead_letter_topic(TOPIC), policy, now)
         self._driver.node.open_group(TOPIC, GROUP, now)
 
     def _take_over(self, now: Now) -> None:
@@ -120,7 +124,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         """Add a message at the end; return its id: 1, 2, 3, ...
 
         `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
-        more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it.
+        more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it; an empty
+        one is none.
 
         With `delay` ("30s", "2h") or `deliver_at` (a datetime) it comes then, and gets its id then; what is returned is
         the number by which `cancel`, `reschedule` and `delayed_get` know it. One with the `delay_key` of another that
@@ -187,7 +192,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         return self._driver.change(lambda now: self._admit(value, options, now))
 
     def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
-        if not options.keys().isdisjoint(("idempotency_key", "delay_key")):
+        if options.get("idempotency_key") or "delay_key" in options:
             raise Refused("a key names one message; use put")
         if is_delayed(options):
             return self.put_later(values, options)
@@ -269,7 +274,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         return self._get_next(timeout)
 
     def _get_next(self, timeout: Duration | None) -> Received | None:
-        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if not self.is_auto_ack:
             return _first(self._lend(1, timeout_ns))
         until_ns = self._driver.clock.monotonic_ns() + timeout_ns
@@ -357,7 +362,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
         None: some are in memory now, for `get_if_ready`.
         """
-        timeout_ns = FOR_EVER if timeout is None else nanoseconds(timeout)
+        timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if self.is_auto_ack:
             if self._driver.change_at_once(self._fetch):
                 return None
@@ -392,9 +397,9 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
-        limit = limit if type(limit) is int and limit > 0 else count_of("limit", limit)
+        limit = limit if type(limit) is int and limit > 0 else whole_count("limit", limit)
         if not self.is_auto_ack:
-            return self._lend(limit, FOR_EVER if timeout is None else nanoseconds(timeout))
+            return self._lend(limit, FOR_EVER if timeout is None else duration_ns(timeout))
         messages: list[Received] = []
         while len(messages) < limit and (message := self.get(0)) is not None:
             messages.append(message)
@@ -416,7 +421,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def peek_many(self, limit: int = 10) -> list[Received]:
         """The next messages in the order in which they would be handed out, without taking them."""
-        count = count_of("limit", limit)
+        count = whole_count("limit", limit)
         return self._driver.change_at_once(lambda now: self._peek(count, now))
 
     def _peek(self, limit: int, now: Now) -> list[Received]:
@@ -427,7 +432,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
 
-        Backwards hands finished messages out once more; forwards skips. Receipts given before are void.
+        Backwards hands finished messages out once more; forwards skips, up to the next id that `put` would give.
+        Receipts given before are void. OffsetOutOfRange: no such message is kept; nothing has changed.
         """
         return self._driver.change(lambda now: self._seek(to, now))
 

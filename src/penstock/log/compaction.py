@@ -250,7 +250,9 @@ class Compaction:
             if next_offset != one.end_offset:
                 raise Broken(segment.size, f"the file ends before offset {one.end_offset}")
         except Broken as broken:
-            raise segment.damaged(broken, offset=next_offset, end_offset=one.end_offset) from None
+            damage = segment.damaged(broken, offset=next_offset, end_offset=one.end_offset)
+            self.log.on_damage(damage)
+            raise damage from None
 
     def _breathe(self, size: int) -> Steps:
         self._step_done += size
@@ -299,7 +301,7 @@ class _Rewrite:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.file: File | None = None
-        self.size = self.messages_removed = 0
+        self.size = self.messages = self.messages_removed = 0
         self._path = segment.path + TEMPORARY
         self._index = Index(segment.base_offset, segment.interval_bytes)
         self._pending: _Pending | None = None
@@ -340,6 +342,7 @@ class _Rewrite:
             raise TooLarge("compacted segment in bytes", found=self.size, limit=_POSITION_MAX)
         self._index.add(head, self.size)
         self.size += head.length
+        self.messages += head.message_count
         if self.file is not None:
             self._unwritten.append(data)
             self._unwritten_bytes += head.length
@@ -363,6 +366,7 @@ class _Rewrite:
         segment.size = segment.synced_size = self.size
         segment.loaded, segment.last_time_known = self._index, self._index.last_time
         segment.is_index_saved = False
+        segment.messages_known = self.messages
         segment.unload_index()
 
     def discard(self) -> None:

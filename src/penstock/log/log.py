@@ -131,6 +131,8 @@ class Log:
         self._kept_offset = -1
         self._kept: tuple[Buffer, Buffer] = _NOTHING
         self._recently_indexed: list[Segment] = []
+        # Told of every damaged batch that a read meets, before the read raises it.
+        self.on_damage: Callable[[DamagedBatch], None] = _ignore
 
     @property
     def epoch(self) -> Epoch:
@@ -238,17 +240,21 @@ class Log:
         segment, position = self._place_of(offset)
         wanted = min(max(bytes_max, HEAD_BYTES), segment.size - position)
         data = memoryview(segment.file.read(position, wanted))
+        start = offset
         try:
             first = read_head(data, seed=self.seed)
             if not first.base_offset <= offset <= first.last_offset:
                 raise MalformedBatch(f"offsets {first.base_offset} to {first.last_offset}")
+            start = first.base_offset
             if first.length > len(data):
                 data = memoryview(segment.file.read(position, first.length))
             end, last = _verified_end(data, self.seed) if is_verified else _end(data, self.seed)
         except MalformedBatch as error:
             broken = Broken(position, error.reason)
             end_offset = self.end_of(self._segment_number(offset))
-            raise segment.damaged(broken, offset=offset, end_offset=end_offset) from None
+            damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
+            self.on_damage(damage)
+            raise damage from None
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = last.next_offset
         return Run(data[:end], Offset(first.base_offset), Offset(last.next_offset))
@@ -283,10 +289,16 @@ class Log:
         """Number of the segment, position and base offset of the batch that holds `offset`."""
         number = self._segment_number(offset)
         segment, end_offset = self.segments[number], self.end_of(number)
-        found = segment.find_offset(offset, end_offset=end_offset)
-        if found is None:
-            reason = f"the file ends before offset {offset}"
-            raise DamagedBatch(segment.path, segment.size, reason, next_offset=end_offset)
+        try:
+            found = segment.find_offset(offset, end_offset=end_offset)
+            if found is None:
+                reason = f"the file ends before offset {offset}"
+                raise DamagedBatch(
+                    segment.path, segment.size, reason, offset=offset, next_offset=end_offset
+                )
+        except DamagedBatch as damage:
+            self.on_damage(damage)
+            raise
         return number, found.position, Offset(found.head.base_offset)
 
     def end_of(self, number: int) -> Offset:
@@ -295,10 +307,13 @@ class Log:
         return self.end_offset if is_last else Offset(self.segments[number + 1].base_offset)
 
     def bytes_from(self, offset: int) -> int:
-        """Stored bytes from the batch that holds `offset` to the end."""
+        """Stored bytes from the batch that holds `offset` to the end; if it is damaged, from the start of its file."""
         if offset >= self.end_offset:
             return 0
-        number, position, _ = self.place_of_batch(offset)
+        try:
+            number, position, _ = self.place_of_batch(offset)
+        except DamagedBatch:
+            number, position = self._segment_number(offset), 0
         return sum(segment.size for segment in self.segments[number:]) - position
 
     def forget_hint(self) -> None:
@@ -443,6 +458,10 @@ class Log:
         for segment in self.segments:
             segment.close()
         self.segments.clear()
+
+
+def _ignore(_damage: DamagedBatch) -> None:
+    return
 
 
 def _verified_end(data: memoryview, seed: int) -> tuple[int, Head]:

@@ -36,6 +36,10 @@ class Kind(Enum):
     CHECKPOINT = "checkpoint"
     INDEX = "index"
     SNAPSHOT = "snapshot"
+    META = "meta"  # Which topics there are cannot be read.
+    PARTITION = "partition"  # One that meta knows is missing, or a part of it.
+    UNKNOWN = "unknown"  # A directory that meta does not know.
+    SET_ASIDE = "set_aside"  # What a start did not know, and kept.
 
 
 class Piece(NamedTuple):

@@ -12,6 +12,9 @@ from .index import HEADER_BYTES, Entry, Index, read_header, read_index
 from .layout import INDEX, LOG, TIME_INDEX, read_file, segment_path
 from .scan import Broken, Found, next_head, walk_around
 
+# Some milliseconds of walking.
+HEADS_MAX = 1024
+
 
 @dataclass(slots=True, eq=False)
 class Segment:
@@ -31,6 +34,7 @@ class Segment:
     loaded: Index | None = None
     last_time_known: int | None = None
     is_index_saved: bool = True
+    messages_known: int | None = None
 
     @property
     def path(self) -> str:
@@ -90,6 +94,22 @@ class Segment:
             self.last_time_known = self.index().last_time
             self.loaded = self.loaded if was_loaded else None
         return self.last_time_known
+
+    def messages(self) -> int:
+        """Messages in a sealed segment."""
+        if self.messages_known is None:
+            self.messages_known = self.messages_from(0)
+        return self.messages_known
+
+    def messages_from(self, position: int) -> int:
+        """Messages in the batches from a position on, by the heads of the first of them; the others are estimated."""
+        count = 0
+        for number, found in enumerate(self._walk(position)):
+            if number >= HEADS_MAX:
+                seen = found.position - position
+                return count + count * (self.size - found.position) // seen
+            count += 0 if isinstance(found, Broken) else found.head.message_count
+        return count
 
     def unload_index(self) -> None:
         """Free the memory. An index that had to be built is saved before, so that it is built once."""
@@ -161,6 +181,7 @@ class Segment:
             lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
         )
         broken: Broken | None = None
+        reached: int | None = None
         for found in self._walk(start):
             if isinstance(found, Broken):
                 broken = broken or found
@@ -169,9 +190,12 @@ class Segment:
             elif found.head.last_offset >= offset:
                 return found
             else:
-                broken = None
+                broken, reached = None, found.head.next_offset
         if broken is not None:
-            raise self.damaged(broken, offset=offset, end_offset=end_offset)
+            # Without a whole batch before it, only a walk from the start of the file knows where the damage begins.
+            first = self.base_offset if start == 0 else offset
+            first = first if reached is None else reached
+            raise self.damaged(broken, offset=offset, end_offset=end_offset, first=first)
         return None
 
     def offset_at(self, time_ns: int) -> int | None:
@@ -209,8 +233,13 @@ class Segment:
             self.file, position, self.size, seed=self.seed, next_offset=self.base_offset
         )
 
-    def damaged(self, broken: Broken, *, offset: int, end_offset: int) -> DamagedBatch:
-        """The error for the broken batch that should hold `offset`, with the place where reading can go on."""
+    def damaged(
+        self, broken: Broken, *, offset: int, end_offset: int, first: int | None = None
+    ) -> DamagedBatch:
+        """The error for the broken batch that should hold `offset`, with the place where reading can go on.
+
+        `first` is where its offsets begin, if not at `offset`.
+        """
         following = next_head(
             self.file, broken.position + 1, self.size, seed=self.seed, offset_min=offset + 1
         )
@@ -218,5 +247,6 @@ class Segment:
             self.path,
             broken.position,
             broken.reason,
+            offset=offset if first is None else first,
             next_offset=end_offset if following is None else following.head.base_offset,
         )

@@ -81,7 +81,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_delayed_finished_total": Metric(
             Kind.COUNTER,
             ("topic", "state"),
-            "Delayed messages that were delivered, cancelled, expired.",
+            "Delayed messages that were delivered, cancelled, expired, or lost to damage.",
         ),
         "penstock_dead_letters_moving": Metric(
             Kind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
@@ -95,6 +95,20 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_disk_free_bytes": Metric(Kind.GAUGE, (), "Free space where the data is."),
         "penstock_disk_refusing": Metric(
             Kind.GAUGE, (), "1 while publishes are refused for want of space."
+        ),
+        "penstock_recovery_events": Metric(
+            Kind.GAUGE, ("kind",), "What the last start found and did, by kind."
+        ),
+        "penstock_recovery_cut_bytes": Metric(
+            Kind.GAUGE,
+            (),
+            "Bytes that the last start cut off torn ends of logs, and kept beside them.",
+        ),
+        "penstock_faulty_partitions": Metric(
+            Kind.GAUGE, (), "Partitions that refuse everything until they are repaired."
+        ),
+        "penstock_damaged_batches_total": Metric(
+            Kind.COUNTER, _TOPIC, "Damaged batches met since the start, each counted once."
         ),
         "penstock_pipeline_up": Metric(
             Kind.GAUGE,
@@ -126,7 +140,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_tls_expires_seconds": Metric(
             Kind.GAUGE, (), "Until the certificate expires; below zero: it has."
         ),
+        "penstock_cache_bytes": Metric(
+            Kind.GAUGE, (), "Batches read lately and the objects made of them."
+        ),
         "process_resident_memory_bytes": Metric(Kind.GAUGE, (), "Memory of the process."),
+        "process_malloc_bytes": Metric(
+            Kind.GAUGE, (), "What malloc has given out (glibc 2.33 and later)."
+        ),
+        "process_threads": Metric(Kind.GAUGE, (), "Threads of the process."),
         "process_cpu_seconds_total": Metric(Kind.COUNTER, (), "Processor time of the process."),
         "process_open_fds": Metric(Kind.GAUGE, (), "Open file descriptors."),
     }

@@ -25,6 +25,7 @@ from ..delivery import Delivery
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
+from .findings import FindingsLog
 from .members import MemberRoom
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
@@ -39,8 +40,8 @@ _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
 _RETRY_NS = _S_NS
 FOR_EVER = -1
-# How often old messages are removed: retention counts in hours. Where a test lets a year pass, every hour will do.
-_SWEEP_NS = 300 * _S_NS
+# Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
+_STEPPED_SWEEP_TIMES = 12
 # A dead letter arrives after two syncs; more than this many means that something keeps it.
 _STEPS_MAX = 8
 
@@ -54,8 +55,10 @@ class ThreadDriver:
 
     def __init__(self, disk: Disk, config: StorageConfig, world: World) -> None:
         keep_freed_memory()
-        self._disk, self._world, self.config = disk, world, config
+        self._disk, self.config = disk, config
         self.clock, self.logger = world.clock, world.logger
+        self._is_stepped = isinstance(world.clock, SteppedClock)
+        self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
         self._point: SyncPoint[NodePlan] = SyncPoint(
@@ -64,13 +67,11 @@ class ThreadDriver:
         self.lock = self._point.lock
         self._room, self.members = WaitingRoom(), MemberRoom(self)
         self._is_torn = self._is_hurried = self._is_planning = False
-        self._is_stepped = isinstance(world.clock, SteppedClock)
-        self._sweep_ns = _SWEEP_NS * (12 if self._is_stepped else 1)
-        self._sweep_at_ns = self.clock.monotonic_ns() + self._sweep_ns
+        self._sweep_at_ns = self.node.sweeps.next_ns
         # Called in each tick, with the lock held; returns when it wants the next one.
-        self.on_tick: Callable[[Now], float] = _never
+        self.on_tick: Callable[[Now], float] = lambda _now: NEVER_NS
         # Called after whatever may have changed something, with the lock held.
-        self.after_change: Callable[[], None] = _nothing
+        self.after_change: Callable[[], None] = lambda: None
         # Entered while delayed messages go to their logs, with the lock held.
         self.while_firing: Callable[[], AbstractContextManager[None]] = nullcontext
         # Called before a sync, with the lock held: what is still in memory only goes to the node now.
@@ -87,12 +88,11 @@ class ThreadDriver:
             self.tick()  # Overdue, and nobody else would look before the clock moves.
 
     def _open_node(self) -> Node:
-        return Node(
+        return self._findings.open_node(
             self._disk,
-            now=self.now(),
-            entropy=self._world.entropy,
-            limits=self._world.limits,
-            min_free_bytes=self.config.min_free_bytes,
+            self.now(),
+            self.config,
+            usual_sweep_times=_STEPPED_SWEEP_TIMES if self._is_stepped else 1,
         )
 
     def now(self) -> Now:
@@ -155,6 +155,8 @@ class ThreadDriver:
                     reply = command(self.now())
                     ticket = note()
                     self.serve()
+                    if self.node.sweeps.next_ns < self._sweep_at_ns:
+                        self._expect_sweep(self.node.sweeps.next_ns)
                 except PenstockError:
                     raise
                 except BaseException:
@@ -364,20 +366,28 @@ class ThreadDriver:
         with self.lock:
             self.expect(self.clock.monotonic_ns() + wait_ns)
 
-    def sweep(self) -> dict[str, Swept]:
-        """Remove what retention lets go."""
-        return self.rearrange(lambda now: self.node.retain(now))  # noqa: PLW0108 - by then it may be another node
+    def sweep(self, topic: str | None = None) -> dict[str, Swept]:
+        """Remove what retention lets go: of one topic, or of all."""
+        return self.rearrange(lambda now: self.node.retain(now, topic))
+
+    def _expect_sweep(self, due_ns: float) -> None:
+        self._sweep_at_ns = due_ns
+        self.expect(due_ns)
 
     def _sweep_on_time(self) -> None:
-        self._sweep_at_ns = self.clock.monotonic_ns() + self._sweep_ns
-        with self.lock:
-            self.expect(self._sweep_at_ns)
         try:
-            self.sweep()
+            self.rearrange(self._sweep_due)
         except Fatal:
             return  # Everybody has been told.
         except PenstockError as error:
             self.logger.warning("cannot remove what is old: %s", error)
+        with self.lock:
+            due_ns, now_ns = self.node.sweeps.next_ns, self.clock.monotonic_ns()
+            # What was refused is still due.
+            self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
+
+    def _sweep_due(self, now: Now) -> None:
+        self.node.retain_due(now)
 
     def _tick_and_tell(self) -> float:
         if self._point.is_closed:
@@ -433,8 +443,7 @@ class ThreadDriver:
                 self.before_sync(self.now())
             finally:
                 self._is_planning = False
-        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
-        return NodePlan(parts)
+        return NodePlan([(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty])
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held. PartitionFaulty, for all who shared the sync: files have vanished."""
@@ -490,11 +499,3 @@ class ThreadDriver:
                 self._room.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
-
-
-def _never(_now: Now) -> float:
-    return NEVER_NS
-
-
-def _nothing() -> None:
-    return

@@ -48,7 +48,7 @@ def read_settings(
         *_from_file(text, path, problems),
         *_from_environment(environment or {}),
         *(
-            Value(section, name, found, "a flag", False)
+            Value(section, name, found, "a flag", isinstance(found, str))
             for (section, name), found in (flags or {}).items()
         ),
     ):
@@ -269,10 +269,17 @@ def _written(value: Any) -> str:
 _TOPIC_WORDS = {
     "retention_hours": "How long messages are kept; -1: for ever.",
     "retention_bytes": "How much a partition keeps; -1: everything.",
+    "retention_segments": "How many segments a partition keeps, the open one included; -1: all.",
+    "retention_segments_min": "So many segments stay, the open one included, however old or large.",
+    "retention_check_ms": "How often what is old is removed, and idle groups are forgotten.",
+    "compaction_check_ms": "How often a topic with `cleanup: compact` is compacted.",
     "segment_size_bytes": "A segment is closed at this size.",
+    "segment_age_ms": "A segment is closed by the first message that comes so long after its own first; -1: never.",
+    "segment_messages_max": "A segment is closed when it holds so many messages; -1: no limit.",
     "compression": "`none`, `lz4` or `zstd`.",
     "cleanup": "`delete`: messages go by age and size. `compact`: of each key the last message stays.",
     "ttl_action": "What becomes of a message whose time to live is over: `drop` or `dlq`.",
+    "on_damage": "At a batch that the disk has damaged: `stop` with an error, or `skip` it, counted.",
     "starvation_ms": "A lane of messages that was not served for so long gets one message next; 0: off.",
 }
 
@@ -288,9 +295,10 @@ _REFERENCE_HEAD = """# Configuration
 Made from the source by `penstock config reference`; a test keeps it so.
 
 `penstock serve` reads `penstock.yaml` in the working directory, or the file named by `--config`. A variable
-`PENSTOCK_SECTION__KEY` (such as `PENSTOCK_BROKER__PORT=9000`) overrides the file, and a flag overrides both. Lists are
-written with commas in a variable. A key that does not exist, a value of the wrong kind and a value out of range are all
-reported together, and nothing starts. `penstock config check` does only that; `penstock config show` prints what holds.
+`PENSTOCK_SECTION__KEY` (such as `PENSTOCK_BROKER__PORT=9000`) overrides the file, and a flag overrides both: `--port
+9000`, or `--set SECTION.KEY=VALUE` for any of them. Lists are written with commas in a variable and in a flag. A key
+that does not exist, a value of the wrong kind and a value out of range are all reported together, and nothing starts.
+`penstock config check` does only that; `penstock config show` prints what holds.
 
 Settings marked SIGHUP take effect in a running process when it gets that signal; for others it says that they need
 a restart. The sections `storage`, `consumer` and `topic` are what a *new* topic starts with, as far as a topic has such

@@ -75,9 +75,32 @@ class StorageSection:
         256 * MIB, "Below this much free space publishes are refused; reads and acks go on."
     )
     open_files_max: int = key(512, "Files of logs that are kept open.")
+    cache_bytes: int = key(
+        64 * MIB,
+        "Memory for batches read lately, of all partitions, with the objects made of them.",
+    )
     segment_size_bytes: int = key(64 * MIB, "A segment of a new topic is closed at this size.")
+    segment_age_ms: int = key(
+        604_800_000,
+        "A segment of a new topic is closed by the first message that comes so long after its own first; -1: never.",
+    )
+    segment_messages_max: int = key(
+        OFF, "A segment of a new topic is closed when it holds so many messages; -1: no limit."
+    )
     retention_hours: float = key(168.0, "How long new topics keep messages; -1: for ever.")
     retention_bytes: int = key(OFF, "How much a partition of a new topic keeps; -1: everything.")
+    retention_segments: int = key(
+        OFF, "How many segments a partition of a new topic keeps, the open one included; -1: all."
+    )
+    retention_segments_min: int = key(
+        1, "So many segments of a new topic stay, the open one included, however old or large."
+    )
+    retention_check_ms: int = key(
+        300_000, "How often what is old is removed from a new topic, and its idle groups forgotten."
+    )
+    compaction_check_ms: int = key(
+        300_000, "How often a new topic with `cleanup: compact` is compacted."
+    )
     compression: str = key("none", "Of new topics: none, lz4 or zstd.")
 
     def __post_init__(self) -> None:
@@ -90,6 +113,7 @@ class StorageSection:
             fsync_interval_ms=self.fsync_interval_ms,
             min_free_bytes=self.min_free_bytes,
             open_files_max=self.open_files_max,
+            cache_bytes=self.cache_bytes,
         )
 
 
@@ -139,12 +163,16 @@ class TopicSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
-    """How large things may be."""
+    """How large things may be, and how many groups."""
 
     value_bytes_max: int = key(10 * MIB, "A value.")
     key_bytes_max: int = key(64 * KIB, "A key.")
     headers_bytes_max: int = key(64 * KIB, "All headers of a message.")
     batch_bytes_max: int = key(16 * MIB, "A batch.")
+    groups_per_topic_max: int = key(1000, "Groups of a topic; a request for one more gets 409.")
+    groups_max: int = key(
+        10_000, "Groups of all topics together; one that reads two topics counts twice."
+    )
 
     def __post_init__(self) -> None:
         self.limits_config()
@@ -160,13 +188,21 @@ class HttpSection:
     body_bytes_max: int = key(32 * MIB, "A request's body; JSON needs more room than a batch.")
     header_bytes_max: int = key(64 * KIB, "A request's line and headers.")
     bodies_bytes_max: int = key(256 * MIB, "Bodies being received at the same time.")
+    client_bodies_bytes_max: int = key(
+        128 * MIB, "The same of one key, or of one address without keys; more get 429."
+    )
     answers_bytes_max: int = key(
         256 * MIB, "Answers that clients do not read, all together; over it reads get 429."
     )
     connections_max: int = key(20_000, "Connections at the same time; more get 503.")
     header_timeout_ms: int = key(10_000, "A request's headers have to be here by then.")
     body_timeout_ms: int = key(
-        30_000, "The next piece of a body has to be here by then.", is_live=True
+        30_000,
+        "A body has to be here by then, or bring `body_bytes_per_s_min` in each such span; else 408.",
+        is_live=True,
+    )
+    body_bytes_per_s_min: int = key(
+        16 * KIB, "The slowest that a body may come, once `body_timeout_ms` is over.", is_live=True
     )
     write_timeout_ms: int = key(30_000, "A client has to read on by then; otherwise it is cut off.")
     requests_max: int = key(
@@ -176,6 +212,11 @@ class HttpSection:
     drain_timeout_ms: int = key(10_000, "How long SIGTERM lets requests finish.")
     requests_per_s: int = key(
         OFF, "Requests a second for each key, or address; more get 429. -1: no limit.", is_live=True
+    )
+    metrics_groups_max: int = key(
+        100,
+        "Groups that `/metrics` names, those with the largest lag; the others are one group `other`.",
+        is_live=True,
     )
     allowed_hosts: tuple[str, ...] = key(
         (), "Names under which this broker is reached, besides this machine's own.", is_live=True
@@ -190,13 +231,16 @@ class HttpSection:
             "body_bytes_max",
             "header_bytes_max",
             "bodies_bytes_max",
+            "client_bodies_bytes_max",
             "answers_bytes_max",
             "connections_max",
             "header_timeout_ms",
             "body_timeout_ms",
+            "body_bytes_per_s_min",
             "write_timeout_ms",
             "requests_max",
             "keep_alive_ms",
+            "metrics_groups_max",
         )
         _require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
         rate = self.requests_per_s
@@ -242,7 +286,18 @@ class LogSection:
         _require("format", self.format, self.format in {"json", "text"}, "json or text")
 
 
-_STORAGE_OF_TOPIC = ("segment_size_bytes", "retention_hours", "retention_bytes", "compression")
+_STORAGE_OF_TOPIC = (
+    "segment_size_bytes",
+    "segment_age_ms",
+    "segment_messages_max",
+    "retention_hours",
+    "retention_bytes",
+    "retention_segments",
+    "retention_segments_min",
+    "retention_check_ms",
+    "compaction_check_ms",
+    "compression",
+)
 _CONSUMER_OF_TOPIC = (
     "visibility_timeout_ms",
     "max_retries",

@@ -6,6 +6,7 @@ from pyroaring import BitMap64
 
 from ..broker.received import Received
 from ..delivery import Answered
+from ..delivery.offsets import each_offset
 from ..groups import Mode
 from .groupbook import Entry, GroupBook, Status
 from .scene import Scene
@@ -23,11 +24,11 @@ class Expected:
 
     def check(self, answered: Answered, *, is_ack: bool) -> None:
         if missing := self.held - answered.done:
-            self._fail(f"{list(missing)} are held, but the answer was not taken")
+            self._fail(f"{[*each_offset(missing)]} are held, but the answer was not taken")
         if wrong := (self.stale | self.acked) & answered.done:
-            self._fail(f"{list(wrong)} are not held, but the answer was taken")
+            self._fail(f"{[*each_offset(wrong)]} are not held, but the answer was taken")
         if is_ack and (unknown := self.acked - answered.repeated):
-            self._fail(f"{list(unknown)} were acked before, but the repeat was refused")
+            self._fail(f"{[*each_offset(unknown)]} were acked before, but the repeat was refused")
 
     def _fail(self, story: str) -> None:
         raise Violation(Checker.LEASE_EXCLUSIVE, f"{self.where}: {story}")
@@ -41,7 +42,7 @@ def expected_answers(
         return Expected(where, BitMap64(), BitMap64(), offsets)
     held, acked, stale = BitMap64(), BitMap64(), BitMap64()
     barrier = group.first_late(scene.moment.true_ns) if group.mode is Mode.STRICT else None
-    for offset in offsets:
+    for offset in each_offset(offsets):
         entry = group.entry(offset)
         if entry.lease != first.lease:
             stale.add(offset)

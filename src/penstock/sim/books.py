@@ -152,7 +152,7 @@ class Books:
 
     def _notice_lease(self, partition: Partition, record: Leased) -> None:
         """What is handed out before it is durable may come again as something else."""
-        is_durable = max(offsets_of(record.runs)) < partition.messages.durable_end
+        is_durable = offsets_of(record.runs).max() < partition.messages.durable_end
         self.notice("leased" if is_durable else "leased unsynced")
 
     def _check_stored(

@@ -13,6 +13,7 @@ from ..codec import Head, decode_messages
 from ..codec.decode import open_body
 from ..codec.delays import delay_keys, due_times
 from ..delivery.delay_records import DelayCancelled, DelayMoved
+from ..delivery.offsets import each_offset
 from ..log.records import batches_in
 from ..model import Message
 from .scene import Scene
@@ -176,7 +177,7 @@ class DelayBook:
         """What waits here waits there, until the same time."""
         self.undone.clear()
         delays = partition.machine.delays
-        found = {one: delays.dues.of(one) for one in delays.pending}
+        found = {one: delays.dues.of(one) for one in each_offset(delays.pending)}
         expected = self.pending()
         if found != expected:
             odd = {one: (found.get(one), expected.get(one)) for one in found.keys() ^ expected}

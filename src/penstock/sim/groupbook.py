@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ..config import DeliveryConfig
 from ..delivery.commands import EXPIRED_LEASE, MEMBER_GONE
 from ..delivery.machine import Delivery
-from ..delivery.offsets import offsets_of
+from ..delivery.offsets import each_offset, offsets_of
 from ..delivery.records import (
     Acked,
     Buried,
@@ -162,11 +162,11 @@ class GroupBook:
     def _require_order(self, offsets: BitMap64) -> None:
         """Nothing is out, and nothing that is not finished is passed over."""
         if self.leased:
-            story = f"{list(offsets)} are handed out while {sorted(self.leased)} are out"
+            story = f"{[*each_offset(offsets)]} are handed out while {sorted(self.leased)} are out"
             raise Violation(Checker.STRICT_ORDER, story)
         due = range(self.floor, offsets.max() + 1)
         if passed := [one for one in due if one not in offsets and not self.is_finished(one)]:
-            story = f"{list(offsets)} are handed out before {passed}"
+            story = f"{[*each_offset(offsets)]} are handed out before {passed}"
             raise Violation(Checker.STRICT_ORDER, story)
 
     def _require_free(self, offset: int, entry: Entry, scene: Scene) -> None:
@@ -205,14 +205,14 @@ class GroupBook:
         return entry
 
     def ack(self, record: Acked, scene: Scene) -> None:
-        for offset in offsets_of(record.runs):
+        for offset in each_offset(offsets_of(record.runs)):
             entry = self._answered(offset, record.lease, "ack", scene)
             self._put(offset, entry._replace(status=Status.ACKED))
         self._raise_floor()
 
     def extend(self, record: Extended, scene: Scene) -> None:
         until_ns = scene.moment.true_ns + record.duration_ms * MS
-        for offset in offsets_of(record.runs):
+        for offset in each_offset(offsets_of(record.runs)):
             entry = self._answered(offset, record.lease, "extend", scene)
             extended = entry._replace(
                 until_ns=until_ns, latest_ns=until_ns, duration_ms=record.duration_ms
@@ -220,7 +220,7 @@ class GroupBook:
             self._put(offset, extended)
 
     def retry(self, record: Retried, scene: Scene) -> None:
-        for offset in offsets_of(record.runs):
+        for offset in each_offset(offsets_of(record.runs)):
             entry = self._failed(offset, record.lease, record.error, scene)
             if 0 <= self.rules.max_retries < entry.attempts:
                 story = f"{offset} failed {entry.attempts} times and is tried again"
@@ -239,7 +239,7 @@ class GroupBook:
         return entry
 
     def release(self, record: Released, scene: Scene) -> None:
-        for offset in offsets_of(record.runs):
+        for offset in each_offset(offsets_of(record.runs)):
             entry = self._held(offset, record.lease, "release")
             if not self._may_take(offset, entry.member, record, scene):
                 story = f"{offset} was taken from {entry.member}, who did not leave"
@@ -338,13 +338,11 @@ class GroupBook:
         """Everything that can be seen from outside."""
         self.compare_counts(delivery)
         finished = {one for one in self.entries if one >= self.floor and self.is_finished(one)}
-        if set(delivery.progress.finished) != finished:
-            story = (
-                f"{self.name} finished {sorted(delivery.progress.finished)}, not {sorted(finished)}"
-            )
+        if set(each_offset(delivery.progress.finished)) != finished:
+            story = f"{self.name} finished {[*each_offset(delivery.progress.finished)]}, not {sorted(finished)}"
             raise Violation(Checker.COMMIT_SAFE, story)
         for lease in delivery.leases.by_number.values():
-            for offset in lease.offsets():
+            for offset in each_offset(lease.offsets()):
                 entry = self._held(offset, lease.number, "state")
                 if entry.member != lease.member:
                     story = f"{offset} is held by {lease.member}, not by {entry.member}"

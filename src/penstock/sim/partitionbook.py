@@ -25,7 +25,7 @@ from ..codec.decode import open_body
 from ..codec.delays import delay_ids
 from ..config import DeliveryConfig
 from ..delivery.delay_records import DelayCancelled, DelayMoved
-from ..delivery.offsets import Runs, offsets_of
+from ..delivery.offsets import Runs, each_offset, offsets_of
 from ..delivery.records import (
     Absent,
     Acked,
@@ -154,7 +154,7 @@ class PartitionBook:
         self._undo.append((journal_end, call))
 
     def _expires_at(self, runs: Runs) -> Iterator[tuple[int, int]]:
-        for offset in offsets_of(runs):
+        for offset in each_offset(offsets_of(runs)):
             yield offset, self._over_ns(offset)
 
     def _over_ns(self, offset: int) -> int:
@@ -188,7 +188,11 @@ class PartitionBook:
 
     def _require_lane_order(self, group: GroupBook, offsets: BitMap64) -> None:
         """First in, first out: no message is handed out for the first time before an older one of its lane."""
-        last = {self.stored[one].message.priority: one for one in offsets if group.is_new(one)}
+        last = {
+            self.stored[one].message.priority: one
+            for one in each_offset(offsets)
+            if group.is_new(one)
+        }
         for offset in range(group.floor, max(last.values(), default=0)):
             lane = self.stored[offset].message.priority
             if offset < last.get(lane, 0) and offset not in offsets and group.is_new(offset):
@@ -212,7 +216,7 @@ class PartitionBook:
 
     def _absent(self, record: Absent, _: int, scene: Scene) -> None:
         """Without offsets it only moves the cursor; with some it says that messages are missing."""
-        if absent := list(offsets_of(record.runs)):
+        if absent := [*each_offset(offsets_of(record.runs))]:
             raise Violation(Checker.DENSE, f"{self.name}: there is no message at {absent}")
 
     def _committed(self, record: Committed, _: int, scene: Scene) -> None:

@@ -5,6 +5,7 @@ from random import Random
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
 from ..delivery.machine import Delivery
+from ..delivery.offsets import each_offset
 from .disk import SimDisk
 from .violation import Checker, Violation
 
@@ -35,7 +36,7 @@ def state_of(partition: Partition) -> dict[str, object]:
         "producers": [(key, one) for key, one in machine.producers.by_id.items()],
     }
     delays = machine.delays
-    state["delays"] = {one: delays.dues.of(one) for one in delays.pending}
+    state["delays"] = {one: delays.dues.of(one) for one in each_offset(delays.pending)}
     state["finished delays"] = (delays.finished, delays.counts, delays.by_key)
     for number, delivery in machine.groups.items():
         state[machine.names[number]] = _group_state(delivery)
@@ -51,7 +52,7 @@ def _group_state(delivery: Delivery) -> tuple[object, ...]:
         delivery.cursor,
         delivery.ahead,
         # A wait that ends now is over or not, depending on who looks.
-        set(delivery.ready) | set(delivery.waiting),
+        set(each_offset(delivery.ready)) | set(delivery.waiting),
         delivery.failures,
         {number: (lease.member, lease.offsets()) for number, lease in leases.items()},
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ..embedded.durations import Duration, nanoseconds
+from ..api.units import Duration, duration_ns
 from ..sim.clock import SimClock
 
 # 2026-01-01: late enough that no time computed from it is below zero, and easy to recognise.
@@ -38,7 +38,7 @@ class VirtualClock:
 
     def advance(self, duration: Duration) -> None:
         """Let time pass: 30, "30s", "5m", "2h", "3d", or a timedelta; bare numbers are seconds."""
-        end_ns = self.monotonic_ns() + nanoseconds(duration)
+        end_ns = self.monotonic_ns() + duration_ns(duration)
         for _ in range(_STEPS_MAX):
             due_ns = self._tell()
             if due_ns >= end_ns:
@@ -49,7 +49,7 @@ class VirtualClock:
 
     def step_wall(self, by: Duration) -> None:
         """Set the wall clock forward, as a time server does; nothing becomes due by it."""
-        self._time.step_wall(nanoseconds(by))
+        self._time.step_wall(duration_ns(by))
 
     def _move_to(self, monotonic_ns: int) -> None:
         self._time.advance(max(0, monotonic_ns - self.monotonic_ns()))

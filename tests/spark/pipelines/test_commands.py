@@ -84,8 +84,8 @@ def test_a_wrong_command_line_is_refused_before_spark_starts(said, tmp_path, wor
 
 
 def test_the_demo_says_in_one_line_that_spark_is_not_there(tmp_path, monkeypatch):
-    from penstock.cli import demo_lake
-    from penstock.cli.demo_scene import Stage
+    from examples.demo import lake as demo_lake
+    from examples.demo.scene import Stage
 
     monkeypatch.setattr(demo_lake, "find_spec", lambda _name: None)
     (scene,) = demo_lake.lake_scenes(Stage(tmp_path, is_quiet=True))

@@ -154,7 +154,7 @@ sinks:
         ),
         (
             "{name: a, interval: soon, sources: {t: {topic: t}}, sinks: [{table: '-', from: t}]}",
-            "interval: must look like",
+            "interval: an interval must look like",
         ),
         (
             "{name: a, interval: 1ms, sources: {t: {topic: t}}, sinks: [{table: '-', from: t}]}",

@@ -5,13 +5,15 @@ from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from ...api.arguments import instance, whole_number
+from ...api.units import Duration
 from ...errors import NotFound
 from ...model import Message
 from .. import consuming, delays, figures, publishing, reading
 from .. import groups as group_calls
 from .. import topics as topic_calls
 from ..address import DEFAULT_URL, Address
-from ..calls import Call, Content, Duration, Moment
+from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..consuming import Answered, Held, Results, all_or_first_error, receipts_of
 from ..delays import Delayed, DelayedPlace, DelayStats
@@ -28,7 +30,6 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
-from ..kinds import one_of, whole
 from ..lent import Polled, Received
 from ..options import FetchOptions, ProducerOptions, PublishOptions
 from ..publishing import BatchStored, Outgoing, Published
@@ -67,7 +68,7 @@ class AsyncClient:
         settings: ClientSettings | None = None,
     ) -> None:
         chosen = (
-            ClientSettings() if settings is None else one_of("settings", settings, ClientSettings)
+            ClientSettings() if settings is None else instance("settings", settings, ClientSettings)
         )
         self.pool = AsyncPool(Address.parse(url), key, chosen)
         # Who holds what it polls: another client's polls must not be taken for ours.
@@ -155,7 +156,7 @@ class AsyncClient:
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
-        whole_batch = one_of("a batch", batch, bytes)
+        whole_batch = instance("a batch", batch, bytes)
         call = publishing.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
         return await self.run(call)
 
@@ -316,7 +317,7 @@ class AsyncClient:
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
         """What was given up, and why; the first `limit` that match."""
-        limit = whole("limit", limit, 1)
+        limit = whole_number("limit", limit, 1)
         found: list[DeadLetter] = []
         cursor = None
         while True:
@@ -349,7 +350,7 @@ class AsyncClient:
 
     async def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
         """Messages that wait for their time, the next to come first; at most `limit`."""
-        limit = whole("limit", limit, 1)
+        limit = whole_number("limit", limit, 1)
         found: list[Delayed] = []
         cursor = None
         while True:

@@ -8,16 +8,16 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
+from ...api.arguments import whole_number
+from ...api.units import Duration, duration_ms, duration_s
 from ...codec.answers import Kind
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
-from ..calls import Duration, seconds_of
 from ..consumer_options import ConsumerSettings, topics_of
-from ..kinds import whole
 from ..lent import Polled
 from ..membership import MemberPoll
 from ..membership import commit as commit_call
 from ..membership import poll as poll_call
-from ..saying import Answers, Delivered, Said, Told, messages_of, milliseconds, shortened
+from ..saying import Answers, Delivered, Said, Told, messages_of, shortened
 from ..settings import chance
 from ..topics import describe
 from .io import Background, Connection, Signal, check_callback
@@ -98,12 +98,12 @@ class AsyncConsumer:
         # What an iteration has left behind comes again, in its turn.
         self._drop(self._buffer_places())
         until_s: float | None = None
-        most = self.settings.max_poll if limit is None else whole("limit", limit, 1)
+        most = self.settings.max_poll if limit is None else whole_number("limit", limit, 1)
         while not self._stop.is_set:
             await self.keep_up()
             await self._messenger.send()
             # Counted from when the server is there and knows us.
-            until_s = until_s or time.monotonic() + seconds_of(wait)
+            until_s = until_s or time.monotonic() + duration_s(wait)
             left_s = until_s - time.monotonic()
             polled = await self._ask(most, min(left_s, _WAIT_S))
             if polled is None:
@@ -129,7 +129,7 @@ class AsyncConsumer:
 
         While the server is away it waits and goes on, up to the consumer's `patience`.
         """
-        idle_s = _WAIT_S if idle is None else seconds_of(idle)
+        idle_s = _WAIT_S if idle is None else duration_s(idle)
         while not self._stop.is_set:
             if not self._buffer:
                 polled = await self.poll_patiently(self.settings.max_poll, idle_s)
@@ -161,7 +161,7 @@ class AsyncConsumer:
             try:
                 return await self.poll(limit, wait)
             except Unavailable:
-                if time.monotonic() - since_s > seconds_of(self.settings.patience):
+                if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
             await self._stop.wait(self._pool.settings.retry.pause_s(tries, chance()))
@@ -233,7 +233,7 @@ class AsyncConsumer:
 
     def nack(self, told: Told, reason: str = "", *, delay: Duration | None = None) -> None:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        self._say(told, Kind.NACK, reason, None if delay is None else milliseconds(delay))
+        self._say(told, Kind.NACK, reason, None if delay is None else duration_ms(delay))
 
     def reject(self, told: Told, reason: str = "") -> None:
         """No attempt will ever succeed: dead letters, at once."""
@@ -292,7 +292,7 @@ class AsyncConsumer:
     async def _lease(self) -> float:
         """How long messages are lent, to extend in time."""
         if self.settings.visibility_timeout is not None:
-            return seconds_of(self.settings.visibility_timeout)
+            return duration_s(self.settings.visibility_timeout)
         found = [await self._pool.run(describe(topic)) for topic in self.topics]
         return min(float(one.config["visibility_timeout_ms"]) for one in found) / 1000
 
@@ -343,7 +343,7 @@ class AsyncConsumer:
                 await self._member.beat()
                 beat_at = now_s + beat_s
             if now_s >= extend_at:
-                longest_s = seconds_of(self.settings.extend_for)
+                longest_s = duration_s(self.settings.extend_for)
                 # What came a moment ago has time until the next round.
                 ages_s = now_s - longest_s, now_s - extend_s / 2
                 self._answers.extend_held(round(self._lease_s * 1000), *ages_s)

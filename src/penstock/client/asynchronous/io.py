@@ -9,9 +9,9 @@ from inspect import isawaitable
 from threading import Lock as Guard
 from typing import TYPE_CHECKING, Any
 
+from ...api.arguments import function
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
-from ..kinds import called
 from ..reasons import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
@@ -183,7 +183,7 @@ async def call_back(call: Callable[..., Any], *given: object) -> None:
 
 def check_callback(what: str, call: Callable[..., Any] | None) -> None:
     """Refused if it is nothing that `call_back` can call."""
-    called(what, call)
+    function(what, call)
 
 
 class Lock:

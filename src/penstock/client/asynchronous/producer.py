@@ -8,10 +8,11 @@ from typing import Self
 
 import msgspec
 
+from ...api.arguments import number, plain_function, whole_number
+from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused, Unreachable
-from ..calls import Call, Content, Duration, seconds_of
+from ..calls import Call, Content
 from ..failures import wait_asked_s
-from ..kinds import called_at_once, number, whole
 from ..producing import (
     Batch,
     Given,
@@ -53,7 +54,7 @@ class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
     async def result(self, timeout_s: float | None = None) -> Published:
         """Where it is stored, once it is; or the error. TimeoutError if that takes too long."""
         batch = self.batch
-        longest_s = None if timeout_s is None or batch.settled.is_set else seconds_of(timeout_s)
+        longest_s = None if timeout_s is None or batch.settled.is_set else duration_s(timeout_s)
         if not await batch.settled.wait(longest_s):
             raise TimeoutError(f"not stored within {longest_s:g} s; it still may be")
         if batch.error is not None:
@@ -99,16 +100,15 @@ class AsyncProducer:
         compression: str = "none",
         on_delivery: Callable[[int, Exception | None], None] | None = None,
     ) -> None:
-        whole("batch_messages_max", batch_messages_max, 1)
-        whole("batch_bytes_max", batch_bytes_max, 1)
-        whole("buffer_bytes_max", buffer_bytes_max, 0)
+        whole_number("batch_messages_max", batch_messages_max, 1)
+        whole_number("batch_bytes_max", batch_bytes_max, 1)
+        whole_number("buffer_bytes_max", buffer_bytes_max, 0)
         number("delivery_timeout_s", delivery_timeout_s, 0)
-        called_at_once("on_delivery", on_delivery)
+        plain_function("on_delivery", on_delivery)
         self.topic = topic
         self._pool = pool
         self._wanted = Wanted(topic, acks, compression_of(compression))
-        longest_s = seconds_of(number("linger_ms", linger_ms, 0) / 1000)
-        self._linger_s = max(longest_s, _LINGER_S_MIN)
+        self._linger_s = max(number("linger_ms", linger_ms, 0) / 1000, _LINGER_S_MIN)
         self._batch_room = room_of(batch_bytes_max, batch_messages_max)
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
@@ -197,7 +197,7 @@ class AsyncProducer:
         count = len(self._outlets)
         if partition is not None:
             if type(partition) is not int:
-                partition = whole("partition", partition, 0)
+                partition = whole_number("partition", partition, 0)
             if not 0 <= partition < count:
                 raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
             return self._outlets[partition]

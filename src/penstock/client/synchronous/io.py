@@ -14,10 +14,10 @@ from threading import Lock as Guard
 from time import sleep as sleep
 from typing import TYPE_CHECKING, Any
 
+from ...api.arguments import plain_function
 from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
-from ..kinds import called_at_once
 from ..reasons import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
@@ -237,7 +237,7 @@ def call_back(call: Callable[..., Any], *given: object) -> None:
 
 def check_callback(what: str, call: Callable[..., Any] | None) -> None:
     """Refused if it is nothing that `call_back` can call."""
-    called_at_once(what, call)
+    plain_function(what, call)
 
 
 class Lock:

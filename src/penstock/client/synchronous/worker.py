@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from ...api.units import duration_s
 from ...errors import Refused
-from ..calls import seconds_of
 from ..saying import Delivered
 from ..working import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
 from .crew import Inbox, stopping_on_signals, within
@@ -172,7 +172,7 @@ class Worker:
         """Let handlers come to their end, for a while; what they have not begun goes back at once."""
         self._stop.set()
         self._note_done(self._inbox.close())
-        until_s = time.monotonic() + seconds_of(self.settings.grace)
+        until_s = time.monotonic() + duration_s(self.settings.grace)
         for slot in slots:
             slot.join(max(0.0, until_s - time.monotonic()))
         for slot in slots:

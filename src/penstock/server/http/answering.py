@@ -5,15 +5,17 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker import by_offset
 from ...broker.answers import Receipted, Result
 from ...broker.authorise import Command
 from ...broker.letters import dead_letter_topic
-from ...broker.partition import Now
+from ...broker.partition import Now, Partition
 from ...broker.received import Place, read_receipt
 from ...errors import (
     BadRequest,
     NotFound,
+    OffsetOutOfRange,
     PenstockError,
     Refused,
     StaleReceipt,
@@ -26,7 +28,7 @@ from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, Strict
 from .statuses import error_fields, error_response
-from .times import Span, span_ms, time_text
+from .times import Span, span_ms
 
 _MS = 1_000_000
 RECEIPTS_MAX = 100_000
@@ -284,10 +286,9 @@ def nack_out(done: Receipted, now: Now) -> NackOut:
 
 
 async def ack_offset(request: Request) -> Answer:
-    """Finish one message; late or repeated is fine."""
+    """Finish one message; repeated is fine, and late while no other consumer holds it."""
 
-    def run(asked: OffsetAnswer, now: Now) -> None:
-        partition = request.node.partition(asked.topic, asked.partition)
+    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
         by_offset.ack(partition, asked.group, asked.offset, now, owner=asked.owner)
 
     return await _by_offset(request, "ack", run)
@@ -296,8 +297,7 @@ async def ack_offset(request: Request) -> Answer:
 async def nack_offset(request: Request) -> Answer:
     """Give one message back as failed."""
 
-    def run(asked: OffsetAnswer, now: Now) -> None:
-        partition = request.node.partition(asked.topic, asked.partition)
+    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
         reason = checked_reason(asked.reason)
         by_offset.nack(partition, asked.group, asked.offset, now, owner=asked.owner, error=reason)
 
@@ -307,26 +307,31 @@ async def nack_offset(request: Request) -> Answer:
 async def ack_cumulative(request: Request) -> Answer:
     """Finish everything up to an offset, that one included."""
 
-    def run(asked: OffsetAnswer, now: Now) -> None:
-        partition = request.node.partition(asked.topic, asked.partition)
+    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
         by_offset.ack_cumulative(partition, asked.group, asked.offset, now, owner=asked.owner)
 
     return await _by_offset(request, "ack", run)
 
 
 async def _by_offset(
-    request: Request, kind: str, run: Callable[[OffsetAnswer, Now], None]
+    request: Request, kind: str, run: Callable[[Partition, OffsetAnswer, Now], None]
 ) -> Answer:
     body = await request.body()
     asked = decode(body, _OFFSET) if body else request.query(OffsetAnswer)
+    if asked.offset < 0:
+        raise BadRequest(f"an offset is not negative, got {asked.offset}", field="offset")
     request.allow(asked.topic)
     check_name(asked.group, "group")
     driver = request.door.driver
 
     def command(now: Now) -> None:
-        run(asked, now)
-        partition = driver.driver.node.partition(asked.topic, asked.partition)
-        driver.driver.after_delivery(partition, partition.group(asked.group))
+        partition = request.node.partition(asked.topic, asked.partition)
+        try:
+            run(partition, asked, now)
+        finally:
+            # Also when it is refused: leases that were over have ended on the way.
+            if asked.group in partition.machine.numbers:
+                driver.driver.after_delivery(partition, partition.group(asked.group))
 
     await driver.change(command)
     request.door.traffic.count_answer(kind, 1)
@@ -362,7 +367,7 @@ def _by_place(name: str, call: Any, summary: str) -> Route:
         query=OffsetAnswer,
         body=OffsetAnswer,
         status=204,
-        errors=(NotFound, WrongOwner),
+        errors=(NotFound, OffsetOutOfRange, WrongOwner),
         topic_in=TopicIn.REST,
     )
 
@@ -372,7 +377,11 @@ ROUTES = (
     _by_receipt("nack", nack, "Failed: retry after a backoff", NackIn, NackOut | ManyOut),
     _by_receipt("reject", reject, "Failed for good: a dead letter", RejectIn, NackOut | ManyOut),
     _by_receipt("visibility", extend, "Set a new deadline from now", ExtendIn, ExtendOut | ManyOut),
-    _by_place("ack", ack_offset, "Finish a message by its offset"),
-    _by_place("nack", nack_offset, "Give a message back by its offset"),
-    _by_place("ack-cumulative", ack_cumulative, "Finish everything up to an offset"),
+    _by_place("ack", ack_offset, "Finish a message by its offset: 204 only if it counted"),
+    _by_place("nack", nack_offset, "Give a message back by its offset: 204 only if it counted"),
+    _by_place(
+        "ack-cumulative",
+        ack_cumulative,
+        "Finish everything up to an offset: 204 only if it counted",
+    ),
 )

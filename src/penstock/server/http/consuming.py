@@ -13,7 +13,15 @@ from ...broker.giving_back import give_back
 from ...broker.groups import check_group
 from ...broker.handed import Handed
 from ...broker.partition import Now
-from ...errors import BadRequest, ModeConflict, NotFound, PenstockError, TooLarge
+from ...errors import (
+    BadRequest,
+    DamagedBatch,
+    ModeConflict,
+    NotFound,
+    PenstockError,
+    TooLarge,
+    TooManyGroups,
+)
 from ...model import Priority, check_name
 from .leased import OPENED_BYTES, fitting_count, leased_response
 from .requests import Request
@@ -249,7 +257,7 @@ ROUTES = (
         query=PollQuery,
         answer=PollOut,
         other_answers={BATCH.decode(): "docs/formats/leased.md, if the client accepts that"},
-        errors=(NotFound, ModeConflict),
+        errors=(NotFound, ModeConflict, TooManyGroups, DamagedBatch),
         topic_in=TopicIn.PATH,
     ),
     Route(
@@ -264,7 +272,7 @@ ROUTES = (
             NDJSON.decode(): "one message a line",
             SSE.decode(): "one message an event, if the client accepts that",
         },
-        errors=(NotFound, ModeConflict),
+        errors=(NotFound, ModeConflict, TooManyGroups, DamagedBatch),
         topic_in=TopicIn.REST,
     ),
 )

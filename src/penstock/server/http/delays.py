@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.delaying import Waiting
 from ...broker.partition import Now
@@ -15,7 +16,7 @@ from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
 from .shapes import ContentOut, Int64, Strict, content_of, is_base64_wanted
-from .times import Span, span_ms, time_ns, time_text
+from .times import Span, span_ms, time_ns
 
 _MS = 1_000_000
 
@@ -65,12 +66,16 @@ class MoveIn(Strict):
 
 
 class DelayStatsOut(msgspec.Struct):
-    """`wheel`: how many are due within 10 ms or overdue, and how many wait in each level of the timing wheel."""
+    """`lost`: damaged, in topics that skip damage.
+
+    `wheel`: how many are due within 10 ms or overdue, and how many wait in each level of the timing wheel.
+    """
 
     pending: int
     delivered: int
     cancelled: int
     expired: int
+    lost: int
     wheel: list[int]
     by_topic: dict[str, dict[str, Any]]
 
@@ -238,6 +243,8 @@ async def stats(request: Request) -> Answer:
                 "delivered": sum(one.delivered for one in facts),
                 "cancelled": sum(one.cancelled for one in facts),
                 "expired": sum(one.expired for one in facts),
+                "lost": sum(one.lost for one in facts),
+                "unreadable": sum(one.unreadable for one in facts),
                 "next": time_text(min(dues)) if dues else None,
                 "wheel": [sum(level) for level in zip(*(one.wheel for one in facts), strict=True)],
                 "size_bytes": sum(one.size_bytes for one in facts),
@@ -247,7 +254,7 @@ async def stats(request: Request) -> Answer:
     by_topic = request.door.driver.look(look)
     totals = {
         name: sum(one[name] for one in by_topic.values())
-        for name in ("pending", "delivered", "cancelled", "expired")
+        for name in ("pending", "delivered", "cancelled", "expired", "lost")
     }
     wheels = (one["wheel"] for one in by_topic.values())
     wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]

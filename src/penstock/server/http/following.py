@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...broker.fetching import Fetched, fetch_from
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
+from .key_ends import key_ended
 from .reading import asked_of, batches, fetch, is_checked_here
 from .requests import Request
 from .responses import BATCH, COPIED_BYTES_MAX, Receive, is_for_pieces
@@ -85,6 +86,11 @@ class Follower:
         if is_over or not self._wait_s or driver.is_draining:
             self._answer(fetched)
             return
+        try:
+            self._door.gate.ends.watch(self._request.credential, self._key_ended)
+        except PenstockError as error:
+            self._answer(error)
+            return
         place = (self._topic, self._partition, offset)
         self._place, self._is_woken = place, False
         self._timer = driver.loop.call_later(self._wait_s, self._end, place)
@@ -113,7 +119,12 @@ class Follower:
         if self._place is not None and self._timer is not None:
             self._timer.cancel()
             self._door.driver.rise(self._place, self._wake)
+            self._door.gate.ends.unwatch(self._request.credential, self._key_ended)
             self._place = None
+
+    def _key_ended(self) -> None:
+        self.leave()
+        self._tell(key_ended())
 
     def _end(self, place: "Place | None") -> None:
         # It may have ended otherwise, and another wait begun, for the same place even.
@@ -132,7 +143,7 @@ class Follower:
             return
         size = len(found.data)
         is_large = size > COPIED_BYTES_MAX and is_for_pieces(self._request.scope, size)
-        if is_large or found.in_file is not None:
+        if is_large or found.in_file is not None or found.skipped:
             self._tell(batches(found))
             return
         name = self._door.name(self._request)

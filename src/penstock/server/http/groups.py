@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker import groups as group_facts
 from ...broker.answers import Result, answer
 from ...broker.authorise import Command
@@ -22,6 +23,7 @@ from ...errors import (
     OffsetOutOfRange,
     StaleGeneration,
     StaleReceipt,
+    TooManyGroups,
 )
 from ...groups import TopicPartition
 from .answering import (
@@ -36,13 +38,13 @@ from .answering import (
     respond,
 )
 from .answering import extend as extend_receipts
-from .members import written
+from .members import allow_member, written
 from .paging import PageQuery, page_of
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, Strict
-from .times import time_ns, time_text
+from .times import time_ns
 
 _MS = 1_000_000
 
@@ -171,10 +173,11 @@ async def describe(request: Request) -> Answer:
                 one.id,
                 one.client,
                 held.pop(one.id, 0),
-                written(one.assigned),
-                written(one.to_release),
+                written([place for place in one.assigned if place.topic in topics]),
+                written([place for place in one.to_release if place.topic in topics]),
             )
             for one in facts.members
+            if not set(topics).isdisjoint(one.topics)
         ]
         members += [MemberOut(one, one, count, [], []) for one, count in sorted(held.items())]
         modes = {topic: mode for topic, mode in facts.modes.items() if topic in topics}
@@ -246,12 +249,12 @@ async def commit(request: Request) -> Answer:
             if not 0 <= offset <= log.end_offset:
                 raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
         if sent.member_id is not None:
+            allow_member(request, sent.member_id)
             offsets = {TopicPartition(topic, number): to for topic, number, to in places}
             member, generation = sent.member_id, sent.generation
             done = request.node.assigned.commit(name, member, generation, offsets, now)
             return any(done.values())
-        for topic in sent.offsets:
-            request.node.open_group(topic, name, now)
+        request.node.open_group_on(sent.offsets, name, now)
         moved = [request.node.commit(topic, number, name, to, now) for topic, number, to in places]
         return any(moved)
 
@@ -275,6 +278,10 @@ async def reset(request: Request) -> Answer:
 
     def run(now: Now) -> list[dict[str, Any]]:
         topics = topics_of(request) if sent.topic is None else [sent.topic]
+        if not sent.dry_run:
+            # First everything that can be refused, so that no topic is reset without the others.
+            for topic in topics:
+                request.node.check_reset(topic, name, place, now, is_forced=sent.force)
         moves = []
         for topic in topics:
             if sent.dry_run:
@@ -294,6 +301,8 @@ async def reset(request: Request) -> Answer:
 
 def _start(to: str | int) -> Start:
     if isinstance(to, int):
+        if to < 0:
+            raise BadRequest(f"an offset is not negative, got {to}", field="to")
         return Start.at_offset(to)
     named = {"earliest": EARLIEST, "latest": LATEST}
     return named.get(to) or Start.at_time(time_ns("to", to))
@@ -410,7 +419,7 @@ ROUTES = (
         tag=_TAG,
         body=CommitIn,
         answer=CommitOut,
-        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration),
+        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration, TooManyGroups),
         topic_in=TopicIn.REST,
     ),
     Route(

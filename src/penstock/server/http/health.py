@@ -1,33 +1,64 @@
 """Health, version and figures."""
 
+from contextlib import suppress
 from importlib.metadata import version as version_of
 from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
-from ...errors import Draining
+from ...api.units import time_text
+from ...broker.authorise import Command, Principal, authorise
+from ...broker.damage import Damage
+from ...broker.findings import Findings, findings_of
+from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
+from .gate import key_sent
 from .metrics import render_metrics
 from .requests import Request
 from .responses import Answer, Response, json_response
 from .routing import Route
 from .shapes import Strict
-from .times import time_text
 
 _S = 1_000_000_000
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthQuery(Strict):
+    """`verbose`, with any value or none: list what the start found and did, and what is damaged."""
+
     verbose: str | None = None
 
 
-class HealthOut(msgspec.Struct):
+class RecoveryOut(msgspec.Struct):
+    """One thing that the start found or did; `path` is relative to the data directory."""
+
+    kind: str
+    path: str
+    position: int
+    size_bytes: int
+    reason: str
+    topic: str
+    partition: int
+
+
+class FaultyOut(msgspec.Struct):
+    """A partition that refuses everything."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
+class HealthOut(msgspec.Struct, omit_defaults=True):
+    """`recovery`, `faulty` and `damaged` are there with `verbose`, for who may see statistics."""
+
     status: str
     timestamp: str
     uptime: float
     checks: dict[str, str]
     broker: str
+    recovery: list[RecoveryOut] | None = None
+    faulty: list[FaultyOut] | None = None
+    damaged: list[Damage] | None = None
 
 
 class VersionOut(msgspec.Struct):
@@ -67,16 +98,55 @@ async def live(request: Request) -> Answer:
 
 async def ready(request: Request) -> Answer:
     """Requests are welcome. 503 while stopping."""
-    request.query(HealthQuery)
+    asked = request.query(HealthQuery)
     door = request.door
     if door.is_draining:
         raise Draining
-    is_full = door.driver.look(request.node.guard.look)
+    is_full, findings = door.driver.look(
+        lambda now: (request.node.guard.look(now), findings_of(request.node))
+    )
     checks = {
         "storage": "full: publishes are refused" if is_full else "ok",
         "auth": "on" if door.gate.is_on else _open_word(request),
+        "recovery": findings.recovery_text(),
+        "damage": findings.damage_text(),
     }
-    return json_response(_health(request, "degraded" if is_full else "ok", checks))
+    is_degraded = is_full or findings.is_damaged
+    out = _health(request, "degraded" if is_degraded else "ok", checks)
+    principal = None if asked.verbose is None else _reader_of(request)
+    if principal is not None:
+        _list(out, findings.seen_by(principal))
+    return json_response(out)
+
+
+def _reader_of(request: Request) -> Principal | None:
+    """Who asks, if they may see statistics. A probe without a key, or with a wrong one, still gets its answer."""
+    gate = request.door.gate
+    # A probe that sends none is no attempt to get in, and no line in the audit log.
+    if gate.is_on and not key_sent(request):
+        return None
+    with suppress(Unauthenticated, Forbidden, TooManyRequests):
+        gate.identify(request, "/readyz")
+        authorise(request.principal, Command.SEE_STATS)
+        return request.principal
+    return None
+
+
+def _list(out: HealthOut, findings: Findings) -> None:
+    out.recovery = [
+        RecoveryOut(
+            one.kind.value,
+            one.path,
+            one.position,
+            one.size_bytes,
+            one.reason,
+            one.topic,
+            one.partition,
+        )
+        for one in findings.recovery
+    ]
+    out.faulty = [FaultyOut(one.topic, one.partition, one.reason) for one in findings.faulty]
+    out.damaged = findings.damaged
 
 
 def _open_word(request: Request) -> str:

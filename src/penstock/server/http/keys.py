@@ -2,15 +2,16 @@
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command, Role
-from ...errors import BadRequest, NotFound
+from ...errors import AlreadyExists, BadRequest, NotFound
 from ..keys import StoredKey
 from .paging import PageQuery, page_of
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route
 from .shapes import Strict
-from .times import Span, span_ms, time_text, time_text_or_none
+from .times import Span, span_ms, time_text_or_none
 
 _GRACE = "24h"
 _SECOND_MS = 1000
@@ -72,9 +73,11 @@ def _key_out(request: Request, stored: StoredKey, text: str | None = None) -> Ke
 async def create(request: Request) -> Answer:
     sent = await request.json(_KEY)
     ttl_s = _seconds("expires_in", sent.expires_in) if sent.expires_in is not None else 0
-    ring = request.door.gate.keys
-    stored, text = ring.create(sent.name, sent.role, prefixes=tuple(sent.prefixes), ttl_s=ttl_s)
-    request.audit(f"key {stored.key_id} ({stored.name}, {stored.role.value}) created")
+    ring, prefixes = request.door.gate.keys, tuple(sent.prefixes)
+    request.allow_prefixes(prefixes)
+    stored, text = ring.create(
+        sent.name, sent.role, prefixes=prefixes, ttl_s=ttl_s, noting=request.noting
+    )
     return json_response(_key_out(request, stored, text), status=201)
 
 
@@ -89,22 +92,30 @@ def _seconds(name: str, written: Span) -> int:
 
 async def list_keys(request: Request) -> Answer:
     asked = request.query(PageQuery)
-    seen, cursor = page_of(request.door.gate.keys.all(), asked, lambda one: one.key_id)
+    theirs = [one for one in request.door.gate.keys.all() if request.principal.covers(one.prefixes)]
+    seen, cursor = page_of(theirs, asked, lambda one: one.key_id)
     return json_response(KeysOut([_key_out(request, one) for one in seen], cursor))
 
 
 async def rotate(request: Request) -> Answer:
     sent = await request.json(_ROTATE)
     grace_s = _seconds("grace", sent.grace) if span_ms("grace", sent.grace) else 0
-    stored, text = request.door.gate.keys.rotate(request.params["key_id"], grace_s=grace_s)
-    request.audit(f"key {stored.key_id} rotated")
+    ring, key_id = request.door.gate.keys, _own_key(request)
+    stored, text = ring.rotate(key_id, grace_s=grace_s, noting=request.noting)
     return json_response(_key_out(request, stored, text))
 
 
 async def revoke(request: Request) -> Answer:
-    stored = request.door.gate.keys.revoke(request.params["key_id"])
-    request.audit(f"key {stored.key_id} ({stored.name}) revoked")
+    request.door.gate.keys.revoke(_own_key(request), noting=request.noting)
     return nothing()
+
+
+def _own_key(request: Request) -> str:
+    """The id in the path. NotFound, as for no key, for one that reaches more than the caller's."""
+    key_id = request.params["key_id"]
+    if not request.principal.covers(request.door.gate.keys.get(key_id).prefixes):
+        raise NotFound("key", key_id)
+    return key_id
 
 
 ROUTES = (
@@ -118,6 +129,7 @@ ROUTES = (
         body=KeyIn,
         answer=KeyOut,
         status=201,
+        errors=(AlreadyExists,),
     ),
     Route(
         method="GET",

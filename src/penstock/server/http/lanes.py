@@ -5,15 +5,16 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.consumption import PartitionLanes
 from ...broker.partition import Now
 from ...errors import NotFound
+from ...model import Priority
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route
-from .shapes import PRIORITIES, Strict
-from .times import time_text
+from .shapes import Strict
 
 
 class LanesQuery(Strict):
@@ -92,12 +93,12 @@ def _moment(at_ns: int | None) -> str | None:
 
 def _totals(parts: Sequence[PartitionLanes]) -> dict[str, dict[str, int]]:
     return {
-        name: {
-            "ready": sum(one.lanes[number].waiting for one in parts),
-            "in_flight": sum(one.lanes[number].in_flight for one in parts),
-            "served": sum(one.lanes[number].served for one in parts),
+        one.name.lower(): {
+            "ready": sum(part.lanes[one].waiting for part in parts),
+            "in_flight": sum(part.lanes[one].in_flight for part in parts),
+            "served": sum(part.lanes[one].served for part in parts),
         }
-        for name, number in PRIORITIES.items()
+        for one in Priority
     }
 
 

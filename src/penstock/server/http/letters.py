@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.letters import DeadLetter
 from ...broker.outbox import Edit
@@ -26,7 +27,7 @@ from .shapes import (
     headers_out,
     is_base64_wanted,
 )
-from .times import time_ns, time_text
+from .times import time_ns
 
 
 class LettersQuery(Strict):

@@ -1,10 +1,11 @@
 """Assigned groups: members join, say that they live, poll what is theirs, and let go of what passes on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...broker.consumption import Wanted
 from ...broker.groups import check_group
@@ -13,10 +14,13 @@ from ...broker.memberships import Ask, Join
 from ...broker.partition import Now
 from ...errors import (
     BadRequest,
+    DamagedBatch,
+    Forbidden,
     ModeConflict,
     NotFound,
     NotOwner,
     StaleGeneration,
+    TooManyGroups,
     UnknownMember,
 )
 from ...groups import Assignor, Mode, Standing, TopicPartition
@@ -37,7 +41,7 @@ from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, ReceivedOut, Strict, is_base64_wanted
 from .sharing import SharedMember
-from .times import Span, span_ms, time_text
+from .times import Span, span_ms
 
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 _SESSION = "30s"
@@ -184,11 +188,15 @@ async def join(request: Request) -> Answer:
         raise BadRequest("topics is empty", field="topics")
     for topic in sent.topics:
         request.allow(topic)
+    # A name that is taken takes that member's place.
+    find_shared(request, sent.member_id)
     if sent.mode == "shared":
+        request.door.driver.look(lambda _now: allow_replaced(request, sent.member_id))
         return await _join_shared(request, sent)
     wish, driver = _wish(sent), request.door.driver.driver
 
     def command(now: Now) -> tuple[str, Standing, bool]:
+        allow_replaced(request, sent.member_id)
         member, standing = driver.node.assigned.join(group, wish, now)
         first = next(iter(driver.node.assigned.groups[group].members))
         return member, standing, first == member
@@ -212,7 +220,8 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.door.shared
     session_s = _session_ms(sent) / 1000
-    # A poll for nothing: it opens the group where it is new, and finds out if it is an assigned one.
+    await request.door.driver.change(lambda now: request.node.open_group_on(topics, group, now))
+    # A poll for nothing finds out if it is an assigned group.
     wanted = Wanted(check_name(sent.member_id or "http", "member"), 0, 1000)
     await request.door.driver.poll(topics, group, wanted, 0)
     member = shared.join(group, sent.member_id, sent.client_id, topics, session_s)
@@ -221,21 +230,39 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
 
 def find_shared(request: Request, name: str) -> SharedMember | None:
     """A member of a shared group, if that is what the name stands for. Forbidden: its topics are not the caller's."""
-    member = request.door.shared.find(request.params["group"], name)
-    if member is not None:
-        for topic in member.topics:
-            request.allow(topic)
-    return member
+    known = request.door.shared.get(request.params["group"], name)
+    if known is None:
+        return None
+    _allow_as(request, name, known.topics)
+    return request.door.shared.find(request.params["group"], name)
 
 
 def allow_member(request: Request, member: str) -> None:
     """A key that does not reach a member's topics may not speak for it. With the lock held."""
+    if not allow_replaced(request, member):
+        raise UnknownMember(request.params["group"], member[:60])
+
+
+def allow_replaced(request: Request, member: str) -> bool:
+    """Whether there is a member of this name; Forbidden if its topics are not the caller's. With the lock held."""
     membership = request.node.assigned.groups.get(request.params["group"])
     known = None if membership is None else membership.members.get(member)
     if known is None:
-        raise UnknownMember(request.params["group"], member[:60])
-    for topic in known.topics:
-        request.allow(topic)
+        return False
+    _allow_as(request, member, known.topics)
+    return True
+
+
+def _allow_as(request: Request, member: str, topics: Iterable[str]) -> None:
+    """Forbidden without the names of the topics, which the caller may not know."""
+    try:
+        for topic in topics:
+            request.allow(topic)
+    except Forbidden:
+        name = request.principal.name
+        raise Forbidden(
+            f"{name} does not reach the topics of member {member[:60]}", principal=name
+        ) from None
 
 
 async def heartbeat(request: Request) -> Answer:
@@ -427,7 +454,7 @@ ROUTES = (
         "Become a member of an assigned group",
         body=JoinIn,
         answer=JoinOut,
-        errors=(NotFound, ModeConflict),
+        errors=(NotFound, ModeConflict, TooManyGroups),
     ),
     _post("heartbeat", heartbeat, "A sign of life", body=MemberIn, answer=HeartbeatOut),
     _post("leave", leave, "Be a member no more", body=MemberIn, status=204),
@@ -442,7 +469,7 @@ ROUTES = (
         query=MemberPollQuery,
         answer=MemberPollOut,
         other_answers={BATCH.decode(): "docs/formats/leased.md, if the client accepts that"},
-        errors=_ERRORS,
+        errors=(*_ERRORS, DamagedBatch),
         topic_in=TopicIn.REST,
     ),
     Route(

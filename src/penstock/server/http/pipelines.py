@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from ...api.units import time_text
 from ...broker.authorise import Command
 from ...errors import BadRequest, NotFound
 from ...model import check_name
@@ -20,7 +21,7 @@ from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .shapes import Int64, Strict
-from .times import Span, span_ms, time_text
+from .times import Span, span_ms
 
 PIPELINES_MAX = 1000
 _TEXT_CHARACTERS_MAX = 1000

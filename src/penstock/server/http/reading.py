@@ -1,9 +1,12 @@
 """Reading by offset or by time: no group, no lease, nothing is finished by it."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from ...broker.authorise import Command
-from ...broker.fetching import Fetched
+from ...broker.fetching import Fetched, MessagesRead
 from ...broker.start import EARLIEST, Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
 from .consuming import poll_timeout_ns
@@ -13,10 +16,13 @@ from .routing import Route, TopicIn
 from .shapes import Int64, MessageOut, Strict, is_base64_wanted, message_out
 from .times import Span, time_ns
 
+T = TypeVar("T")
 _LIMIT_MAX = 10_000
 # Stored batches cost the same however many messages they hold.
 _LIMIT_MAX_BATCHES = 1_000_000
 _BYTES_MAX = 16 << 20
+# Of damaged ranges in a header: it has to stay small. They follow each other, so `penstock-offset` says where they end.
+_SKIPPED_LISTED_MAX = 50
 
 
 class FetchQuery(Strict):
@@ -30,13 +36,22 @@ class FetchQuery(Strict):
     encoding: str | None = None
 
 
-class FetchOut(msgspec.Struct):
-    """`latest` is the next offset to be written."""
+class SkippedOut(msgspec.Struct, rename={"start": "from", "end": "to"}):
+    """Offsets from `from` to before `to` that are damaged, and that the topic says to skip."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class FetchOut(msgspec.Struct, omit_defaults=True):
+    """`latest` is the next offset to be written. `skipped` is there if something was."""
 
     messages: list[MessageOut]
     next_offset: int
     earliest: int
     latest: int
+    skipped: list[SkippedOut] = []
 
 
 def asked_of(request: Request) -> FetchQuery:
@@ -57,48 +72,49 @@ async def fetch(request: Request) -> Answer:
     asked = asked_of(request)
     is_base64 = is_base64_wanted(asked.encoding)
     topic, partition = request.params["topic"], int(request.params["partition"])
-    fetched = await _fetched(request, asked, topic, partition)
+    size = {"limit": asked.limit, "bytes_max": asked.max_bytes}
+
+    def fetch_batches(start: Start) -> tuple[Fetched, int | None]:
+        is_checked = is_checked_here(request)
+        found = request.node.fetch(topic, partition, start, **size, is_checked=is_checked)
+        return found, found.offset if found.is_empty else None
+
+    def read(start: Start) -> tuple[MessagesRead, int | None]:
+        found = request.node.read(topic, partition, start, **size)
+        is_empty = not found.messages and not found.skipped
+        is_at_end = is_empty and found.next_offset == found.end_offset
+        return found, found.next_offset if is_at_end else None
+
     if request.accepts(BATCH):
-        return batches(fetched)
-    messages = fetched.messages(asked.limit)
-    # Behind the last message, unless compaction left nothing else to read.
-    is_cut = len(messages) == asked.limit
-    following = messages[-1].offset + 1 if is_cut else fetched.next_offset
+        return batches(await _patiently(request, asked, fetch_batches))
+    found = await _patiently(request, asked, read)
+    messages = [message_out(one, is_base64=is_base64) for one in found.messages]
     return json_response(
         FetchOut(
-            [message_out(one, is_base64=is_base64) for one in messages],
-            following,
-            fetched.start_offset,
-            fetched.end_offset,
+            messages,
+            found.next_offset,
+            found.start_offset,
+            found.end_offset,
+            [SkippedOut(*one) for one in found.skipped],
         )
     )
 
 
-async def _fetched(request: Request, asked: FetchQuery, topic: str, partition: int) -> Fetched:
-    start, driver = _start(asked), request.door.driver
+async def _patiently(
+    request: Request, asked: FetchQuery, look: Callable[[Start], tuple[T, int | None]]
+) -> T:
+    """What `look` finds. If that is nothing, and the offset says where the next message will be, the request waits."""
+    driver, start = request.door.driver, _start(asked)
     timeout_ns = poll_timeout_ns(request, asked.timeout)
-
-    def look() -> Fetched:
-        return driver.look(
-            lambda _now: request.node.fetch(
-                topic,
-                partition,
-                start,
-                bytes_max=asked.max_bytes,
-                limit=asked.limit,
-                is_checked=is_checked_here(request),
-            )
-        )
-
-    fetched = look()
-    if not fetched.is_empty or not timeout_ns:
-        return fetched
+    found, awaited = driver.look(lambda _now: look(start))
+    if awaited is None or not timeout_ns:
+        return found
+    topic, partition = request.params["topic"], int(request.params["partition"])
     with request.ends_with_client():
-        await driver.until_beyond(topic, partition, fetched.offset, timeout_ns)
+        await driver.until_beyond(topic, partition, awaited, timeout_ns)
     # All who waited are answered together.
     request.door.unsent.require_room()
-    start = Start.at_offset(fetched.offset)
-    return look()
+    return driver.look(lambda _now: look(Start.at_offset(awaited)))[0]
 
 
 def _start(asked: FetchQuery) -> Start:
@@ -119,7 +135,10 @@ def is_checked_here(request: Request) -> bool:
 
 
 def batches(fetched: Fetched) -> Response | FromFile:
-    """Whole batches as they are stored. The first may begin below the offset: readers trim."""
+    """Whole batches as they are stored. The first may begin below the offset: readers trim.
+
+    What was skipped because it is damaged is told by a header of its own, as FROM-TO, separated by commas.
+    """
     headers = [
         (b"penstock-offset", b"%d" % fetched.offset),
         (b"penstock-next-offset", b"%d" % fetched.next_offset),
@@ -128,6 +147,9 @@ def batches(fetched: Fetched) -> Response | FromFile:
         # Checksums of heads are seeded with the log's identity.
         (b"penstock-seed", b"%d" % fetched.seed),
     ]
+    if fetched.skipped:
+        ranges = [b"%d-%d" % (one.start, one.end) for one in fetched.skipped[:_SKIPPED_LISTED_MAX]]
+        headers.append((b"penstock-skipped", b",".join(ranges)))
     if fetched.in_file is not None:
         return FromFile(fetched.in_file, BATCH, headers)
     # Not copied: nobody writes into what was read from a file.

@@ -33,9 +33,10 @@ Made from the table of routes by `penstock config reference --http`; a test keep
   many as fit are under way. Then 404 for an unknown route, 405 with `Allow` for a wrong method.
 - A request that changes something has no body, or one of type `application/json`, `application/x-ndjson` or
   `application/vnd.penstock.batch`: a web page cannot send those without being asked. A `Host` or `Origin` that is not
-  ours is refused with 403 `FORBIDDEN_ORIGIN`.
+  ours is refused with 403 `FORBIDDEN_ORIGIN`. So is whatever changes something, polls included, if the browser says
+  that another site's page sent it (`Sec-Fetch-Site`) and no allowed `Origin` comes with it.
 - With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET` or `X-Api-Key`; see
-  [security.md](security.md).
+  [security.md](security.md). What waits when its key ends gets 401; a stream is cut off.
 """
 
 

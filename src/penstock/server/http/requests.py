@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,6 +19,7 @@ from .responses import BATCH, JSON, NDJSON, Receive
 
 if TYPE_CHECKING:
     from ...broker.node import Node
+    from ..keys import Credential
     from .door import Door
 
 T = TypeVar("T")
@@ -38,9 +39,12 @@ class Request:
     """Made by the door. `params` are the words of the path; `command` is what the route does."""
 
     __slots__ = (
+        "_content",
         "_headers",
         "command",
+        "credential",
         "door",
+        "has_key_ended",
         "id",
         "id_asked",
         "params",
@@ -53,9 +57,13 @@ class Request:
         self.scope, self.receive, self.door = scope, receive, door
         self.params: Mapping[str, str] = {}
         self.principal: Principal = LOCAL
+        self.credential: Credential | None = None
+        self.has_key_ended = False
         self.command = Command.SEE_HEALTH
         self.id = b""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        # The body, if it was waited for before the route was called.
+        self._content: Any = None
         # What the client calls it, if it does.
         self.id_asked = self._headers.get(b"x-request-id")
 
@@ -82,27 +90,47 @@ class Request:
 
     @contextmanager
     def ends_with_client(self) -> Iterator[None]:
-        """Inside, the wait is cancelled when the client leaves. A server that cannot tell lets it run its time."""
+        """Inside, the wait is cancelled when the client leaves or its key ends. Unauthenticated: it has ended.
+
+        Every request that may wait for long does so in here. A server that cannot tell of clients lets them wait.
+        """
         connection = self.scope.get("penstock.connection")
-        if connection is None:
-            yield
-            return
-        if connection.is_lost:
+        if connection is not None and connection.is_lost:
             raise ClientGone
-        connection.on_lost = connection.cancel_request
+        # The first part of a request may run without a task; the connection knows the one that goes on with it.
+        cancel = _cancel_current() if connection is None else connection.cancel_request
+
+        def end() -> None:
+            self.has_key_ended = True
+            cancel()
+
+        ends = self.door.gate.ends
+        ends.watch(self.credential, end)
+        if connection is not None:
+            connection.on_lost = connection.cancel_request
         try:
             yield
         finally:
-            connection.on_lost = None
+            ends.unwatch(self.credential, end)
+            if connection is not None:
+                connection.on_lost = None
 
     def allow(self, topic: str) -> str:
         """Forbidden, unless whoever asks may do this to the topic."""
         self.door.gate.check(self, topic)
         return topic
 
+    def allow_prefixes(self, prefixes: Sequence[str]) -> None:
+        """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
+        self.door.gate.check_prefixes(self, prefixes)
+
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
         self.door.gate.audit.write(self.principal.name, self.command.value, what)
+
+    def noting(self, what: str) -> AbstractContextManager[None]:
+        """A block in which an administrator does something that is in the audit log already, unless it fails."""
+        return self.door.gate.audit.noted(self.principal.name, self.command.value, what)
 
     def query(self, kind: type[T]) -> T:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""
@@ -125,8 +153,23 @@ class Request:
             raise BadRequest("a name stands in the query twice")
         return found
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body is here already, as most are."""
+        connection = self.scope.get("penstock.connection")
+        return connection is not None and connection.is_whole(self.scope)
+
+    async def receive_body(self, *, is_batch: bool) -> None:
+        """Wait until all of the body is here, which `body` or `batch` then return at once. They say what is raised."""
+        if is_batch:
+            self._content = await self.batch(size_max=self.door.limits.batch_bytes_max)
+        else:
+            self._content = await self.body()
+
     async def body(self, *, size_max: int = 0) -> bytes:
-        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory."""
+        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory, TooSlow."""
+        if self._content is not None:
+            return self._content  # type: ignore[no-any-return]  # What this has returned before.
         limit = size_max or self.door.settings.http.body_bytes_max
         self._check_length(limit)
         self._check_encoding()
@@ -142,32 +185,34 @@ class Request:
         return content
 
     async def batch(self, *, size_max: int) -> Buffer:
-        """The same for a body that may be large and is only looked at once."""
+        """A body that may be large and is only looked at once. Raises what `body` does."""
+        if self._content is not None:
+            return self._content  # type: ignore[no-any-return]  # What this has returned before.
         connection = self.scope.get("penstock.connection")
         length = self._length()
         if connection is None or not LARGE_BYTES <= length <= size_max:
             return await self.body(size_max=size_max)
         self._check_encoding()
-        with self.door.memory.reserved() as reservation:
-            self._reserve(reservation, length)
-            coming: LargeBody | None = connection.receive_large(self.scope, length)
+        with self.door.memory.reserved(self._payer) as reservation:
+            coming: LargeBody | None = connection.receive_large(
+                self.scope, length, partial(self._reserve, reservation)
+            )
             if coming is not None:
                 return await self._whole(coming, connection)
         return await self.body(size_max=size_max)
 
     async def _whole(self, coming: LargeBody, connection: Any) -> memoryview:
-        patience = self.door.patience
-        coming.on_piece = patience.begin()
         try:
             return await coming.whole
         except asyncio.CancelledError:
             if connection.is_lost:
                 raise ClientGone from None
-            # Too slow: the answer to that ends the connection, and with it what still comes.
             raise
-        finally:
-            coming.on_piece = None
-            patience.end()
+
+    @property
+    def _payer(self) -> str:
+        """Who is asked for what a body takes while it comes: the key, or the address if there are none."""
+        return self.principal.name if self.door.gate.is_on else self.client
 
     def _length(self) -> int:
         """What the header says; 0 if it is not there."""
@@ -179,39 +224,33 @@ class Request:
             raise UnsupportedMediaType("bodies are sent without content-encoding")
 
     def _reserve(self, reservation: Reservation, size: int) -> None:
-        if not reservation.grow(size):
-            raise TooManyRequests(
-                "bytes of requests at once",
-                limit=self.door.memory.bytes_max,
-                retry_after_ms=1000,
-            )
+        over = reservation.grow(size)
+        if over is not None:
+            raise TooManyRequests("bytes of requests at once", limit=over, retry_after_ms=1000)
 
     def _check_length(self, limit: int) -> None:
         if self._length() > limit:
             raise TooLarge("body in bytes", found=self._length(), limit=limit)
 
     async def _rest(self, first: bytes, limit: int) -> bytes:
-        pieces, size = [first], len(first)
-        with self.door.memory.reserved() as reservation:
+        content = bytearray(first)
+        with self.door.memory.reserved(self._payer) as reservation:
             while True:
                 piece = await self._next_piece()
-                pieces.append(piece["body"])
-                size += len(piece["body"])
-                if size > limit:
-                    raise TooLarge("body in bytes", found=size, limit=limit)
-                self._reserve(reservation, size)
+                content += piece["body"]
+                if len(content) > limit:
+                    raise TooLarge("body in bytes", found=len(content), limit=limit)
+                self._reserve(reservation, len(content))
                 if not piece.get("more_body"):
-                    return b"".join(pieces)
+                    return bytes(content)
 
     async def _next_piece(self) -> Any:
-        patience = self.door.patience
-        patience.begin()
-        try:
-            piece = await self.receive()
-        finally:
-            patience.end()
+        piece = await self.receive()
         if piece["type"] == "http.disconnect":
             raise ClientGone
+        connection = self.scope.get("penstock.connection")
+        if connection is not None and connection.body_error is not None:
+            raise connection.body_error
         return piece
 
     async def json(self, decoder: msgspec.json.Decoder[T]) -> T:
@@ -230,6 +269,12 @@ class Request:
     def _has_body(self) -> bool:
         length = self.header(b"content-length")
         return length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
+
+
+def _cancel_current() -> Callable[[], object]:
+    task = asyncio.current_task()
+    assert task is not None, "without a connection of ours requests are tasks from the beginning"
+    return task.cancel
 
 
 def _kind_of(content_type: bytes) -> bytes:

@@ -26,7 +26,7 @@ from ..keys import KeyRing, write_first_key
 from ..logs import configure_logging
 from ..reading_settings import needs_restart, with_live
 from ..settings import Settings
-from ..tls import check_certificate, expires_at_ns, load_certificate
+from ..tls import check_certificate, expires_at_ns, load_certificate, restrict
 from .connection import Connection
 from .door import Door
 from .gate import Gate
@@ -83,6 +83,8 @@ class Serving:
             server = _Server(self._uvicorn_config(door))
             server.config.load()
             if settings.tls.is_on:
+                assert server.config.ssl is not None, "it was loaded with a certificate"
+                restrict(server.config.ssl)
                 door.tls_expires_ns = expires_at_ns(settings.tls)
             door.connections = lambda: len(server.server_state.connections)
             self._handle_signals(loop, server, door)
@@ -93,7 +95,7 @@ class Serving:
             await server.serve(sockets=[listener])
             sweeper.cancel()
             await door.driver.in_thread(lambda: driver.close(_nothing))
-            door.gate.audit.close()
+            door.gate.close()
         finally:
             disk.close()
         self.logger.info("stopped")
@@ -189,10 +191,13 @@ def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: loggi
     keys = KeyRing(data, clock.now_ns)
     if settings.auth.enabled and (first := write_first_key(data, keys)) is not None:
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
+    audit = AuditLog(data, clock.now_ns)
+    if audit.lost:
+        logger.error("the audit log has lost lines: %s (%s)", audit.lost, audit.path)
     return Door(
         driver=driver,
         settings=settings,
-        gate=Gate(settings, keys, AuditLog(data, clock.now_ns), time.monotonic),
+        gate=Gate(settings, keys, audit, time.monotonic, driver.loop),
         router=Router(ROUTES),
         logger=logger,
         inlet=Inlet(driver, driver.loop),

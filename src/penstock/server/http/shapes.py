@@ -7,14 +7,15 @@ from typing import Annotated
 
 import msgspec
 
+from ...api.units import priority_of as parsed_priority
+from ...api.units import time_text
 from ...broker.received import Received
 from ...config import LimitsConfig
-from ...errors import BadRequest, TooLarge
+from ...errors import BadRequest, Refused, TooLarge
 from ...model import Headers, Message, Priority
-from .times import Span, span_ms, time_text, time_text_or_none
+from .times import Span, span_ms, time_text_or_none
 
 _MS = 1_000_000
-PRIORITIES = {one.name.lower(): int(one) for one in Priority}
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -127,7 +128,7 @@ def message_of(item: MessageIn, now_ns: int, limits: LimitsConfig) -> Message:
         Priority.NORMAL if item.priority is None else priority_of(item.priority),
         now_ns,
         None if item.ttl is None else expires_at(item.ttl, now_ns),
-        None if item.idempotency_key is None else bytes_of(item.idempotency_key),
+        None if item.idempotency_key is None else bytes_of(item.idempotency_key) or None,
     )
 
 
@@ -136,17 +137,11 @@ def expires_at(ttl: Span, now_ns: int) -> int:
 
 
 def priority_of(written: int | str) -> int:
-    """By name or number."""
-    if isinstance(written, str):
-        written = PRIORITIES.get(written.lower(), written)
-        if isinstance(written, str) and written.isascii() and written.isdecimal():
-            written = int(written[:4])
-    if isinstance(written, int) and written in PRIORITIES.values():
-        return written
-    names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
-    raise BadRequest(
-        f"priority must be one of {names}, got {str(written)[:40]!r}", field="priority"
-    )
+    """By name or number; anything else is a bad request."""
+    try:
+        return parsed_priority(written)
+    except Refused as error:
+        raise BadRequest(str(error), field="priority") from None
 
 
 def headers_of(

@@ -45,6 +45,9 @@ class SharedMembers:
         self._members[group, name] = member
         return member
 
+    def get(self, group: str, name: str) -> SharedMember | None:
+        return self._members.get((group, name))
+
     def find(self, group: str, name: str) -> SharedMember | None:
         """Somebody who is there; asking is a sign of life."""
         member = self._members.get((group, name))

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from ...broker.authorise import Command
-from ...broker.node import Swept
 from ...broker.topics import config_from, settings_of
 from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound
 from .paging import PageQuery, page_of
@@ -189,9 +188,12 @@ async def configure(request: Request) -> Answer:
     if not changes:
         raise BadRequest("there is nothing to change", field="config")
     driver = request.door.driver.driver
-    await request.door.driver.in_thread(
-        lambda: driver.change(lambda now: driver.node.configure_topic(name, changes, now))
-    )
+
+    def change() -> None:
+        driver.change(lambda now: driver.node.configure_topic(name, changes, now))
+        driver.tick()  # Delayed messages that could not be read may have their turn now.
+
+    await request.door.driver.in_thread(change)
     request.audit(name)
     return json_response(described(request, name))
 
@@ -223,11 +225,7 @@ async def compact(request: Request) -> Answer:
     """Remove what retention lets go, now."""
     name, driver = request.params["topic"], request.door.driver.driver
 
-    def work() -> Swept:
-        driver.look(lambda _now: driver.node.topic(name))
-        return driver.sweep()[name]
-
-    swept = await request.door.driver.in_thread(work)
+    swept = await request.door.driver.in_thread(lambda: driver.sweep(name)[name])
     request.audit(name)
     return json_response(CompactOut(name, swept.segments_removed, swept.bytes_freed))
 

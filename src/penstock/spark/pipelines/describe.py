@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from ...api.units import Bare, duration_ms
 from ...errors import InvalidName, InvalidSettings, Refused
 from ...model import check_name
 from .lake import require_local
@@ -35,7 +36,6 @@ _ALIASES_MAX = 100
 _YAML_NAME = {"inputs": "from", "interval_ms": "interval"}
 _FIELD_NAME = {written: name for name, written in _YAML_NAME.items()}
 _INTERVAL_MS_MAX = 24 * 3600 * 1000
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _PLOTS = (".png", ".svg", ".pdf")
 _TABLES = (".csv", ".json", ".parquet")
 
@@ -238,15 +238,7 @@ def _required(kind: type) -> list[str]:
 
 
 def _interval_ms(found: Any) -> int:
-    text = str(found).strip()
-    number = text.rstrip("msh")
-    unit = text[len(number) :] or "ms"
-    try:
-        interval = round(float(number) * _UNITS_MS[unit])
-    except (KeyError, ValueError):
-        raise Refused(
-            f'must look like "10s", "5m" or 500 (milliseconds), got {found!r:.40}'
-        ) from None
+    interval = duration_ms(found, "an interval", bare=Bare.MILLISECONDS)
     if not 100 <= interval <= _INTERVAL_MS_MAX:
         raise Refused(f"must be in 100ms..24h, got {found!r:.40}")
     return interval

@@ -153,6 +153,8 @@ def _step(client: "Client", reading: _Reading, files: TaskFiles) -> None:
         return
     if fetched.seed != task.log:
         raise Refused(f"{task.place} was deleted and made again while it was archived")
+    for first, following in fetched.skipped:
+        reading.missed(max(first, reading.next), following, DAMAGED)
     if fetched:
         # One copy, so that small batches of slow producers do not each pay for every column.
         found = pa.concat_batches(fetched.record_batches())

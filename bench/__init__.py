@@ -1,0 +1,44 @@
+"""What Penstock costs here, as ratios to something known and against written goals.
+
+Beside the package and not in the wheel: users run `penstock bench`, which puts load on their own server. `BENCHES` is
+the table of what can be run; a bench is a module with a tuple `CASES`, imported when it is asked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .report import Case
+
+
+# Where a child process has to start for `python -m bench.name` to be found.
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    module: str
+    summary: str
+
+
+BENCHES: Mapping[str, Bench] = MappingProxyType(
+    {
+        "codec": Bench("bench.codec", "encode, check, decode and stamp batches in memory"),
+        "log": Bench("bench.log", "append, read, look up, open and commit on this disk"),
+        "embedded": Bench("bench.embedded", "a queue in the process, next to others"),
+        "delivery": Bench("bench.delivery", "who gets messages, when, and at what cost"),
+        "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
+        "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
+        "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
+    }
+)
+
+
+def load_cases(name: str) -> tuple["Case", ...]:
+    """The cases of a bench, in the order in which they run."""
+    cases: tuple[Case, ...] = import_module(BENCHES[name].module).CASES
+    return cases

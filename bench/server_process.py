@@ -1,0 +1,111 @@
+"""A server as a process of its own, and load for it from another."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from . import ROOT
+
+TOPIC = "bench"
+VALUE_BYTES = 100
+MANY = 100
+_TICKS_PER_S = 100  # As /proc counts on Linux.
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that runs."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def call(self, method: str, target: str, body: object = None) -> Any:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, target, content, {"content-type": "application/json"})
+            answer = connection.getresponse().read()
+        finally:
+            connection.close()
+        return answer
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def resident_bytes(self) -> int:
+        found = re.search(
+            r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text()
+        )
+        assert found is not None, "Linux says how much memory a process has"
+        return int(found[1]) * 1024
+
+    def syncs(self) -> int:
+        found = re.search(
+            r"penstock_fsync_seconds_count (\d+)", self.call("GET", "/metrics").decode()
+        )
+        assert found is not None, "the metric is there"
+        return int(found[1])
+
+
+@contextmanager
+def running(*words: str) -> Iterator[Running]:
+    """A server from a module and its arguments, until the end of the block."""
+    process = subprocess.Popen(  # noqa: S603 - our own words
+        [sys.executable, "-m", *words], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert process.stderr is not None, "it is a pipe"
+        found = re.search(r"listens on http://\S+?:(\d+)", process.stderr.readline())
+        assert found is not None, "it says where it listens"
+        yield Running(process, int(found[1]))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def broker(module: str = "penstock", *words: str) -> Iterator[Running]:
+    """Ours, with one topic, on a directory of its own."""
+    data = tempfile.mkdtemp(prefix="penstock-bench-")
+    serve = ("serve", "--port", "0", "--log-level", "error", "--data-dir")
+    try:
+        with running(module, *(words or serve), data) as server:
+            server.call("POST", "/topics", {"name": TOPIC, "num_partitions": 1})
+            yield server
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def post(target: str, body: object) -> bytes:
+    content = json.dumps(body).encode()
+    head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+def publish_request(count: int, *, acks: str = "leader", size: int = VALUE_BYTES) -> bytes:
+    messages = [{"value": f"{number:0{size}d}"} for number in range(count)]
+    return post(f"/topics/{TOPIC}/messages", {"messages": messages, "acks": acks})
+
+
+def load(server: Running, connections: int, seconds: float, request: bytes) -> dict[str, float]:
+    """How many requests were answered, from another process."""
+    command = [sys.executable, "-m", "bench.server_load"]
+    done = subprocess.run(  # noqa: S603 - our own words
+        [*command, str(server.port), str(connections), str(seconds)],
+        input=request,
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,127 @@
+"""Checking a data directory against its meta journal: what should be there and is not, and what nobody knows.
+
+Nothing is changed: the meta journal is read in a copy.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from ..errors import PenstockError, Refused
+from ..log.layout import base_offset_of
+from ..log.pieces import Kind
+from ..log.verify import Problem, Severity
+from ..ports import Disk
+from .catalogue import read_meta
+from .topics import TopicFacts, Topics
+
+_META, _TOPICS, _SET_ASIDE = "meta", "topics", "set-aside"
+_PARTITION = "partition-"
+# Both are made with the partition; a delay log only when it is needed.
+_LOGS = {
+    "messages": "its messages are missing",
+    "state": "its state is missing: nobody knows what groups have finished",
+}
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What a data directory holds, by meta, and what is wrong with it."""
+
+    topics: int = 0
+    partitions: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is everything that meta knows, and nothing else that holds messages."""
+        return all(one.severity is Severity.NOTE for one in self.problems)
+
+    @property
+    def counts(self) -> Counter[Severity]:
+        return Counter(one.severity for one in self.problems)
+
+
+def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
+    """Compare a data directory with its meta journal, which is copied to an empty scratch disk and read there."""
+    found = Inventory(problems=[*_set_aside(disk)])
+    entries = disk.list(_TOPICS)
+    try:
+        if not disk.list(_META):
+            if entries:
+                raise Refused("it is missing or empty, and there are topics")
+            return found
+        _copy(disk, scratch, _META)
+        topics = read_meta(scratch)
+    except PenstockError as error:
+        reason = f"which topics there are cannot be read: {error}"
+        found.problems.append(Problem(Severity.DAMAGE, Kind.META, _META, reason))
+        return found
+    found.topics = len(topics.by_id)
+    found.partitions = sum(one.partitions for one in topics.by_id.values())
+    for facts in topics.by_id.values():
+        found.problems += _missing(disk, facts)
+    found.problems += _unknown(disk, entries, topics)
+    return found
+
+
+def _copy(disk: Disk, scratch: Disk, directory: str) -> None:
+    scratch.make_directories(directory)
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        with closing(disk.open(path)) as source, closing(scratch.create(path)) as copy:
+            copy.append(source.read(0, source.size()))
+
+
+def _set_aside(disk: Disk) -> Iterator[Problem]:
+    for name in disk.list(_SET_ASIDE):
+        reason = "a start found it, and meta did not know it; nothing uses it"
+        yield Problem(Severity.NOTE, Kind.SET_ASIDE, f"{_SET_ASIDE}/{name}", reason)
+
+
+def _missing(disk: Disk, facts: TopicFacts) -> Iterator[Problem]:
+    for number in range(facts.partitions):
+        directory = f"{facts.directory}/{_PARTITION}{number}"
+        if not disk.list(directory):
+            reason = "meta knows this partition, and it is missing"
+            yield Problem(Severity.DAMAGE, Kind.PARTITION, directory, reason)
+            continue
+        for log, reason in _LOGS.items():
+            if not disk.list(f"{directory}/{log}"):
+                path = f"{directory}/{log}"
+                yield Problem(Severity.DAMAGE, Kind.PARTITION, path, reason)
+
+
+def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem]:
+    known = {facts.directory: facts.partitions for facts in topics.by_id.values()}
+    # What an intent names is on its way, in or out.
+    intended = {facts.directory for facts in topics.deleted.values()}
+    intended |= {f"{_TOPICS}/{one.name}.{one.topic_id}" for one in topics.planned.values()}
+    for entry in entries:
+        directory = f"{_TOPICS}/{entry}"
+        if directory in intended:
+            continue
+        for name in _names_in(disk, directory):
+            number = name.removeprefix(_PARTITION)
+            if directory in known and number.isdecimal() and int(number) < known[directory]:
+                continue
+            path = f"{directory}/{name}"
+            size = _message_bytes(disk, path)
+            severity = Severity.DAMAGE if size else Severity.NOTE
+            reason = "meta does not know it, so nothing uses it"
+            yield Problem(severity, Kind.UNKNOWN, path, reason, 0, size)
+
+
+def _names_in(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.list(directory)
+    except Refused:  # A file, or not ours to look at.
+        return []
+
+
+def _message_bytes(disk: Disk, partition: str) -> int:
+    """How many bytes of messages a directory holds."""
+    directory = f"{partition}/messages"
+    names = [one for one in _names_in(disk, directory) if base_offset_of(one) is not None]
+    return sum(disk.size(f"{directory}/{name}") for name in names)

@@ -1,0 +1,39 @@
+"""`penstock audit`: the log of what administrators did."""
+
+from pathlib import Path
+
+import click
+
+from .exits import Exit
+from .output import Output, output_options
+
+EPILOG = """\b
+Examples:
+  penstock audit verify ./data          of a broker that runs, or does not
+  penstock audit verify ./data --json   the same for a script
+
+\b
+Each line of audit.jsonl carries the hash of the one before, and audit.head names the last one.
+"""
+
+
+@click.group(epilog=EPILOG)
+def audit() -> None:
+    """Check the log of what administrators did."""
+
+
+@audit.command(epilog="Example: penstock audit verify ./data")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@output_options
+def verify(directory: Path, *, output: Output) -> None:
+    """Look for lines that were changed or removed in the audit log of DIRECTORY.
+
+    Exit code 1 if there are any.
+    """
+    from ..server.audit import AUDIT_FILE, verify
+
+    problems = verify(directory / AUDIT_FILE)
+    rows = [{"line": one.line or None, "problem": one.text} for one in problems]
+    output.rows(rows, ["line", "problem"], empty="no problems")
+    if problems:
+        raise click.exceptions.Exit(Exit.FOUND_PROBLEMS)

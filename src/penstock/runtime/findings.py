@@ -1,0 +1,79 @@
+"""Tells the log of a process what a start found and did, and which damage was met since: each thing once."""
+
+from collections.abc import Callable
+
+from ..broker.damage import Damage, DamageLedger, Skip
+from ..broker.node import Node
+from ..broker.partition import Now
+from ..broker.recovery import RecoveryEvent
+from ..config import StorageConfig
+from ..ports import Disk
+from .world import World
+
+
+class FindingsLog:
+    """Belongs to a driver, and opens its nodes. `on_skipped` is called after each skip is recorded."""
+
+    def __init__(self, world: World, *, on_skipped: Callable[[], object]) -> None:
+        self._world, self._logger, self._on_skipped = world, world.logger, on_skipped
+        self._told: dict[RecoveryEvent, None] = {}
+        self.damage = DamageLedger()
+        self.damage.on_found, self.damage.on_skipped = self._damaged, self._skipped
+
+    def open_node(
+        self, disk: Disk, now: Now, config: StorageConfig, *, usual_sweep_times: int
+    ) -> Node:
+        """A node; what its opening found and did is logged. One that is opened again lists that of the first, too."""
+        node = Node(
+            disk,
+            now=now,
+            entropy=self._world.entropy,
+            limits=self._world.limits,
+            min_free_bytes=config.min_free_bytes,
+            cache_bytes=config.cache_bytes,
+            damage=self.damage,
+            usual_sweep_times=usual_sweep_times,
+        )
+        for event in node.recovery:
+            if event not in self._told:
+                self._told[event] = None
+                tell = self._logger.error if event.is_damage else self._logger.warning
+                tell("start: %s", _event_text(event))
+        node.recovery[:] = self._told
+        return node
+
+    def _damaged(self, found: Damage) -> None:
+        self._logger.error(
+            "damaged batch in %s at byte %d: %s of topic %s partition %d cannot be read: %s",
+            found.path,
+            found.position,
+            _offsets_text(found.offset, found.next_offset),
+            found.topic,
+            found.partition,
+            found.reason,
+        )
+
+    def _skipped(self, skip: Skip) -> None:
+        self._logger.warning(
+            "group %s skipped %d messages of topic %s partition %d, %s, because on_damage is skip: %s",
+            skip.group,
+            skip.messages,
+            skip.topic,
+            skip.partition,
+            _offsets_text(skip.offset, skip.next_offset),
+            skip.reason,
+        )
+        self._on_skipped()
+
+
+def _event_text(event: RecoveryEvent) -> str:
+    place = f" at byte {event.position}" if event.position else ""
+    size = f", {event.size_bytes} bytes" if event.size_bytes else ""
+    whose = f", topic {event.topic} partition {event.partition}" if event.topic else ""
+    return f"{event.kind.value} {event.path}{place}{size}{whose}: {event.reason}"
+
+
+def _offsets_text(first: int | None, following: int | None) -> str:
+    if first is None or following is None:
+        return "some offsets"
+    return f"offset {first}" if following == first + 1 else f"offsets {first} to {following - 1}"

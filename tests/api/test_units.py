@@ -1,0 +1,98 @@
+"""Durations, times and priorities mean the same wherever they are written; only a bare number is the way's own."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.api.units import (
+    DURATION_NS_MAX,
+    Bare,
+    datetime_ns,
+    duration_ms,
+    duration_ns,
+    priority_of,
+    time_ns,
+    time_text,
+)
+from penstock.errors import Refused
+
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize("bare", Bare)
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("1.5s", 1.5), (" 5 m ", 300), ("2h", 7200), ("3d", 259_200)],
+)
+def test_a_duration_with_its_unit_means_the_same_everywhere(written, seconds, bare):
+    assert duration_ns(written, bare=bare) == int(seconds * S)
+
+
+def test_a_bare_number_is_what_the_way_says():
+    assert duration_ns(30) == duration_ns(Decimal(30)) == duration_ns(np.int64(30)) == 30 * S
+    assert duration_ns(30, bare=Bare.MILLISECONDS) == 30_000_000
+    assert duration_ns("30", bare=Bare.MILLISECONDS) == 30_000_000
+    assert duration_ns(timedelta(seconds=2), bare=Bare.MILLISECONDS) == 2 * S
+    for written in ("30", 30):
+        with pytest.raises(Refused):
+            duration_ns(written, bare=Bare.REFUSED)
+    with pytest.raises(Refused):
+        duration_ns("30")
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, True, b"5", [None], float("nan"), "", "5x", "-1s", -1, -1e400]
+)
+def test_what_is_no_duration_is_refused_by_its_name(wrong):
+    with pytest.raises(Refused, match="patience") as caught:
+        duration_ns(wrong, "patience")
+    assert caught.value.fields["field"] == "patience"
+
+
+def test_for_ever_is_as_long_as_the_system_can_wait():
+    for written in (float("inf"), 10**400, "9" * 400 + "d", timedelta.max):
+        assert duration_ns(written) == DURATION_NS_MAX
+
+
+def test_what_is_short_does_not_become_nothing():
+    assert duration_ms(0.0001) == 1
+    assert duration_ms(0) == 0
+
+
+@given(st.integers(0, (1 << 63) - 1))
+def test_a_time_that_was_written_is_read_again(time):
+    assert time_ns(time_text(time), "at") == time
+    assert time_ns(str(time), "at") == time
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "soon", "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00"]
+)
+def test_what_is_no_time_is_refused(wrong):
+    with pytest.raises(Refused, match="deliver_at"):
+        time_ns(wrong, "deliver_at")
+
+
+def test_a_datetime_needs_a_zone():
+    assert datetime_ns(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "at") == S
+    for wrong in (datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None), "2026-01-01"):
+        with pytest.raises(Refused, match="at"):
+            datetime_ns(wrong, "at")
+
+
+def test_priorities_by_name_and_number():
+    assert [priority_of(one) for one in ("critical", "HIGH", "medium", 3, "4", np.int8(1))] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        1,
+    ]
+    for wrong in (None, True, 5, -1, "5", "huge", 2.0, "9" * 5000):
+        with pytest.raises(Refused, match="critical"):
+            priority_of(wrong)
