@@ -75,6 +75,45 @@ def test_a_missing_partition_or_part_of_one_is_damage(data, capsys, lost):
     assert "NOT GOOD; meta knows 2 topics with 3 partitions; 1 damage" in said
 
 
+@pytest.mark.parametrize("part", ["", "/messages", "/state", "/delayed"])
+def test_an_older_copy_of_a_partition_or_part_of_one_is_damage(data, capsys, tmp_path, part):
+    path = f"topics/orders.1/partition-1{part}"
+    with library.Broker(data) as broker:
+        broker.publish("orders", b"later", partition=1, delay="1d")
+    shutil.copytree(data, tmp_path / "older")
+    with library.Broker(data) as broker:
+        for message in broker.poll("orders", "billing"):
+            broker.ack(message)
+        for when in ({}, {"delay": "1d"}):
+            broker.publish("orders", b"another", partition=1, **when)
+    shutil.rmtree(data / path)
+    shutil.copytree(tmp_path / "older" / path, data / path)
+    code, lines = verify(capsys, data)
+    assert code == Exit.FOUND_PROBLEMS
+    assert all(found[2].startswith(path) for found in problems(lines, data))
+
+
+def test_a_delay_log_that_is_gone_is_damage(data, capsys):
+    with library.Broker(data) as broker:
+        broker.publish("orders", b"later", partition=1, delay="1d")
+    path = "topics/orders.1/partition-1/delayed"
+    shutil.rmtree(data / path)
+    code, lines = verify(capsys, data)
+    assert code == Exit.FOUND_PROBLEMS
+    assert problems(lines, data) == {("damage", "partition", path)}
+
+
+def test_an_older_copy_of_meta_is_damage(data, capsys, tmp_path):
+    shutil.copytree(data / "meta", tmp_path / "meta")
+    with library.Broker(data) as broker:
+        broker.publish("orders", b"another", partition=1)
+    shutil.rmtree(data / "meta")
+    shutil.copytree(tmp_path / "meta", data / "meta")
+    code, lines = verify(capsys, data)
+    assert code == Exit.FOUND_PROBLEMS
+    assert any("meta/ is an older copy" in line.get("reason", "") for line in lines)
+
+
 def test_a_topic_whose_directory_is_gone_is_damage(data, capsys):
     shutil.rmtree(data / "topics" / "orders.1")
     code, lines = verify(capsys, data)

@@ -401,8 +401,8 @@ def what_priority_let_pass_forgotten_at_restart(patch: Patch) -> None:
 
 
 def run(planted: Bug, seed: int) -> None:
-    # Those of delays are planted elsewhere.
-    terms = replace(draw_terms(seed), delayers=0)
+    # Those of delays and of lost files are planted elsewhere.
+    terms = replace(draw_terms(seed), delayers=0, absences_a_start=0)
     if planted.is_assigned:
         terms = with_assigned(terms, seed)
     if planted.is_stormy:

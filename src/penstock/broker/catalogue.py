@@ -85,13 +85,28 @@ _ANY_EPOCH = Epoch((1 << 63) - 1)
 _FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
 
 
-def read_meta(disk: Disk) -> Topics:
-    """The topics that meta knows. The disk has to be one that may be changed, such as a copy: a torn end is cut off."""
+def read_meta(disk: Disk) -> tuple[Topics, Log]:
+    """The topics that meta knows, and its log, whose files are closed; only its ends are of use.
+
+    The disk has to be one that may be changed, such as a copy: a torn end is cut off.
+    """
     log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
     topics = Topics()
-    Journal(log, _FORMAT).recover(topics, message_end=log.end)
+    Journal(log, _FORMAT).recover(topics, message_end=LogEnd(_ANY_EPOCH, log.end_offset))
     log.discard()
-    return topics
+    return topics, log
+
+
+def meta_beyond(messages: Log, meta: Log) -> str:
+    """Why a meta cannot be the one that the checkpoint of a message log knew; empty if it can."""
+    seen = messages.meta.end
+    end = min(meta.end_offset, meta.end_of_epoch(seen.epoch))
+    if seen.offset <= end and seen.epoch <= meta.epoch:
+        return ""
+    return (
+        f"it knows {_META}/ to offset {seen.offset}, and that ends at {end}: {_META}/ is an older copy, or has "
+        f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`"
+    )
 
 
 @dataclass(slots=True)
@@ -161,16 +176,10 @@ class Catalogue:
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
-        log, seen = self.meta.log, messages.meta.end
-        end = min(log.end_offset, log.end_of_epoch(seen.epoch))
-        if seen.offset <= end and seen.epoch <= log.epoch:
+        if not (reason := meta_beyond(messages, self.meta.log)):
             return
-        self._epoch_elsewhere = max(self._epoch_elsewhere, seen.epoch)
-        raise DamagedFile(
-            f"{messages.directory}/checkpoint",
-            f"it knows {_META}/ to offset {seen.offset}, and that ends at {end}: {_META}/ is an older copy, or has "
-            f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`",
-        )
+        self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
+        raise DamagedFile(f"{messages.directory}/checkpoint", reason)
 
     def _require_meta(self) -> None:
         """Without meta nothing is known about the topics that are there: neither use nor forget them."""

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ..errors import PenstockError, Refused
-from ..log.layout import base_offset_of
+from ..errors import Damaged, PenstockError, Refused, WrongLog
+from ..log import Log
+from ..log.layout import CHECKPOINT, base_offset_of
+from ..log.opening import KnownEnd, examine
 from ..log.pieces import Kind
 from ..log.verify import Problem, Severity
 from ..ports import Disk
-from .catalogue import read_meta
+from .catalogue import meta_beyond, read_meta
+from .partition import PartitionId
+from .partition_opening import log_id_of
 from .topics import TopicFacts, Topics
 
 _META, _TOPICS, _SET_ASIDE = "meta", "topics", "set-aside"
@@ -53,7 +57,7 @@ def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
                 raise Refused("it is missing or empty, and there are topics")
             return found
         _copy(disk, scratch, _META)
-        topics = read_meta(scratch)
+        topics, meta = read_meta(scratch)
     except PenstockError as error:
         reason = f"which topics there are cannot be read: {error}"
         found.problems.append(Problem(Severity.DAMAGE, Kind.META, _META, reason))
@@ -62,6 +66,7 @@ def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
     found.partitions = sum(one.partitions for one in topics.by_id.values())
     for facts in topics.by_id.values():
         found.problems += _missing(disk, facts)
+        found.problems += _older(disk, facts, topics, meta)
     found.problems += _unknown(disk, entries, topics)
     return found
 
@@ -91,6 +96,43 @@ def _missing(disk: Disk, facts: TopicFacts) -> Iterator[Problem]:
             if not disk.list(f"{directory}/{log}"):
                 path = f"{directory}/{log}"
                 yield Problem(Severity.DAMAGE, Kind.PARTITION, path, reason)
+
+
+def _older(disk: Disk, facts: TopicFacts, topics: Topics, meta: Log) -> Iterator[Problem]:
+    """Logs that do not reach as far as meta knows, and partitions that knew a later meta."""
+    config = facts.config.log_config()
+    for number in range(facts.partitions):
+        directory = f"{facts.directory}/{_PARTITION}{number}"
+        identity = PartitionId(facts.topic_id, number)
+        ends = topics.ends.get((facts.topic_id, number))
+        known = (
+            {"messages": ends.messages, "state": ends.state, "delayed": ends.delayed}
+            if ends
+            else {}
+        )
+        for log, end in known.items():
+            path = f"{directory}/{log}"
+            is_told = log in _LOGS and not disk.list(path)
+            if not end or is_told or not disk.list(directory):
+                continue
+            try:
+                examined = examine(
+                    disk,
+                    path,
+                    log_id=log_id_of(identity, log),
+                    config=config,
+                    may_create=False,
+                    known=KnownEnd(*end),
+                )
+            except (Damaged, WrongLog) as error:
+                where = str(error.fields.get("path", path))
+                reason = str(error.fields.get("reason", error))
+                yield Problem(Severity.DAMAGE, Kind.PARTITION, where, reason)
+                continue
+            reason = meta_beyond(examined.log, meta) if log == "messages" else ""
+            if reason:
+                yield Problem(Severity.DAMAGE, Kind.META, f"{path}/{CHECKPOINT}", reason)
+            examined.log.discard()
 
 
 def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """Runs seeds from a shell: `python -m penstock.sim 17`, or many: `python -m penstock.sim 0 --count 200`."""
 
 import sys
+from collections import Counter
 from time import process_time
 
 import click
@@ -39,6 +40,8 @@ def _summary(results: list[Result], took_s: float) -> str:
         f"acked {sum(one.acked for one in results)}, repeats {sum(one.repeated for one in results)}",
         f"dead letters {sum(one.letters for one in results)}",
     ]
+    absences = sum((one.absences for one in results), Counter[str]())
+    lines += [f"{outcome} {count}" for outcome, count in sorted(absences.items())]
     if len(results) == 1:
         lines.append(f"trace {results[0].trace}")
     return "\n".join(lines)

@@ -205,7 +205,10 @@ class AssignedMember(Member):
         if not among:
             return
         one = self.place.entropy.choice(among)
-        log = shell.node.partition(*one).messages
+        partition = shell.node.topic(one.topic).partitions.serving(one.number)
+        if partition is None:
+            return
+        log = partition.messages
         to = self.place.entropy.randint(log.start_offset, log.end_offset)
         what = f"{self.name} commits {one} to {to} in generation {generation}"
         scene = replace(self.place.new_scene(what), moving_to=to)

@@ -17,7 +17,7 @@ from .answers import Receipts, check_delivery
 from .delaybook import DelayBook
 from .groupbook import Status
 from .partitionbook import PartitionBook, Stored
-from .scene import Scene
+from .scene import Moment, Scene
 from .violation import Checker, Violation
 
 Place = tuple[str, int]
@@ -40,6 +40,17 @@ class Sightings:
     def cut(self, place: Place, end: int) -> None:
         for known in self.offsets.values():
             known[:] = [one for one in known if one[0] != place or one[1] < end]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Partitions that are not served, or were not in the last life, and the scene in which they last were."""
+
+    places: frozenset[Place]
+    scene: Scene
+
+
+NONE_ABSENT = Absent(frozenset(), Scene(Moment(0, 0)))
 
 
 def provenance_of(message: Message) -> Provenance | None:
@@ -234,13 +245,15 @@ class Books:
                 raise Violation(Checker.OFFSET_UNIQUE, story)
             self.receipts.add(one, group.name)
 
-    def restarted(self, node: Node, crashed_in: Scene, scene: Scene, *, is_forgiven: bool) -> None:
+    def restarted(
+        self, node: Node, crashed_in: Scene, scene: Scene, *, absent: Absent, is_forgiven: bool
+    ) -> None:
         """Cut every book back to what is left, read on if more is there, and compare everything."""
         self.is_forgiving = self.is_forgiving or is_forgiven
         self.receipts.highest.clear()
         partitions = list(node.partitions())
         known = {(one.topic, one.number) for one in partitions}
-        if missing := sorted(set(self.by_place) - known):
+        if missing := sorted(set(self.by_place) - known - absent.places):
             raise Violation(Checker.NO_ACKED_LOSS, f"partitions are gone: {missing}")
         for partition in partitions:
             book = self._book(partition)
@@ -248,7 +261,9 @@ class Books:
             self.sightings.cut((partition.topic, partition.number), book.end)
         for partition in partitions:
             # The last call before a crash may have written more than anybody has heard of.
-            self._follow(partition, self._book(partition), crashed_in)
+            place = (partition.topic, partition.number)
+            last = absent.scene if place in absent.places else crashed_in
+            self._follow(partition, self._book(partition), last)
         for partition in partitions:
             book = self._book(partition)
             book.restarted(partition, scene.moment.true_ns)

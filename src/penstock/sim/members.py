@@ -142,7 +142,11 @@ class Member:
 
     def _answer(self, shell: Shell, answer: Answer, together: list[Received]) -> None:
         first = together[0]
-        partition = shell.node.partition(first.topic, first.partition)
+        try:
+            partition = shell.node.partition(first.topic, first.partition)
+        except Unavailable as error:
+            self.place.note(f"refused: {error.code}")
+            return
         delivery = partition.machine.groups.get(first.place.group)
         if delivery is None:
             self._forget(answer, together)
@@ -196,7 +200,10 @@ class Member:
         self, shell: Shell, command: Callable[[Partition, Delivery, int, Now], object]
     ) -> None:
         """Commit everything below an offset, or begin again from one."""
-        partition = self.place.entropy.choice(shell.node.topic(self.topic).partitions)
+        served = [*shell.node.topic(self.topic).partitions]
+        if not served:
+            return
+        partition = self.place.entropy.choice(served)
         if self.group not in partition.machine.numbers:
             return
         log = partition.messages

@@ -32,6 +32,8 @@ class Terms:
     is_strict: bool = False
     # Those who send for later.
     delayers: int = 0
+    # Lost files, and as many parts from earlier moments, that are tried at each start.
+    absences_a_start: int = 1
 
     @property
     def assigned_mode(self) -> Mode:

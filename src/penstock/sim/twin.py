@@ -15,7 +15,7 @@ def require_same(node: Node, disk: SimDisk, now: Now) -> None:
     entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is nothing.
     twin = Node(SimDisk(disk.tree()), now=now, entropy=entropy)
     for one, other in zip(node.partitions(), twin.partitions(), strict=True):
-        found, again = _state(one), _state(other)
+        found, again = state_of(one), state_of(other)
         for name, state in found.items():
             if state != again[name]:
                 story = (
@@ -24,7 +24,7 @@ def require_same(node: Node, disk: SimDisk, now: Now) -> None:
                 raise Violation(Checker.RECOVERY, story)
 
 
-def _state(partition: Partition) -> dict[str, object]:
+def state_of(partition: Partition) -> dict[str, object]:
     """Everything but lease numbers to come, which jump at each start so that no receipt means two things."""
     messages, machine = partition.messages, partition.machine
     state: dict[str, object] = {

@@ -25,6 +25,7 @@ class Checker(Enum):
     STRICT_ORDER = "StrictOrder"
     LANE_ORDER = "LaneOrder"
     LIVENESS = "Liveness"
+    DAMAGE_TOLD = "DamageTold"
     # Not a promise of its own: the code under test raised something that no caller is told to expect.
     SURPRISE = "Surprise"
 

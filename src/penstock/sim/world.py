@@ -4,7 +4,7 @@ First everything may happen (safety: no promise is broken at any event), then ev
 must come to rest).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,13 +13,15 @@ from random import Random
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
+from .absence import Absences, Outage
 from .assigned import AssignedMember
-from .books import Books
+from .books import NONE_ABSENT, Absent, Books
 from .chaos import Chaos
 from .clock import SimClock
 from .delayers import Delayer
 from .disk import SimDisk
 from .members import Member
+from .operations import Tree
 from .outage import outage
 from .ownerbook import REVOCATION_MS, OwnerBook
 from .place import Client
@@ -65,6 +67,8 @@ class Result:
     acked: int
     repeated: int
     letters: int
+    # Files that were lost and parts that were old, by what came of them.
+    absences: Counter[str]
     was_refused: bool
     trace: str
 
@@ -78,6 +82,7 @@ class World:
         self.clock = SimClock(_START_WALL_NS)
         self.schedule = Schedule(self.clock)
         self.disk = SimDisk()
+        self.absences = Absences(seed)
         self.chaos = Chaos(self.terms, self.schedule, self.entropy, self)
         self.books = Books(self.notice, is_disk_honest=not self.terms.is_lying)
         self.owners = OwnerBook(self.books, has_room="full disk" not in self.terms.kinds_of_faults)
@@ -86,6 +91,11 @@ class World:
         self.life = self.events = self.restarts = 0
         self.was_refused = False
         self._ending, self._is_acting = "", False
+        # A loss that the node lives with.
+        self.outage: Outage | None = None
+        # The partitions that it leaves out, or did before the start that is under way.
+        self._absent = NONE_ABSENT
+        self._is_closed = self._is_restoring = False
         self._crashed_in = self.scene
         self._boot_ns = 0
         self._slowness = 1
@@ -160,6 +170,7 @@ class World:
         """No faults any more: everything that was begun must come to its end."""
         self.note("healing")
         self.chaos.calm()
+        self._restore()
         for producer in self.producers:
             producer.is_stopping = True
         for delayer in self.delayers:
@@ -272,6 +283,7 @@ class World:
         self._crashed_in = scene
         if kind == "restart":
             kind = self._close(shell)
+        self._is_closed = kind == "restart"
         self.note(kind)
         if kind == "power cut":
             self._lose_power()
@@ -296,6 +308,8 @@ class World:
         if self.shell is not None:
             return
         now = Now(self.clock.now_ns(), self.clock.monotonic_ns() - self._boot_ns)
+        if not self.terms.is_lying:
+            self._lose_and_restore(now)
         try:
             node = Node(self.disk, now=now, entropy=self.entropy)
             if TOPIC not in node.open:
@@ -314,10 +328,49 @@ class World:
         except Damaged as error:
             self._refuse(error)
             return
-        if faults := node.faults():
-            self._refuse(faults[0].cause)
+        faulty = {(one.topic, one.number): one.cause for one in node.faults()}
+        lost = self.outage.places if self.outage is not None else frozenset()
+        if healed := sorted(lost - faulty.keys()):
+            raise Violation(Checker.DAMAGE_TOLD, f"{healed} serve again without what was lost")
+        if unexpected := sorted(faulty.keys() - lost):
+            self._refuse(faulty[unexpected[0]])
             return
         self._started(node, now)
+
+    def _lose_and_restore(self, now: Now) -> None:
+        """Files disappear while the node is down, or come back."""
+        if self.outage is not None:
+            if self._is_restoring:
+                self.note(f"{self.outage.loss.path} is put back")
+                self._replace_disk(self.outage.restored(self.disk.tree()))
+                self.outage, self._is_restoring = None, False
+            return
+        if self._absent.places or not self.terms.absences_a_start:
+            return
+        promised = {
+            place: (book.promises.messages, book.promises.state, book.delays.promised)
+            for place, book in self.books.by_place.items()
+        }
+        count = self.terms.absences_a_start
+        self.absences.try_some(self.disk.tree(), now, promised, count=count)
+        if not self._is_closed or self.chaos.is_calm:
+            return
+        self.outage = self.absences.outage(self.disk.tree(), now)
+        if self.outage is not None:
+            self.note(f"{self.outage.loss.path} is lost")
+            self._replace_disk(self.outage.loss.tree)
+            self._absent = Absent(self.outage.places, self._crashed_in)
+            self.schedule.after(self.entropy.randint(1000, 5000) * MS, self._restore)
+
+    def _replace_disk(self, tree: Tree) -> None:
+        self.disk = SimDisk(tree)
+        self.chaos.apply_to(self.disk)
+
+    def _restore(self) -> None:
+        """The operator stops the node, if it runs, and puts back what was lost before it starts again."""
+        if self.outage is not None and not self._is_restoring:
+            self._is_restoring = True
+            self.end_soon("restart")
 
     def _refuse(self, error: PenstockError) -> None:
         """After lies of the disk a node may find that something is missing, and say so; otherwise it must not."""
@@ -338,7 +391,12 @@ class World:
         is_forgiven, self.chaos.has_lied = self.chaos.has_lied, False
         scene = self.new_scene("start")
         try:
-            self.books.restarted(node, self._crashed_in, scene, is_forgiven=is_forgiven)
+            absent = self._absent
+            self.books.restarted(
+                node, self._crashed_in, scene, absent=absent, is_forgiven=is_forgiven
+            )
+            if self.outage is None:
+                self._absent = NONE_ABSENT
             if self.entropy.random() < 0.3:
                 require_same(node, self.disk, now)
         except Fatal:
@@ -406,6 +464,7 @@ class World:
             sum(one.acked for one in self.producers),
             sum(one.repeated for one in self.producers),
             sum(len(book.copies) for book in self.books.by_place.values()),
+            self.absences.outcomes,
             self.was_refused,
             self._trace.hexdigest(),
         )

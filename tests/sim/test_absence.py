@@ -1,0 +1,79 @@
+"""Lost files and old parts in a simulated node: planted bugs that hide them are found."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.broker import catalogue
+from penstock.broker.catalogue import Catalogue
+from penstock.broker.directories import remove_topic
+from penstock.broker.slots import fault_of
+from penstock.errors import Damaged
+from penstock.sim.absence import LOST, OLDER
+from penstock.sim.terms import draw_terms
+from penstock.sim.violation import Checker, Violation
+from penstock.sim.world import World
+
+Patch = pytest.MonkeyPatch
+SEEDS = 12
+
+
+def lost_partition_comes_back_empty(patch: Patch) -> None:
+    def open_known(self, facts, number, now):
+        return self._open(facts, number, now, is_new=True)
+
+    patch.setattr(Catalogue, "_open_known", open_known)
+
+
+def faulty_partition_is_told_to_no_one(patch: Patch) -> None:
+    def open_known(self, facts, number, now):
+        try:
+            return self._open(facts, number, now)
+        except Damaged as error:
+            return fault_of(facts.name, number, facts.partition_directory(number), error)
+
+    patch.setattr(Catalogue, "_open_known", open_known)
+
+
+def unknown_topic_is_removed(patch: Patch) -> None:
+    patch.setattr(catalogue, "set_aside", lambda disk, path: remove_topic(disk, path) or path)
+
+
+PLANTS = (
+    lost_partition_comes_back_empty,
+    faulty_partition_is_told_to_no_one,
+    unknown_topic_is_removed,
+)
+
+
+def first_violation(seeds: int) -> Violation | None:
+    for seed in range(seeds):
+        terms = replace(draw_terms(seed), fault_every_ms=800, is_lying=False, absences_a_start=2)
+        try:
+            World(seed, terms=terms).run(20)
+        except Violation as violation:
+            return violation
+    return None
+
+
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_damage_that_is_hidden_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    violation = first_violation(SEEDS)
+    assert violation is not None, f"not found in {SEEDS} seeds"
+    assert violation.checker is Checker.DAMAGE_TOLD, str(violation)
+
+
+def test_both_kinds_are_tried_and_some_are_lived_with(effort) -> None:
+    tried, outcomes = Counter[str](), Counter[str]()
+    for seed in range(effort(check=2, test=20, torture=200)):
+        world = World(seed)
+        world.run(20)
+        tried += world.absences.tried
+        outcomes += world.absences.outcomes
+    assert tried[LOST]
+    assert tried[OLDER]
+    assert outcomes[f"{LOST}: faulty"]
