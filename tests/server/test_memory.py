@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(
     reason="malloc's bytes in use are told by glibc 2.33 or later (mallinfo2)",
 )
 
-# Bounded memories that fill up: the thousand leases that were acked last, the paths that were asked for last (each key that
-# is deleted has one of its own), sparse indexes of open segments.
+# Bounded memories that fill up: the thousand leases that were acked last, the paths that were asked for last (each key
+# that is deleted has one of its own), sparse indexes of open segments.
 ALLOWED_BYTES = 1536 * 1024
 BYTES_A_CYCLE = 32
 NUMBERS = itertools.count()
