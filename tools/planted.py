@@ -99,7 +99,7 @@ def read_bugs(root: Path, stems: Sequence[str] = ()) -> list[Bug]:
                 name,
                 table["bug"],
                 (table["file"], *table.get("also", ())),
-                # So that lines can be written between two lines of quotes.
+                # Lines may stand between two lines of quotes.
                 table["old"].strip("\n"),
                 table["new"].strip("\n"),
                 tuple(table["tests"]),
@@ -170,9 +170,11 @@ def _stages(tree: Path, tests: Sequence[str]) -> Iterator[list[str]]:
 
 def _run(tree: Path, tests: Sequence[str], tier: str, timeout_s: float) -> tuple[str, str]:
     """The outcome, and the first test that failed."""
-    options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tier", tier)
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "planted", "--tier", tier]
+    # The reason is not shown, and pytest takes minutes to compare two large values line by line.
+    options += ["--assert=plain", "--tb=no"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{Path(__file__).parent}"}
     try:
         ended = subprocess.run(  # noqa: S603 - our own tests
             command,
@@ -189,9 +191,20 @@ def _run(tree: Path, tests: Sequence[str], tier: str, timeout_s: float) -> tuple
     outcome = "survived" if ended.returncode == 5 else _OUTCOMES.get(ended.returncode, "broken")
     if outcome == "broken":
         print(f"{ended.stdout}\n{ended.stderr}", file=sys.stderr)
-    lines = (line.split() for line in ended.stdout.splitlines())
-    failed = (words[1] for words in lines if len(words) > 1 and words[0] in {"FAILED", "ERROR"})
+    lines = (line.partition(" - ")[0].partition(" ") for line in ended.stdout.splitlines())
+    failed = (test for word, _, test in lines if word in {"FAILED", "ERROR"})
     return outcome, next(failed, "")
+
+
+def pytest_sessionstart() -> None:
+    """As a plugin of the runs: a failure is enough, hypothesis need not look for its smallest form."""
+    from hypothesis import Phase, settings
+
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)
+    settings.register_profile(
+        "planted", parent=settings(), phases=phases, report_multiple_bugs=False
+    )
+    settings.load_profile("planted")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -369,6 +369,25 @@ def test_a_long_delay_holds_neither_messages_nor_those_behind_it() -> None:
     assert world.drain() == []
 
 
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_sweep_changes_nothing_about_when_messages_come(count) -> None:
+    """Before, between and after those that are scheduled next to each other."""
+    world = made()
+    due = {}
+    for day in (1, 2, 3):
+        for _ in range(count):
+            identity = later(world, b"day %d" % day, day * DAY)
+            due[identity] = world.wall_ns + day * DAY * MS
+        world.node.retain(world.now())
+    found = world.node.delayed(TOPIC, limit=1000)
+    assert {one.id: one.due_ns for one in found} == due
+    for day in (1, 2, 3):
+        world.wait(DAY - 1)
+        assert world.drain() == []
+        world.wait(1)
+        assert values(world.drain()) == [b"day %d" % day] * count
+
+
 def test_what_cannot_be_read_stays_and_holds_up_nobody() -> None:
     world = made()
     bad = later(world, b"bad" + bytes(5000), 5)

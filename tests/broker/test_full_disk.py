@@ -192,3 +192,17 @@ def test_a_start_without_room_says_so_and_takes_nothing_away(call, nth) -> None:
         Node(disk, now=world.now(), entropy=world.entropy)
     world._again(SimDisk(disk.tree()))
     assert picture(world) == before
+
+
+def test_a_burst_of_publishes_does_not_eat_into_the_reserve() -> None:
+    """No time passes between them, so nothing but the bytes themselves makes the broker look at the disk again."""
+    reserve = 1 << 20
+    world = World(SimDisk(capacity_bytes=4 * reserve), min_free_bytes=reserve)
+    world.topic()
+    stored = 0
+    with suppress(NoSpace):
+        while True:
+            world.publish(bytes(100_000))
+            stored += 1
+    assert stored >= 25
+    assert world.disk.free_bytes() > 0.95 * reserve

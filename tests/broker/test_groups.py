@@ -111,6 +111,20 @@ def test_a_reset_of_nobody_and_to_nowhere_is_refused() -> None:
         world.node.reset_group(TOPIC, GROUP, Start.at_offset(99), world.now())
 
 
+def test_partitions_that_were_added_are_read_from_their_first_message_whatever_the_start() -> None:
+    world = World()
+    world.topic()
+    world.publish(b"before")
+    world.group(start=LATEST)
+    world.sync()
+    world.node.add_partitions(TOPIC, 2, world.now())
+    # The new partition is durable, and what it was to know of the group is not.
+    world.lose_unsynced()
+    world.publish(b"in the new one", partition=1)
+    world.group(start=LATEST)
+    assert values(world.drain()) == [b"in the new one"]
+
+
 @STOPS
 def test_a_commit_is_a_cumulative_ack(stop) -> None:
     world = numbered()

@@ -1,6 +1,9 @@
 """`penstock topic|produce|consume` against a server process."""
 
+import errno
+import io
 import json
+import sys
 
 import pytest
 import yaml
@@ -20,6 +23,32 @@ def test_topics_and_messages_from_the_shell(call):
     assert json.loads(line)["headers"] == [["a", "b"]]
     assert call("consume", "shell", "--group", "g").out == ""
     assert call("topic", "delete", "shell").code == Exit.OK
+
+
+class Unprintable(io.RawIOBase):
+    """An output that takes nothing for a while."""
+
+    is_full = True
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "there is no room")
+        return len(data)
+
+
+def test_what_could_not_be_printed_is_not_finished(call, client, monkeypatch):
+    client.create_topic("unprinted", partitions=1)
+    client.publish_many("unprinted", [b"one", b"two"])
+    output = Unprintable()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(output)))
+        assert call("consume", "unprinted", "--group", "printers").code == Exit.UNAVAILABLE
+        output.is_full = False
+        sys.stdout.close()
+    assert client.lag("printers").total == 2
 
 
 def test_every_form_of_a_list_says_the_same(call):

@@ -88,19 +88,6 @@ def test_failures_are_tried_again_and_end_as_dead_letters(client):
     }
 
 
-def test_a_worker_may_retry_less_often_than_the_topic(client):
-    filled(client, "w-retries", 1)
-    seen = []
-
-    def handle(message):
-        seen.append(message.attempts)
-        raise ValueError
-
-    with client.worker("w-retries", "w2", handle, retries=1, on_failure=quiet):
-        until(lambda: lag(client, "w2") == 0)
-    assert seen == [1, 2]
-
-
 def test_a_handler_may_take_longer_than_the_lease(client):
     filled(client, "w-long", 2, visibility_timeout_ms=900)
     seen = []

@@ -173,6 +173,15 @@ def test_commit_then_crash_resumes_exactly_there(tmp_path, clock):
                 assert values(member.poll()) == [b"5", b"6", b"7", b"8", b"9"]
 
 
+def test_a_commit_of_messages_reaches_to_the_furthest_in_whatever_order(broker):
+    for number in range(4):
+        broker.publish("t", b"%d" % number, partition=0)
+    member = broker.join("t", "g", member="a")
+    held = member.poll()
+    assert member.commit([held[2], held[0], held[1]])
+    assert [one.floor for one in broker.lag("g") if one.partition == 0] == [3]
+
+
 def test_only_the_owner_commits(broker):
     publish(broker, 0, 12)
     a, b = broker.join("t", "g", member="a"), broker.join("t", "g", member="b")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock.errors import NotOwner, PenstockError, Refused
+from penstock.errors import NotOwner, PenstockError, Refused, StaleGeneration
 from penstock.model import Message
 from penstock.testing import VirtualClock
 
@@ -92,6 +92,27 @@ def test_a_closed_broker_sends_waiting_members_home(tmp_path):
     broker.close()
     thread.join(20)
     assert failed == ["it is closed"]
+
+
+def test_an_open_long_poll_ends_at_once_when_another_takes_the_name_of_its_member(tmp_path):
+    with penstock.Broker(tmp_path / "data") as broker:
+        broker.create_topic("t")
+        old = broker.join("t", "g", member="a")
+        failed = []
+
+        def poll():
+            try:
+                old.poll(timeout=600)
+            except PenstockError as error:
+                failed.append(type(error))
+
+        thread, _ = in_thread(poll)
+        wait_until_somebody_waits(broker)
+        new = broker.join("t", "g", member="a")
+        thread.join(20)
+        assert failed == [StaleGeneration]
+        broker.publish("t", b"for the new one")
+        assert values(new.poll()) == [b"for the new one"]
 
 
 class Churn:

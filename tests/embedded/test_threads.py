@@ -13,9 +13,12 @@ from itertools import pairwise
 import pytest
 
 import penstock
+from penstock.broker.consumption import Wanted
 from penstock.broker.handed import Part
 from penstock.errors import NoSpace, NotFound
+from penstock.model import Priority
 from penstock.runtime.file import RealFile
+from penstock.runtime.threads import FOR_EVER
 
 
 def until(condition):
@@ -25,6 +28,24 @@ def until(condition):
             return
         patience.wait(0.005)
     raise AssertionError("it never happened")
+
+
+def test_who_waits_longest_is_served_first_also_after_messages_for_others():
+    with penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1)
+        names = ("first", "second", "third")
+        asked = [Wanted(name, 1, 30_000, Priority.HIGH) for name in names]
+        waiters = [broker.driver.enter("t", "g", one, FOR_EVER) for one in asked]
+        for _ in range(2):
+            broker.publish("t", b"for none of them", priority="low")
+        assert not any(one.is_settled for one in waiters)
+        for number in range(3):
+            broker.publish("t", b"%d" % number, priority="high")
+        assert [[one.value for one in each.messages] for each in waiters] == [
+            [b"0"],
+            [b"1"],
+            [b"2"],
+        ]
 
 
 @pytest.mark.parametrize("fsync", ["interval", "always"])

@@ -14,7 +14,7 @@ from penstock.log import Log, open_log
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
 from penstock.model import LogId
-from penstock.sim import CrashCounts, SimDisk, check_crashes
+from penstock.sim import CrashCounts, SimDisk, Tree, check_crashes
 
 from .worlds import NOW_NS
 
@@ -152,6 +152,22 @@ def enumerate_states(states: int) -> CrashCounts:
         )
         seed += 1
     return counts
+
+
+def test_when_the_newest_snapshot_is_damaged_the_one_before_it_is_enough() -> None:
+    """The state log keeps all that follows it, however many files that takes."""
+    disk, life = SimDisk(), Life()
+    messages, journal, machine = open_pair(disk)
+    for number in range(30):
+        decide(life, messages, journal, machine, [Marked(number)])
+        settle(life, disk, messages, journal, machine, is_snapshot=number % 10 == 9)
+    tree = disk.tree()
+    newest = max(path for path in tree.files if path.endswith(".snapshot"))
+    assert sum(path.endswith(".log") for path in tree.files if path.startswith("p/state")) > 2
+    for damaged in (b"", tree.files[newest][:-1], bytes(len(tree.files[newest]))):
+        files = {**tree.files, newest: damaged}
+        _, _, again = open_pair(SimDisk(Tree(files, tree.directories)))
+        assert again.known == machine.known
 
 
 @pytest.mark.tier("test")

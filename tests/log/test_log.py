@@ -446,3 +446,23 @@ def test_a_batch_may_be_a_view_into_something_longer():
     log.append(memoryview(batch + b"behind it"), read_head(batch), now_ns=NOW_NS)
     assert log.size == len(batch)
     assert values(log) == [b"value"]
+
+
+@pytest.mark.parametrize("spare", range(-24, 32, 8))
+def test_behind_a_damaged_batch_reading_goes_on_with_the_very_next_one(spare) -> None:
+    """However long the damaged one is: the next one is looked for in pieces of 1 MiB, and may begin at their border."""
+    disk = SimDisk()
+    log = new_log(LogConfig(), disk)
+    overhead = put(log, [Message(b"")]).head.length
+    log = new_log(LogConfig(), disk := SimDisk())
+    size = (1 << 20) + spare
+    assert put(log, [Message(bytes(size - overhead))]).head.length == size
+    put(log, [Message(b"next")])
+    path = log.segments[0].path
+    log.close()
+    data = disk.tree().files[path]
+    log, _ = open_small(changed(disk, {path: flipped(data, 0)}), LogConfig())
+    with pytest.raises(DamagedBatch) as damage:
+        log.read(0, bytes_max=1)
+    assert damage.value.next_offset == 1
+    assert values(log, 1) == [b"next"]

@@ -124,6 +124,29 @@ async def test_a_reset_to_an_offset_that_is_not_there_changes_nothing_on_any_top
         assert (await broker.call("GET", "/groups/g/offsets")).json == before
 
 
+async def test_lists_come_in_pages_and_the_last_one_says_that_it_is_the_last(tmp_path):
+    async with in_process(tmp_path) as broker:
+        for number in range(4):
+            await broker.topic(f"t{number}", partitions=4)
+            await broker.poll(topic=f"t{number}", group=f"g{number}")
+
+        async def pages(target: str, name: str, limit: int) -> list[int]:
+            found, cursor = [], ""
+            while cursor is not None:
+                reply = await broker.call("GET", f"{target}?limit={limit}&cursor={cursor}")
+                assert reply.status == 200
+                found.append(len(reply.json[name]))
+                cursor = reply.json["cursor"]
+            return found
+
+        lists = {"/topics": "topics", "/groups": "groups", "/topics/t0/partitions": "partitions"}
+        for target, name in lists.items():
+            assert await pages(target, name, 2) == [2, 2]
+            assert await pages(target, name, 3) == [3, 1]
+            assert await pages(target, name, 4) == [4]
+            assert await pages(target, name, 5) == [4]
+
+
 async def test_groups_lag_commit_and_reset(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from penstock.codec import decode_messages
 from penstock.codec.leased import decode_leased
 
@@ -306,3 +308,21 @@ async def test_a_dead_letter_that_was_never_delivered_has_no_times_of_delivery(t
         assert (late["firstDelivery"], late["lastDelivery"]) == (None, None)
         assert failed["firstDelivery"] == failed["lastDelivery"]
         assert failed["lastDelivery"].startswith("2026-")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2100-01-31T12:00:00Z", "2100-01-31T12:00:00.000000000Z"),
+        ("2100-01-31T12:00:00.5Z", "2100-01-31T12:00:00.500000000Z"),
+        ("2100-01-31 12:00:00.25+01:00", "2100-01-31T11:00:00.250000000Z"),
+        ("2100-01-31t12:00:00.000000001z", "2100-01-31T12:00:00.000000001Z"),
+        ("4105080000000000007", "2100-01-31T12:00:00.000000007Z"),
+    ],
+)
+async def test_a_moment_is_read_to_the_nanosecond(tmp_path, written, read):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        sent = {"messages": [{"value": "later", "deliver_at": written}]}
+        reply = await broker.call("POST", "/topics/orders/messages", sent)
+        assert reply.json["results"][0]["deliver_at"] == read

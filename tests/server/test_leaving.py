@@ -5,6 +5,9 @@ import socket
 
 import pytest
 
+from penstock.broker.consumption import Wanted
+from penstock.model import Message
+
 from .rigs import in_process, until
 from .test_following import asks
 from .test_straight import publish, read
@@ -20,6 +23,7 @@ class Closed(Wire):
         super().write(data)
 
 
+S_NS = 1_000_000_000
 POLL = b"GET /topics/orders/messages?group=g&timeout=20s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FIRST = {"waits": asks(0), "polls": POLL, "publishes": publish(), "reads": read()}
 
@@ -43,6 +47,24 @@ async def test_who_leaves_with_requests_in_line_is_no_error(tmp_path, caplog, fi
         assert not broker.door.driver.waiting
         assert (wire.written, broker.door.room.coming, broker.door.room.under_way) == (b"", 0, 0)
     assert caplog.messages == []
+
+
+async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        wanted = Wanted("leaver", 10, 30_000)
+        poll = asyncio.create_task(broker.door.driver.poll(["orders"], "g", wanted, 20 * S_NS))
+        async with asyncio.timeout(5):
+            await until(lambda: broker.door.driver.waiting)
+        broker.driver.change_at_once(
+            lambda now: broker.driver.node.publish("orders", [Message(b"late")], now)
+        )
+        # It has the message by now and does not know yet.
+        poll.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await poll
+        (found,) = await broker.poll()
+        assert (found["value"], found["delivery_count"]) == ("late", 1)
 
 
 HALF = publish()[:-5]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -194,6 +195,23 @@ async def test_lists_show_only_what_a_key_reaches(tmp_path):
         )
 
 
+async def test_of_a_group_a_key_sees_only_what_concerns_its_own_topics(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        admin = bearer((tmp_path / "admin.key").read_text().strip())
+        for name in ("orders", "invoices"):
+            await broker.call("POST", "/topics", {"name": name}, headers=admin)
+            sent = {"messages": [{"value": f"of {name}"}]}
+            await broker.call("POST", f"/topics/{name}/messages", sent, headers=admin)
+            taken = await broker.call("GET", f"/topics/{name}/messages?group=g", headers=admin)
+            assert len(taken.json["messages"]) == 1
+        _, key = broker.door.gate.keys.create("theirs", Role.READONLY, prefixes=("inv",))
+        for view in ("", "/inflight", "/lag", "/offsets"):
+            reply = await broker.call("GET", f"/groups/g{view}", headers=bearer(key))
+            assert reply.status == 200
+            assert b"invoices" in reply.body
+            assert b"orders" not in reply.body, view
+
+
 async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
         first = tmp_path / "admin.key"
@@ -325,6 +343,22 @@ async def test_somebody_who_tries_keys_is_slowed_down(tmp_path):
         good = (tmp_path / "admin.key").read_text().strip()
         assert (await broker.call("GET", "/topics", headers=bearer(good))).status == 200
         assert (await broker.call("GET", "/health")).status == 200
+
+
+async def test_after_a_minute_wrong_keys_are_counted_anew(tmp_path, monkeypatch):
+    clock, moved_s = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + moved_s[0])
+    async with in_process(tmp_path, AUTH) as broker:
+
+        async def tried(count: int) -> list[int]:
+            wrong = bearer("pk-1.x")
+            return [
+                (await broker.call("GET", "/topics", headers=wrong)).status for _ in range(count)
+            ]
+
+        for _ in range(3):
+            assert await tried(22) == [401] * 20 + [429] * 2
+            moved_s[0] += 61
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,14 @@ def test_a_new_partition_is_read_from_its_beginning():
     assert ranges_between(at(5), end) == [OffsetRange("orders", 1, 0, 3)]
 
 
+def test_what_retention_took_of_a_new_partition_is_a_loss_like_any_other():
+    seen = found((0, 5), (2, 3))
+    with pytest.raises(DataLoss, match="orders/1: 2 messages are gone"):
+        Advance(ORDERS).from_start(at(5), seen)
+    end = Advance(ORDERS, is_loss_fatal=False).from_start(at(5), seen)
+    assert ranges_between(at(5), end) == [OffsetRange("orders", 1, 2, 3)]
+
+
 def test_a_new_topic_of_a_pattern_is_read_from_what_it_has():
     rules = Advance(Topics(pattern="o.*"))
     seen = found((0, 5)) | found((4, 9), topic="other", topic_id=8)

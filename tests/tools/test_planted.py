@@ -39,7 +39,7 @@ TREE = {
         tests = ["tests"]
 
         [thrice]
-        bug = "nobody looks"
+        bug = "no test looks"
         file = "sums.py"
         old = "return a * 2"
         new = "return a * 3"

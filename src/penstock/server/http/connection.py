@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from ...broker.fetching import InFile
 from .following import Follower
-from .framing import BadFraming, Framing, RequestHead
+from .framing import BadFraming, RequestHead
 from .known_head import Known, KnownHead, KnownRead
 from .outflow import Outflow
 from .prompt import Work, begun
@@ -68,7 +68,7 @@ class Connection(ReceivingConnection):
         """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
         self._known = self._straight = self._known_read = self._follower = self._under_way = None
         self._fresh = self._large_body = None
-        self._framing = Framing(self.header_bytes_max)
+        self._framing.close()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return
@@ -119,9 +119,8 @@ class Connection(ReceivingConnection):
         self._await_rest()
 
     def _reads_on(self) -> bool:
-        if self.transport.is_closing():
-            return False
-        return self._framing.is_in_body or (self._is_answered and self._turning_away is None)
+        is_next = self._framing.is_in_body or (self._turning_away is None and self._is_answered)
+        return is_next and not self.transport.is_closing()
 
     def _refuse_framing(self, error: BadFraming) -> None:
         has_answer = self._framing.is_in_body and self._turning_away is None and self._is_answered
@@ -170,7 +169,9 @@ class Connection(ReceivingConnection):
             "query_string": head.query,
             "penstock.connection": self,
         }
-        self._fresh = self._new_cycle(scope, head)
+        self._fresh = cycle = self._new_cycle(scope, head)
+        if head.content is not None:
+            cycle.body, cycle.more_body = head.content, False  # type: ignore[assignment]  # Nothing is added to it.
 
     def _new_cycle(self, scope: Any, head: RequestHead | None = None) -> RequestResponseCycle:
         """What uvicorn keeps of a request; without a head, of one that is of the usual kind."""

@@ -50,10 +50,12 @@ class RequestHead:
         "_size",
         "_tail",
         "_target",
+        "content",
         "expects_continue",
         "headers",
         "is_complete",
         "is_kept_alive",
+        "length",
         "method",
         "path",
         "query",
@@ -66,6 +68,10 @@ class RequestHead:
         self.path = self.query = b""
         self.is_complete = self.is_kept_alive = self.expects_continue = False
         self._bytes_max, self._size = bytes_max, 0
+        # Of the body; None if it comes in chunks.
+        self.length: int | None = 0
+        # The body, if all of it came with the head.
+        self.content: bytes | None = None
         # The last bytes that came: the next ones may complete an end.
         self._tail = b""
         self._target: list[bytes] = []
@@ -74,24 +80,19 @@ class RequestHead:
 
     def feed(self, data: bytes, at: int) -> int:
         """Take what belongs to it, from `at` on; where that ends. BadFraming if it is not to be served."""
-        end = at
-        if self._parser is None:
+        first = at
+        if self._parser is None and data[at] in b"\r\n":
             # Empty lines before a request are read over (RFC 9112, 2.2).
-            end = len(data) - len(data[at:].lstrip(b"\r\n"))
-        self._count(end - at)
-        if end == len(data):
-            return end
-        at, end = end, self._end_of(data, end)
-        self._count(end - at)
-        self._parse(data if end - at == len(data) else data[at:end])
+            at = len(data) - len(data[at:].lstrip(b"\r\n"))
+        end = self._end_of(data, at) if at < len(data) else at
+        self._size += end - first
+        if self._size > self._bytes_max:
+            raise BadFraming(431, f"headers are larger than {self._bytes_max} bytes")
+        if at < end:
+            self._parse(data if end - at == len(data) else data[at:end])
         if self.is_complete:
             self._check()
         return end
-
-    def _count(self, size: int) -> None:
-        self._size += size
-        if self._size > self._bytes_max:
-            raise BadFraming(431, f"headers are larger than {self._bytes_max} bytes")
 
     def _end_of(self, data: bytes, at: int) -> int:
         """Where it ends. `is_complete` says whether it does; otherwise all of `data` belongs to it."""
@@ -119,12 +120,15 @@ class RequestHead:
         except httptools.HttpParserError:
             is_good = False
         if self.is_complete or not is_good:
-            # Each holds the other: both would wait for the garbage collector.
-            self._parser = None
+            self.close()
         if not is_good or self._is_read != self.is_complete:
             raise BadFraming(400, "this cannot be read as a request of HTTP/1.1")
         if len(self.headers) > FIELDS_MAX:
             raise BadFraming(431, f"there are more than {FIELDS_MAX} headers")
+
+    def close(self) -> None:
+        """Part from the parser: each holds the other, and both would wait for the garbage collector."""
+        self._parser = None
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser."""
@@ -149,11 +153,15 @@ class RequestHead:
         found = dict(self.headers)
         if len(found) != len(self.headers):
             self._require_once()
+        self.length = self._body_length(
+            found.get(b"content-length"), found.get(b"transfer-encoding")
+        )
         host = found.get(b"host")
         if host is None and self.version == "1.1":
             raise BadFraming(400, "the host header is missing")
         self.path, self.query = _parts_of(b"".join(self._target), host or b"")
-        self.expects_continue = found.get(b"expect", b"").lower() == b"100-continue"
+        expected = found.get(b"expect")
+        self.expects_continue = expected is not None and expected.lower() == b"100-continue"
 
     def _require_once(self) -> None:
         seen: set[bytes] = set()
@@ -162,21 +170,14 @@ class RequestHead:
                 raise BadFraming(400, f"the header {name.decode()} is there twice")
             seen.add(name)
 
-    def body(self) -> "LengthBody | ChunkedBody":
-        """What follows it. BadFraming if that is not certain."""
-        length = coding = None
-        for name, value in self.headers:
-            if name == b"content-length":
-                length = value
-            elif name == b"transfer-encoding":
-                coding = value
+    def _body_length(self, length: bytes | None, coding: bytes | None) -> int | None:
         if coding is None:
-            return LengthBody(int(length or b"0"))
+            return int(length or b"0")
         if coding.lower() != b"chunked":
             raise BadFraming(400, "transfer-encoding has to be chunked, and nothing else")
         if length is not None or self.version != "1.1":
             raise BadFraming(400, "transfer-encoding with content-length, or in HTTP/1.0")
-        return ChunkedBody()
+        return None
 
 
 def _parts_of(target: bytes, host: bytes) -> tuple[bytes, bytes]:
@@ -319,7 +320,8 @@ class Framing:
     def take(self) -> RequestHead | bytes | None:
         """What comes next: a head, a piece of its body, an empty piece where the request ends.
 
-        None: more has to be received. BadFraming: nothing that follows can be trusted.
+        Of a head that has its `content` there is no more. None: more has to be received. BadFraming: nothing that
+        follows can be trusted.
         """
         if self._body is not None:
             return self._take_body(self._body)
@@ -331,7 +333,15 @@ class Framing:
         self._move(head.feed(self._data, self._at))
         if not head.is_complete:
             return None
-        self._head, self._body = None, head.body()
+        self._head = None
+        if head.length is None:
+            self._body = ChunkedBody()
+        elif len(self._data) - self._at < head.length:
+            self._body = LengthBody(head.length)
+        else:
+            end = self._at + head.length
+            head.content = self._data[self._at : end]
+            self._move(end)
         return head
 
     def _take_body(self, body: LengthBody | ChunkedBody) -> bytes | None:
@@ -345,8 +355,17 @@ class Framing:
         return b""
 
     def _move(self, at: int) -> None:
-        # What was taken is not kept: there may be many connections that are idle.
-        self._data, self._at = (b"", 0) if at == len(self._data) else (self._data, at)
+        self._at = at
+        if at == len(self._data):
+            # What was taken is not kept: there may be many connections that are idle.
+            self._data, self._at = b"", 0
+
+    def close(self) -> None:
+        """Nothing more is taken."""
+        if self._head is not None:
+            self._head.close()
+        self._head = self._body = None
+        self._data, self._at = b"", 0
 
     def body_done(self) -> None:
         """The rest of the body was received elsewhere."""
