@@ -84,6 +84,35 @@ READ = (
 EXPECTED = [b"201", *[b"200"] * 6]
 
 
+def suites_of(broker, authority, version: ssl.TLSVersion, ciphers: str) -> str | None:
+    """The suite that a client gets that knows only these; None: the server has none of them."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.minimum_version = context.maximum_version = version
+    context.set_ciphers(ciphers)
+    with socket.create_connection(("127.0.0.1", broker.port), 30) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as stream:
+                return stream.cipher()[0]
+        except (ssl.SSLError, ConnectionError):
+            return None
+
+
+def test_tls_has_only_suites_that_are_forward_secret_and_authenticated(tmp_path, authority):
+    tls = write_certificate(tmp_path, authority, "first")
+    environment = {
+        "PENSTOCK_TLS__CERT_FILE": tls.cert_file,
+        "PENSTOCK_TLS__KEY_FILE": tls.key_file,
+    }
+    old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    with served(tmp_path / "data", environment=environment) as broker:
+        for ciphers in ("ECDHE+AES+SHA1", "ECDHE+AES+SHA256", "ECDHE+AES+SHA384", "kRSA+AESGCM"):
+            assert suites_of(broker, authority, old, ciphers) is None, ciphers
+        for ciphers in ("ECDHE+AESGCM", "ECDHE+CHACHA20"):
+            assert suites_of(broker, authority, old, ciphers).startswith("ECDHE-")
+        assert suites_of(broker, authority, new, "DEFAULT").startswith("TLS_")
+
+
 def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authority):
     tls = write_certificate(tmp_path, authority, "first")
     file = tmp_path / "penstock.yaml"

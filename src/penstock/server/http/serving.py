@@ -26,7 +26,7 @@ from ..keys import KeyRing, write_first_key
 from ..logs import configure_logging
 from ..reading_settings import needs_restart, with_live
 from ..settings import Settings
-from ..tls import check_certificate, expires_at_ns, load_certificate
+from ..tls import check_certificate, expires_at_ns, load_certificate, restrict
 from .connection import Connection
 from .door import Door
 from .gate import Gate
@@ -83,6 +83,8 @@ class Serving:
             server = _Server(self._uvicorn_config(door))
             server.config.load()
             if settings.tls.is_on:
+                assert server.config.ssl is not None, "it was loaded with a certificate"
+                restrict(server.config.ssl)
                 door.tls_expires_ns = expires_at_ns(settings.tls)
             door.connections = lambda: len(server.server_state.connections)
             self._handle_signals(loop, server, door)
