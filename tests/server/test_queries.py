@@ -129,8 +129,23 @@ async def test_files_are_listed_within_limits(tmp_path):
         assert found["files"] == []
         for bad in ({"offset": 0, "end": 1, "hold": "2h"}, {"offset": 0}):
             assert (await broker.call("POST", path, bad)).status == 400
+        assert found["data_dir"].startswith("/")
         beyond = (await broker.call("POST", path, {"offset": 5, "end": 9})).json
         assert (beyond["error"], beyond["end"]) == ("OFFSET_OUT_OF_RANGE", 1)
         assert (
             await broker.call("POST", "/topics/none/partitions/0/files", {"offset": 0, "end": 1})
         ).status == 404
+
+
+async def test_a_key_that_only_reads_is_not_told_where_the_data_is(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        keys = broker.door.gate.keys
+        admin, reader = (keys.create(one.value, one)[1] for one in (Role.ADMIN, Role.READONLY))
+        bearer = {"authorization": f"Bearer {admin}"}
+        config = {"name": "orders", "num_partitions": 1}
+        assert (await broker.call("POST", "/topics", config, headers=bearer)).status == 201
+        path, asked = "/topics/orders/partitions/0/files", {"offset": 0, "end": 1}
+        assert (await broker.call("POST", path, asked, headers=bearer)).json["data_dir"]
+        bearer = {"authorization": f"Bearer {reader}"}
+        reply = await broker.call("POST", path, asked, headers=bearer)
+        assert (reply.status, reply.json["data_dir"]) == (200, None)

@@ -63,7 +63,9 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    data_dir: str
+    """`data_dir` is None for a key that only reads."""
+
+    data_dir: str | None
     seed: int
     files: list[SegmentFile]
 

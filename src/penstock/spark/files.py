@@ -54,8 +54,12 @@ class FileReader:
             at = max(at, one.end)
         return at
 
-    def _root(self, of_broker: str) -> Path:
-        root = Path(self._data_dir or of_broker)
+    def _root(self, of_broker: str | None) -> Path:
+        if not self._data_dir and not of_broker:
+            raise Refused(
+                "mode=files: this key only reads and is not told where the broker's data is; dataDir says it"
+            )
+        root = Path(self._data_dir or of_broker or "")
         if not os.access(root, os.R_OK | os.X_OK):
             raise Refused(
                 f"mode=files: {root} cannot be read here. Executors have to see the broker's data directory, as the "

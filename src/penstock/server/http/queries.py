@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...broker.authorise import Command
+from ...broker.authorise import Command, Role
 from ...broker.partition import Now
 from ...broker.queries import QueryStarted
 from ...broker.start import Start
@@ -98,9 +98,12 @@ class FileOut(msgspec.Struct):
 
 
 class FilesOut(msgspec.Struct):
-    """Paths are below `data_dir`; heads are checked with `seed`. What is not in a file yet has to be fetched."""
+    """Paths are below `data_dir`; heads are checked with `seed`. What is not in a file yet has to be fetched.
 
-    data_dir: str
+    Keys that only read are not told the directory.
+    """
+
+    data_dir: str | None
     seed: int
     files: list[FileOut]
 
@@ -123,13 +126,15 @@ async def files(request: Request) -> Answer:
         if not log.start_offset <= sent.offset <= log.end_offset:
             raise OffsetOutOfRange(sent.offset, start=log.start_offset, end=log.end_offset)
         partition.pins.hold(sent.offset, now.monotonic_ns + hold_ms * _MS)
-        return FilesOut(
-            str(Path(request.door.settings.broker.data_dir).absolute()),
-            log.seed,
-            _sealed(log, sent),
-        )
+        return FilesOut(_data_dir(request), log.seed, _sealed(log, sent))
 
     return json_response(request.door.driver.look(run))
+
+
+def _data_dir(request: Request) -> str | None:
+    if request.principal.role is Role.READONLY:
+        return None
+    return str(Path(request.door.settings.broker.data_dir).absolute())
 
 
 def _sealed(log: Log, wanted: FilesIn) -> list[FileOut]:
