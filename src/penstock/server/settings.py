@@ -160,13 +160,21 @@ class HttpSection:
     body_bytes_max: int = key(32 * MIB, "A request's body; JSON needs more room than a batch.")
     header_bytes_max: int = key(64 * KIB, "A request's line and headers.")
     bodies_bytes_max: int = key(256 * MIB, "Bodies being received at the same time.")
+    client_bodies_bytes_max: int = key(
+        128 * MIB, "The same of one key, or of one address without keys; more get 429."
+    )
     answers_bytes_max: int = key(
         256 * MIB, "Answers that clients do not read, all together; over it reads get 429."
     )
     connections_max: int = key(20_000, "Connections at the same time; more get 503.")
     header_timeout_ms: int = key(10_000, "A request's headers have to be here by then.")
     body_timeout_ms: int = key(
-        30_000, "The next piece of a body has to be here by then.", is_live=True
+        30_000,
+        "A body has to be here by then, or bring `body_bytes_per_s_min` in each such span; else 408.",
+        is_live=True,
+    )
+    body_bytes_per_s_min: int = key(
+        16 * KIB, "The slowest that a body may come, once `body_timeout_ms` is over.", is_live=True
     )
     write_timeout_ms: int = key(30_000, "A client has to read on by then; otherwise it is cut off.")
     requests_max: int = key(
@@ -190,10 +198,12 @@ class HttpSection:
             "body_bytes_max",
             "header_bytes_max",
             "bodies_bytes_max",
+            "client_bodies_bytes_max",
             "answers_bytes_max",
             "connections_max",
             "header_timeout_ms",
             "body_timeout_ms",
+            "body_bytes_per_s_min",
             "write_timeout_ms",
             "requests_max",
             "keep_alive_ms",

@@ -2,44 +2,32 @@
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-import httptools
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from ...broker.fetching import InFile
-from .ending_connection import EndingConnection
 from .following import Follower
+from .framing import BadFraming, RequestHead
 from .known_head import Known, KnownHead, KnownRead
-from .large_body import LargeBody
 from .outflow import Outflow
 from .prompt import Work, begun
+from .receiving_connection import ReceivingConnection
 from .responses import COPIED_BYTES_MAX
 from .straight import Outcome, Straight
 
 if TYPE_CHECKING:
     from .door import TurnedAway
 
-_SAFE = frozenset({b"GET", b"HEAD"})
-_SAFE_NAMES = frozenset({"GET", "HEAD"})
+_SAFE = frozenset({"GET", "HEAD"})
+_TOO_LARGE = 431
 
 
 async def _never_asked() -> None:
     raise AssertionError("a body that is here is not received")
 
 
-def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """As uvicorn makes them."""
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
-
-
-class Connection(EndingConnection):
+class Connection(ReceivingConnection):
     """Made by `serving`, which sets the limits for all connections of a process."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -47,9 +35,8 @@ class Connection(EndingConnection):
         # What serves the request that is under way, once it has to wait for something.
         self._task: asyncio.Task[None] | None = None
         # A request that came with what is being received now, and is begun when all of that was read.
-        self._fresh: tuple[RequestResponseCycle, ASGI3Application] | None = None
-        self._is_receiving = False
-        # The head of the last request that was of the usual kind; and whether the parser is between two requests.
+        self._fresh: RequestResponseCycle | None = None
+        # The head of the last request that was of the usual kind.
         self._known: KnownHead | None = None
         self._straight: Straight | None = None
         # The same for the last one that reads from an offset on, and the offset that it asked for.
@@ -59,13 +46,10 @@ class Connection(EndingConnection):
         # The headers that all answers have, as they were sent last.
         self._default_headers: object = None
         self._usual_lines = b""
-        self._is_between = True
         # The turn of the loop in which the last request was begun.
         self._turn = -1
-        # The request that is being read was refused; its answer, until it is sent.
-        self._is_turned_away = False
+        # The answer to a request that was refused, until it is sent.
         self._turning_away: TurnedAway | None = None
-        self._is_sent_away = False
         # An answer that is being sent from a file.
         self._outflow: Outflow | None = None
 
@@ -83,8 +67,8 @@ class Connection(EndingConnection):
     def _let_go(self) -> None:
         """Of everything that refers back to this: the collector looks seldom, and a body may be large."""
         self._known = self._straight = self._known_read = self._follower = self._under_way = None
-        # Nobody begins them any more.
-        self.pipeline.clear()
+        self._fresh = self._large_body = None
+        self._framing.close()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return
@@ -96,47 +80,129 @@ class Connection(EndingConnection):
     def data_received(self, data: bytes) -> None:
         if self._follower is not None and self._follow(data, self._follower):
             return
-        if self._is_between and self.door.is_full and self._is_full():
+        is_first = self._framing.is_between
+        if is_first and self.door.is_full and self._is_full():
             if self._refuses_known(data):
                 return
-        elif (known := self._known_request(data)) is not None:
+        elif is_first and (known := self._known_request(data)) is not None:
             if not self._answer_straight(known):
                 self._receive_known(known)
             return
-        was_between, self._is_receiving = self._is_between, True
-        # Counted before they are parsed: headers that came whole and are too large are found when they are complete.
-        self._header_bytes += len(data)
-        super().data_received(data)
-        self._is_receiving = False
+        self._unset_keepalive_if_required()
+        self._framing.receive(data)
+        self._read(data if is_first else None)
+
+    def _read(self, alone: bytes | None = None) -> None:
+        """Take requests out of what was received, up to one that has to be answered before the next is looked at.
+
+        `alone` is what was received, if there was nothing before it.
+        """
+        framing = self._framing
+        try:
+            while self._reads_on() and (taken := framing.take()) is not None:
+                if isinstance(taken, RequestHead):
+                    self._take_head(taken)
+                elif taken:
+                    self._take_piece(taken)
+                else:
+                    self._take_end()
+        except BadFraming as error:
+            self._refuse_framing(error)
+            return
         if self._turning_away is not None:
             self._turn_away(self._turning_away)
+            return
         if self._fresh is not None:
-            if was_between and self._is_between:
-                self._remember(data)
+            if alone is not None and framing.is_between:
+                self._remember(alone)
             self._begin_fresh()
-        if not self._is_in_headers:
-            self._header_bytes = 0
-        elif self._header_bytes > self.header_bytes_max:
-            self._refuse_headers()
-        elif self._header_timer is None:
+        self._await_rest()
+
+    def _reads_on(self) -> bool:
+        is_next = self._framing.is_in_body or (self._turning_away is None and self._is_answered)
+        return is_next and not self.transport.is_closing()
+
+    def _refuse_framing(self, error: BadFraming) -> None:
+        has_answer = self._framing.is_in_body and self._turning_away is None and self._is_answered
+        self._fresh = self._turning_away = None
+        if has_answer:
+            # The request whose body this is has heard something else.
+            self.transport.close()
+        else:
+            code = "TOO_LARGE" if error.status == _TOO_LARGE else "MALFORMED_REQUEST"
+            self._refuse(error.status, code, str(error))
+
+    def _await_rest(self) -> None:
+        """Bound the time of what has begun to come, and leave in the socket what comes behind it."""
+        framing = self._framing
+        if self.transport.is_closing():
+            return
+        if not framing.is_empty:
+            self.flow.pause_reading()
+        elif framing.is_in_body:
+            self.door.arrivals.begin(self)
+        elif framing.is_in_head and self._header_timer is None:
             # Mostly headers come in one piece, and no timer is ever needed.
             self._expect_headers()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if self._is_receiving:
-            self._fresh = (cycle, app)
-        else:
-            self._under_way = cycle
-            self._serve(cycle.run_asgi(app))
+    def _take_head(self, head: RequestHead) -> None:
+        self._headers_done()
+        is_safe = head.method in _SAFE
+        if not is_safe and self._is_full() and _can_be_turned_away(head):
+            self._expect_body(is_dropped=True)
+            self._turning_away = self.door.turn_away(head.headers)
+            return
+        self._expect_body(is_dropped=is_safe)
+        path = head.path.decode("ascii")
+        scope: Any = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": head.version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            "headers": head.headers,
+            "method": head.method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": head.path,
+            "query_string": head.query,
+            "penstock.connection": self,
+        }
+        self._fresh = cycle = self._new_cycle(scope, head)
+        if head.content is not None:
+            cycle.body, cycle.more_body = head.content, False  # type: ignore[assignment]  # Nothing is added to it.
+
+    def _new_cycle(self, scope: Any, head: RequestHead | None = None) -> RequestResponseCycle:
+        """What uvicorn keeps of a request; without a head, of one that is of the usual kind."""
+        scope["state"] = self.app_state.copy()
+        self.scope, self.headers = scope, scope["headers"]
+        self.cycle = RequestResponseCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=head is not None and head.expects_continue,
+            keep_alive=head is None or head.is_kept_alive,
+            on_response=self.on_response_complete,
+        )
+        return self.cycle
 
     def _begin_fresh(self) -> None:
         """Begin what was just received; at once if it is whole and nothing came behind it, which would have to wait."""
-        assert self._fresh is not None, "somebody looked"
-        (cycle, app), self._fresh = self._fresh, None
+        assert self._fresh is not None, "the caller looked"
+        cycle, self._fresh = self._fresh, None
         self._under_way = cycle
-        work: Work = cycle.run_asgi(app)
-        is_whole = cycle is self.cycle and not cycle.more_body
-        if not is_whole or self.transport.is_closing():
+        if cycle.scope["method"] not in _SAFE and not cycle.more_body:
+            # It counts from here on; the door gives the place back. What still comes has no place yet.
+            self.door.room.coming += 1
+            cycle.scope["penstock.place"] = True  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
+        work: Work = cycle.run_asgi(self.app)
+        if cycle.more_body or not self._framing.is_empty or self.transport.is_closing():
             self._serve(work)
             return
         self._turn = self.door.inlet.turn
@@ -157,7 +223,7 @@ class Connection(EndingConnection):
     def _known_request(self, data: bytes) -> Known | None:
         """What came, if it is whole, with a head that was seen before, and nothing speaks against serving it now."""
         head = self._known
-        if head is None or not self._is_between or not self.cycle.response_complete:
+        if head is None or not self.cycle.response_complete:
             return None
         known = head.read(data)
         if known is None or len(data) - len(known[1]) > self.header_bytes_max:
@@ -168,11 +234,10 @@ class Connection(EndingConnection):
         """Refuse a whole request with a head that was seen before, here or elsewhere: that takes no parser."""
         cycle: RequestResponseCycle | None = self.cycle
         is_free = cycle is None or cycle.response_complete
-        if not is_free or self._header_bytes or self.transport.is_closing():
+        if not is_free or self.transport.is_closing():
             return False
         for head in (self._known, self.door.known):
-            if head is not None and head.is_of(data) and head.scope["method"] not in _SAFE_NAMES:
-                self._is_sent_away = False
+            if head is not None and head.is_of(data) and head.scope["method"] not in _SAFE:
                 self._headers_done()
                 self._turn_away(self.door.turn_away(head.headers))
                 return True
@@ -191,7 +256,7 @@ class Connection(EndingConnection):
     @property
     def _is_free(self) -> bool:
         """Whether what comes now can be answered at once."""
-        is_waiting = not self._is_between or not self.cycle.response_complete
+        is_waiting = not self._framing.is_between or not self.cycle.response_complete
         return not (is_waiting or self.flow.write_paused or self.transport.is_closing())
 
     def _answer_straight(self, known: Known) -> bool:
@@ -242,56 +307,13 @@ class Connection(EndingConnection):
         self._begin_known({**self._known.scope, "headers": headers}, known[1], outcome)
 
     def _begin_known(self, scope: Any, body: bytes, outcome: Outcome | None = None) -> None:
-        """As the parser's calls would have it, all in one. With an outcome, that is all there is to tell."""
+        """Begin a request whose head was known. With an outcome, that is all there is to tell."""
         self._unset_keepalive_if_required()
-        scope["state"] = self.app_state.copy()
-        self.scope, self.headers = scope, scope["headers"]
         if outcome is not None:
             scope["penstock.outcome"] = outcome
-        if scope["method"] not in _SAFE_NAMES:
-            self._take_place(scope)
-        self.cycle = cycle = RequestResponseCycle(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=False,
-            keep_alive=True,
-            on_response=self.on_response_complete,
-        )
+        self._fresh = cycle = self._new_cycle(scope)
         cycle.body, cycle.more_body = body, False  # type: ignore[assignment]  # Nothing is added to it.
-        self._fresh = (cycle, self.app)
         self._begin_fresh()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        # Somebody who sends many at once, and would be refused as often, is sent away with all of them.
-        self._is_sent_away = self._turning_away is not None
-        self._is_turned_away = False
-        self._is_in_headers, self._is_between = True, False
-        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]  # ASGI lets servers add to it.
-
-    def on_headers_complete(self) -> None:
-        if self._header_bytes > self.header_bytes_max:
-            self._require_small_headers()
-        self._is_in_headers = False
-        self._headers_done()
-        cycle: RequestResponseCycle | None = self.cycle
-        if self._is_sent_away:
-            self._is_turned_away = True
-        elif not (cycle is None or cycle.response_complete) or self.parser.get_method() in _SAFE:
-            # Whoever waits behind another request is let in, or not, when that one is answered.
-            super().on_headers_complete()
-        elif self._is_full() and self._can_be_turned_away():
-            self._is_turned_away = True
-            self._turning_away = self.door.turn_away(self.headers)
-        else:
-            super().on_headers_complete()
-            self._take_place(self.scope)
 
     def _is_full(self) -> bool:
         if not self.door.is_full:
@@ -301,33 +323,15 @@ class Connection(EndingConnection):
             self.door.inlet.begin_turn()
         return self.door.is_full
 
-    def _take_place(self, scope: Any) -> None:
-        """It counts from here on; the door gives the place back."""
-        self.door.room.coming += 1
-        scope["penstock.place"] = True
-
-    def _can_be_turned_away(self) -> bool:
-        """Others are refused the usual way: those whose connection ends, and those who send their body when asked."""
-        parser = self.parser
-        is_usual = parser.should_keep_alive() and not parser.should_upgrade()
-        return is_usual and not self.expect_100_continue and parser.get_http_version() == "1.1"
-
-    def on_body(self, body: bytes) -> None:
-        if not self._is_turned_away:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._is_between = True
-        if not self._is_turned_away:
-            super().on_message_complete()
-
     def _turn_away(self, answer: "TurnedAway") -> None:
+        """A client that sends many at once, and would be refused as often, is sent away with all of them."""
         self._turning_away = None
-        end = b"connection: close\r\n\r\n" if self._is_sent_away else b"\r\n"
+        is_sent_away = not self._framing.is_empty
+        end = b"connection: close\r\n\r\n" if is_sent_away else b"\r\n"
         self.transport.write(
             b"".join((STATUS_LINE[429], self._usual(), answer.head, end, answer.body))
         )
-        if self._is_sent_away:
+        if is_sent_away:
             self.transport.close()
         else:
             self.door.unread.hold(self, answer.wait_s)
@@ -338,48 +342,10 @@ class Connection(EndingConnection):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            if self.is_heard():
-                self._start_asgi_task(*self.pipeline.pop())
-            return
-        self._rest()
-
-    def take_body(self, scope: object) -> bytes | None:
-        """The whole body, if it is here already, as most are; None: it has to be waited for."""
-        cycle = self.cycle
-        if cycle.scope is not scope or cycle.more_body or cycle.disconnected:
-            return None
-        body, cycle.body = bytes(cycle.body), bytearray()
-        return body
-
-    def receive_large(self, scope: object, length: int) -> LargeBody | None:
-        """Begin to receive the body by a shorter way. None: it has to go the usual one, or is here already."""
-        cycle = self.cycle
-        is_waiting = cycle.scope is scope and cycle.more_body and not cycle.disconnected
-        if not is_waiting or self.scheme != "http" or len(cycle.body) >= length:
-            return None
-        if cycle.waiting_for_100_continue:
-            return None
-        body = LargeBody(self, length, cycle.body)
-        cycle.body = bytearray()
-        self.flow.resume_reading()
-        self._hand_over(body)
-        return body
-
-    def large_body_done(self, body: LargeBody) -> None:
-        """All of it came. The parser still waits for it, so the next request gets a new one."""
-        self.parser, self._is_between = new_parser(self), True
-        cycle = self.cycle
-        cycle.more_body = False
-        cycle.message_event.set()
-        if not body.whole.done():
-            self._hand_over(self)
-
-    def _hand_over(self, protocol: asyncio.BaseProtocol) -> None:
-        # A protocol of another kind is noticed when reading begins.
-        self.transport.pause_reading()
-        self.transport.set_protocol(protocol)
-        self.transport.resume_reading()
+        if self._framing.is_empty:
+            self._rest()
+        elif self.is_heard():
+            self._read()
 
     def answer_at_once(self, scope: object, status: int, head: bytes, body: bytes) -> bool:
         """Send a whole answer in one write, which is half of what two cost. False: not now, send it the usual way."""
@@ -444,12 +410,13 @@ class Connection(EndingConnection):
         else:
             super()._writing_stuck()
 
-    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
-        if self._outflow is not None:
+    def _refuse(self, status: int, code: str, text: str) -> None:
+        if self._outflow is not None or self.is_answering:
             # What is said now would stand in the middle of an answer.
-            self.transport.abort()
+            self.cut_off()
         else:
-            super()._refuse(status, phrase, code, text)
+            self._disconnect()
+            super()._refuse(status, code, text)
 
     def _end_cycle(self, cycle: RequestResponseCycle) -> None:
         cycle.response_complete = True
@@ -465,3 +432,8 @@ class Connection(EndingConnection):
             self._default_headers = headers
             self._usual_lines = b"".join(b"%b: %b\r\n" % one for one in headers)
         return self._usual_lines
+
+
+def _can_be_turned_away(head: RequestHead) -> bool:
+    """Others are refused the usual way: those whose connection ends, and those who send their body when asked."""
+    return head.is_kept_alive and not head.expects_continue

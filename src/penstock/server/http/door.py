@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...broker.authorise import Command, authorise
 from ...config import LimitsConfig
-from ...errors import PenstockError, TooSlow
+from ...errors import PenstockError
 from ...runtime.asynchronous import AsyncDriver
 from ..settings import Settings
 from .gate import Gate
@@ -21,7 +21,7 @@ from .inlet import Inlet
 from .known_head import KnownHead
 from .metrics import SyncTimes
 from .pipelines import Pipelines
-from .pressure import BodyMemory, Patience, RateLimiter, Room
+from .pressure import Arrivals, BodyMemory, RateLimiter, Room
 from .requests import ClientGone, Request
 from .responses import Answer, Receive, Response, Send
 from .routing import Route, Router, TopicIn
@@ -74,10 +74,10 @@ class Door:
     is_draining: bool = False
     started_ns: int = 0
     limits: LimitsConfig = field(init=False)
-    # For requests that change something, until they are answered.
+    # For requests that change something, from the end of their body until they are answered.
     room: Room = field(init=False)
     memory: BodyMemory = field(init=False)
-    patience: Patience = field(init=False)
+    arrivals: Arrivals = field(init=False)
     unread: Unread = field(init=False)
     unsent: Unsent = field(init=False)
     rate: RateLimiter = field(init=False)
@@ -100,8 +100,11 @@ class Door:
         self.room = Room(self.settings.http.requests_max, time.monotonic)
         self.unread = Unread(self.driver.loop, time.monotonic)
         self.unsent = Unsent(self.settings.http.answers_bytes_max)
-        self.memory = BodyMemory(self.settings.http.bodies_bytes_max)
-        self.patience = Patience(self.settings.http.body_timeout_ms / 1000, time.monotonic)
+        http = self.settings.http
+        self.memory = BodyMemory(http.bodies_bytes_max, http.client_bodies_bytes_max)
+        self.arrivals = Arrivals(
+            http.body_timeout_ms / 1000, http.body_bytes_per_s_min, time.monotonic
+        )
         self.driver.driver.on_synced(self.syncs.add)
         self.rate = RateLimiter(self.settings.http.requests_per_s, time.monotonic)
 
@@ -123,7 +126,7 @@ class Door:
         except ClientGone:
             status = _CLIENT_GONE
         except asyncio.CancelledError:
-            status = await self._end_cancelled(request, send)
+            status = self._end_cancelled(request)
         except Exception:
             # A bug of ours. uvicorn writes it down and answers; we only see to it that it is counted.
             self.count(request, route, 500, started_ns)
@@ -154,6 +157,8 @@ class Door:
             if route.command in _LARGE:
                 self.unsent.require_room()
             return route, await route.call(request)
+        if not request.is_whole:
+            await request.receive_body(is_batch=route.is_batch)
         with self.room:
             return route, await route.call(request)
 
@@ -212,27 +217,20 @@ class Door:
             await failure.send(send, request.id, request.scope)
         return failure.status
 
-    async def _end_cancelled(self, request: Request, send: Send) -> int:
-        """Cancelled because the client left, because its body did not come, or because we stop."""
+    def _end_cancelled(self, request: Request) -> int:
+        """Cancelled because the client left, or because we stop."""
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
         connection = request.scope.get("penstock.connection")
         if connection is not None and connection.is_lost:
             task.uncancel()
             return _CLIENT_GONE
-        if task not in self.patience.late:
-            if connection is None or not self.is_draining:
-                raise asyncio.CancelledError
-            # We stop, and waited for it long enough. Nobody knows what has been done, so there is nothing to say.
-            task.uncancel()
-            connection.cut_off()
-            return _CUT_OFF
-        self.patience.late.discard(task)
+        if connection is None or not self.is_draining:
+            raise asyncio.CancelledError
+        # We stop, and waited for it long enough. What has been done is not known, so there is nothing to say.
         task.uncancel()
-        seconds = self.patience.seconds
-        failure = error_response(TooSlow(f"the body did not come within {seconds:g} s"))
-        await failure.send(send, request.id, request.scope)
-        return failure.status
+        connection.cut_off()
+        return _CUT_OFF
 
     def name(self, request: Request) -> bytes:
         """Give a request its id."""
@@ -260,13 +258,14 @@ class Door:
     def configure(self, settings: Settings) -> None:
         """Take over what a running process can."""
         self.settings = settings
-        self.patience.seconds = settings.http.body_timeout_ms / 1000
+        self.arrivals.seconds = settings.http.body_timeout_ms / 1000
+        self.arrivals.bytes_per_s = settings.http.body_bytes_per_s_min
         self.rate.per_s = settings.http.requests_per_s
         self.gate.configure(settings)
 
     def sweep(self) -> None:
         """What has to happen now and then: end slow bodies, miss members."""
-        self.patience.sweep()
+        self.arrivals.sweep()
         for member in self.shared.take_missed():
             self.release_shared(member)
 

@@ -1,13 +1,13 @@
 """Who is at the door: the host they think we are, the page they come from, the key they hold."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from ...broker.authorise import LOCAL, Principal, authorise
-from ...errors import Forbidden, ForbiddenOrigin, TooManyRequests, Unauthenticated
+from ...errors import BadRequest, Forbidden, ForbiddenOrigin, TooManyRequests, Unauthenticated
 from ..audit import AuditLog
 from ..keys import KeyRing
 from ..settings import Settings
@@ -21,6 +21,8 @@ _REFUSAL_S = 60.0
 _ADDRESSES_KEPT = 10_000
 # A name has 253 characters, a port five.
 _HOST_BYTES_MAX = 300
+# An address in brackets, or a name, which may be missing; neither a user before it nor a path behind it.
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]*))(?::[0-9]{0,5})?")
 
 
 class Gate:
@@ -42,7 +44,7 @@ class Gate:
         self._origins = frozenset(one.lower() for one in settings.http.allowed_origins)
 
     def check_host(self, request: Request) -> None:
-        """ForbiddenOrigin for a name that is not ours, and for a web page of somebody else."""
+        """ForbiddenOrigin for a name that is not ours, and for a web page of somebody else. BadRequest for no name."""
         written = request.header(b"host") or b""
         host = _host_of(written)
         if not self._is_any_host and host.name not in self._hosts:
@@ -120,11 +122,12 @@ def _host_of(written: bytes) -> _Host:
 
 
 def _read_host(written: bytes) -> _Host:
+    """BadRequest for what is no name or address with at most a port behind it (RFC 9110, 7.2)."""
     text = written.decode("latin-1").lower()
-    try:
-        return _Host(text, urlsplit(f"//{text}").hostname or "")
-    except ValueError:
-        return _Host(text, "")
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise BadRequest(f"the host header {text[:100]!r} is no name or address with a port")
+    return _Host(text, found[1] or found[2])
 
 
 _known_host = lru_cache(maxsize=1024)(_read_host)

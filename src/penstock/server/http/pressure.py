@@ -1,11 +1,11 @@
 """What one process can take at once: requests, bytes of bodies, slow senders, requests a second."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from ...errors import TooManyRequests
+from ...errors import TooManyRequests, TooSlow
 
 _CLIENTS_KEPT = 10_000
 _WAIT_S_MAX = 10.0
@@ -50,61 +50,90 @@ class Room:
 class Reservation:
     """The share of one request."""
 
-    def __init__(self, memory: "BodyMemory") -> None:
-        self._memory, self.size = memory, 0
+    def __init__(self, memory: "BodyMemory", client: str) -> None:
+        self._memory, self._client, self._size = memory, client, 0
 
-    def grow(self, size: int) -> bool:
-        """Ask for so many bytes in all; False: there is no room."""
-        if self._memory.used + size - self.size > self._memory.bytes_max:
-            return False
-        self._memory.used += size - self.size
-        self.size = size
-        return True
+    def grow(self, size: int) -> int | None:
+        """Ask for so many bytes in all. A number is the limit that they would pass; then nothing changes."""
+        memory = self._memory
+        more, of_client = size - self._size, memory.of_clients.get(self._client, 0)
+        if memory.used + more > memory.bytes_max:
+            return memory.bytes_max
+        if of_client + more > memory.client_bytes_max:
+            return memory.client_bytes_max
+        memory.used += more
+        memory.of_clients[self._client] = of_client + more
+        self._size = size
+        return None
+
+    def end(self) -> None:
+        self.grow(0)
+        if not self._memory.of_clients.get(self._client):
+            self._memory.of_clients.pop(self._client, None)
 
 
 class BodyMemory:
-    """Bounds the bodies that are being received, whoever sends them."""
+    """Bounds the bodies that are being received: those of all clients, and those of each."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max, self.used = bytes_max, 0
+    def __init__(self, bytes_max: int, client_bytes_max: int) -> None:
+        self.bytes_max, self.client_bytes_max = bytes_max, client_bytes_max
+        self.used = 0
+        self.of_clients: dict[str, int] = {}
 
     @contextmanager
-    def reserved(self) -> Iterator[Reservation]:
-        reservation = Reservation(self)
+    def reserved(self, client: str) -> Iterator[Reservation]:
+        reservation = Reservation(self, client)
         try:
             yield reservation
         finally:
-            self.used -= reservation.size
+            reservation.end()
 
 
-class Patience:
-    """Ends requests whose body does not come. One look a second costs less than a timer for each."""
+class Arriving(Protocol):
+    """A connection that receives a body."""
 
-    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
-        self.seconds, self._now = seconds, now
-        self._waiting: dict[asyncio.Task[object], float] = {}
-        self.late: set[asyncio.Task[object]] = set()
+    def body_late(self, error: TooSlow) -> None:
+        """It comes too slowly, and is not waited for any more."""
+        ...
 
-    def begin(self) -> Callable[[], None]:
-        """From here to `end` the task is cancelled when its time is up; `late` says so. What it returns begins anew."""
-        task = asyncio.current_task()
-        assert task is not None, "requests are tasks"
 
-        def again() -> None:
-            self._waiting[task] = self._now() + self.seconds
+class Arrivals:
+    """Ends bodies that come too slowly: each span has to bring the end of a body, or so much of it.
 
-        again()
-        return again
+    One look a second costs less than a timer for each.
+    """
 
-    def end(self) -> None:
-        self._waiting.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # A task, as in `begin`.
+    def __init__(self, seconds: float, bytes_per_s: int, now: Callable[[], float]) -> None:
+        self.seconds, self.bytes_per_s, self._now = seconds, bytes_per_s, now
+        # When the span ends, and what has come in it.
+        self._spans: dict[Arriving, list[float]] = {}
+
+    def begin(self, connection: Arriving) -> None:
+        """A body is being received from here to `end`. Called again, it changes nothing."""
+        if connection not in self._spans:
+            self._spans[connection] = [self._now() + self.seconds, 0]
+
+    def add(self, connection: Arriving, size: int) -> None:
+        span = self._spans.get(connection)
+        if span is not None:
+            span[1] += size
+
+    def end(self, connection: Arriving) -> None:
+        self._spans.pop(connection, None)
 
     def sweep(self) -> None:
-        now = self._now()
-        for task in [task for task, until in self._waiting.items() if until <= now]:
-            del self._waiting[task]
-            self.late.add(task)
-            task.cancel()
+        now, enough = self._now(), self.seconds * self.bytes_per_s
+        over = [(one, size) for one, (until, size) in self._spans.items() if until <= now]
+        for connection, size in over:
+            if size >= enough:
+                self._spans[connection] = [now + self.seconds, 0]
+                continue
+            del self._spans[connection]
+            connection.body_late(
+                TooSlow(
+                    f"the body did not come within {self.seconds:g} s, nor {self.bytes_per_s} bytes of it a second"
+                )
+            )
 
 
 class RateLimiter:

@@ -472,5 +472,6 @@ ROUTES = (
         answer=BatchOut,
         errors=(*_ERRORS, OutOfSequence),
         topic_in=TopicIn.PATH,
+        is_batch=True,
     ),
 )

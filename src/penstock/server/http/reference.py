@@ -28,9 +28,13 @@ Made from the table of routes by `penstock config reference --http`; a test keep
 - An error is `{"error": CODE, "message": text, "status": n, ...}`; more fields give the particulars, such as the limit
   that was passed. 429 and 503 come with `Retry-After`.
 - `X-Request-Id` is echoed, or made.
-- Before any route is reached: 400 for what is not HTTP, 408 for headers that do not come in time, 431 for headers that
-  are too large, 503 for one connection too many, 429 for a request that changes something while as
-  many as fit are under way. Then 404 for an unknown route, 405 with `Allow` for a wrong method.
+- Before any route is reached: 400 for what is not HTTP/1.1 with a certain end, 408 for headers that do not come in
+  time, 431 for headers or trailers that are too large or too many, 503 for one connection too many, 429 for a request
+  that changes something while as many as fit are under way. Then 404 for an unknown route, 405 with `Allow` for a
+  wrong method.
+- A body has a `Content-Length`, or `Transfer-Encoding: chunked` and no other coding; both, or one of them twice, is
+  400, and the connection ends. Trailers are read over. `Upgrade` is ignored. A body that comes too slowly gets 408. A
+  request has one `Host`. Requests may be sent behind each other; they are carried out and answered in order.
 - A request that changes something has no body, or one of type `application/json`, `application/x-ndjson` or
   `application/vnd.penstock.batch`: a web page cannot send those without being asked. A `Host` or `Origin` that is not
   ours is refused with 403 `FORBIDDEN_ORIGIN`.

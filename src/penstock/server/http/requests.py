@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -38,6 +38,7 @@ class Request:
     """Made by the door. `params` are the words of the path; `command` is what the route does."""
 
     __slots__ = (
+        "_content",
         "_headers",
         "command",
         "door",
@@ -56,6 +57,8 @@ class Request:
         self.command = Command.SEE_HEALTH
         self.id = b""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        # The body, if it was waited for before the route was called.
+        self._content: Any = None
         # What the client calls it, if it does.
         self.id_asked = self._headers.get(b"x-request-id")
 
@@ -125,8 +128,23 @@ class Request:
             raise BadRequest("a name stands in the query twice")
         return found
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body is here already, as most are."""
+        connection = self.scope.get("penstock.connection")
+        return connection is not None and connection.is_whole(self.scope)
+
+    async def receive_body(self, *, is_batch: bool) -> None:
+        """Wait until all of the body is here, which `body` or `batch` then return at once. They say what is raised."""
+        if is_batch:
+            self._content = await self.batch(size_max=self.door.limits.batch_bytes_max)
+        else:
+            self._content = await self.body()
+
     async def body(self, *, size_max: int = 0) -> bytes:
-        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory."""
+        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory, TooSlow."""
+        if self._content is not None:
+            return self._content  # type: ignore[no-any-return]  # What this has returned before.
         limit = size_max or self.door.settings.http.body_bytes_max
         self._check_length(limit)
         self._check_encoding()
@@ -142,32 +160,34 @@ class Request:
         return content
 
     async def batch(self, *, size_max: int) -> Buffer:
-        """The same for a body that may be large and is only looked at once."""
+        """A body that may be large and is only looked at once. Raises what `body` does."""
+        if self._content is not None:
+            return self._content  # type: ignore[no-any-return]  # What this has returned before.
         connection = self.scope.get("penstock.connection")
         length = self._length()
         if connection is None or not LARGE_BYTES <= length <= size_max:
             return await self.body(size_max=size_max)
         self._check_encoding()
-        with self.door.memory.reserved() as reservation:
-            self._reserve(reservation, length)
-            coming: LargeBody | None = connection.receive_large(self.scope, length)
+        with self.door.memory.reserved(self._payer) as reservation:
+            coming: LargeBody | None = connection.receive_large(
+                self.scope, length, partial(self._reserve, reservation)
+            )
             if coming is not None:
                 return await self._whole(coming, connection)
         return await self.body(size_max=size_max)
 
     async def _whole(self, coming: LargeBody, connection: Any) -> memoryview:
-        patience = self.door.patience
-        coming.on_piece = patience.begin()
         try:
             return await coming.whole
         except asyncio.CancelledError:
             if connection.is_lost:
                 raise ClientGone from None
-            # Too slow: the answer to that ends the connection, and with it what still comes.
             raise
-        finally:
-            coming.on_piece = None
-            patience.end()
+
+    @property
+    def _payer(self) -> str:
+        """Who is asked for what a body takes while it comes: the key, or the address if there are none."""
+        return self.principal.name if self.door.gate.is_on else self.client
 
     def _length(self) -> int:
         """What the header says; 0 if it is not there."""
@@ -179,39 +199,33 @@ class Request:
             raise UnsupportedMediaType("bodies are sent without content-encoding")
 
     def _reserve(self, reservation: Reservation, size: int) -> None:
-        if not reservation.grow(size):
-            raise TooManyRequests(
-                "bytes of requests at once",
-                limit=self.door.memory.bytes_max,
-                retry_after_ms=1000,
-            )
+        over = reservation.grow(size)
+        if over is not None:
+            raise TooManyRequests("bytes of requests at once", limit=over, retry_after_ms=1000)
 
     def _check_length(self, limit: int) -> None:
         if self._length() > limit:
             raise TooLarge("body in bytes", found=self._length(), limit=limit)
 
     async def _rest(self, first: bytes, limit: int) -> bytes:
-        pieces, size = [first], len(first)
-        with self.door.memory.reserved() as reservation:
+        content = bytearray(first)
+        with self.door.memory.reserved(self._payer) as reservation:
             while True:
                 piece = await self._next_piece()
-                pieces.append(piece["body"])
-                size += len(piece["body"])
-                if size > limit:
-                    raise TooLarge("body in bytes", found=size, limit=limit)
-                self._reserve(reservation, size)
+                content += piece["body"]
+                if len(content) > limit:
+                    raise TooLarge("body in bytes", found=len(content), limit=limit)
+                self._reserve(reservation, len(content))
                 if not piece.get("more_body"):
-                    return b"".join(pieces)
+                    return bytes(content)
 
     async def _next_piece(self) -> Any:
-        patience = self.door.patience
-        patience.begin()
-        try:
-            piece = await self.receive()
-        finally:
-            patience.end()
+        piece = await self.receive()
         if piece["type"] == "http.disconnect":
             raise ClientGone
+        connection = self.scope.get("penstock.connection")
+        if connection is not None and connection.body_error is not None:
+            raise connection.body_error
         return piece
 
     async def json(self, decoder: msgspec.json.Decoder[T]) -> T:

@@ -50,6 +50,8 @@ class Route:
     topic_in: TopicIn = TopicIn.NOWHERE
     # Health is for whoever can reach us, key or not.
     is_open: bool = False
+    # Its body is one batch, which is read by `Request.batch` and has the limit of batches.
+    is_batch: bool = False
     # A shorter way to the same answers, for bodies of the usual kind.
     at_once: AtOnce | None = None
 

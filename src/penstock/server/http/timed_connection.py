@@ -3,13 +3,15 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .responses import encode_json
 
 if TYPE_CHECKING:
     from .door import Door
 
 _REFUSAL = (
-    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"%scontent-type: application/json\r\ncontent-length: %d\r\n"
     b"connection: close\r\nretry-after: 1\r\n\r\n%s"
 )
 
@@ -30,9 +32,6 @@ class TimedConnection(HttpToolsProtocol):
         self.owed_bytes = 0
         # When the last answer was complete; None while a request is under way.
         self._idle_since_s: float | None = None
-        # Bytes received since the last complete headers, as long as there are no others.
-        self._header_bytes = 0
-        self._is_in_headers = True
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -40,8 +39,9 @@ class TimedConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._expect_headers()
         if len(self.connections) > self.connections_max:
-            text = b"there are %d connections already" % self.connections_max
-            self._refuse(503, b"Service Unavailable", b"UNAVAILABLE", text)
+            self._refuse(
+                503, "UNAVAILABLE", f"there are {self.connections_max} connections already"
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -120,12 +120,6 @@ class TimedConnection(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
-    def _require_small_headers(self) -> None:
-        """Some of the bytes may be a body. Whatever is raised here ends in `send_400_response`."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self.header_bytes_max:
-            raise ValueError("headers too large")
-
     def _expect_headers(self) -> None:
         self._header_timer = self.loop.call_later(self.header_timeout_s, self._headers_late)
 
@@ -136,22 +130,12 @@ class TimedConnection(HttpToolsProtocol):
 
     def _headers_late(self) -> None:
         self._header_timer = None
-        text = b"the headers did not come within %g s" % self.header_timeout_s
-        self._refuse(408, b"Request Timeout", b"REQUEST_TIMEOUT", text)
+        text = f"the headers did not come within {self.header_timeout_s:g} s"
+        self._refuse(408, "REQUEST_TIMEOUT", text)
 
-    def _refuse_headers(self) -> None:
-        text = b"headers are larger than %d bytes" % self.header_bytes_max
-        self._refuse(431, b"Request Header Fields Too Large", b"TOO_LARGE", text)
-
-    def send_400_response(self, msg: str) -> None:
-        if self._is_in_headers and self._header_bytes > self.header_bytes_max:
-            self._refuse_headers()
-        else:
-            self._refuse(400, b"Bad Request", b"MALFORMED_REQUEST", msg.encode("ascii", "replace"))
-
-    def _refuse(self, status: int, phrase: bytes, code: bytes, text: bytes) -> None:
+    def _refuse(self, status: int, code: str, text: str) -> None:
         if self.transport.is_closing():
             return
-        body = b'{"error":"%s","message":"%s","status":%d}' % (code, text, status)
-        self.transport.write(_REFUSAL % (status, phrase, len(body), body))
+        body = encode_json({"error": code, "message": text, "status": status})
+        self.transport.write(_REFUSAL % (STATUS_LINE[status], len(body), body))
         self.transport.close()

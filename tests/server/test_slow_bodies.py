@@ -1,0 +1,121 @@
+"""Bodies that come slowly: they hold no place, and have to come within their time or at the least rate."""
+
+import asyncio
+
+from penstock.errors import TooSlow
+from penstock.server.http.pressure import Arrivals, BodyMemory
+
+from .rigs import in_process, until
+from .test_framing import CHUNKED, GOOD, HEAD, READ, TYPE, USUAL, with_length
+from .wires import connected
+
+
+class Sender:
+    """A connection of which only the end is told."""
+
+    def __init__(self) -> None:
+        self.late: list[TooSlow] = []
+
+    def body_late(self, error: TooSlow) -> None:
+        self.late.append(error)
+
+
+def test_each_span_has_to_bring_the_end_of_a_body_or_enough_of_it():
+    now = 100.0
+    arrivals = Arrivals(30.0, 1000, lambda: now)
+    steady, dripping, bursting, done = [Sender() for _ in range(4)]
+    arrivals.begin(dripping)
+    for _ in range(600):
+        now += 1.0
+        arrivals.begin(steady)
+        arrivals.add(steady, 1001)
+        arrivals.add(dripping, 1)
+        arrivals.sweep()
+    assert (steady.late, len(dripping.late)) == ([], 1)
+    assert "30 s" in str(dripping.late[0])
+    # What came before counts only in its own span.
+    arrivals.begin(bursting)
+    arrivals.add(bursting, 10_000_000)
+    for _ in range(2):
+        now += 31.0
+        arrivals.sweep()
+    assert len(bursting.late) == 1
+    arrivals.begin(done)
+    arrivals.end(done)
+    now += 100.0
+    arrivals.sweep()
+    assert done.late == []
+
+
+def test_one_client_leaves_room_for_the_others():
+    memory = BodyMemory(100, 60)
+    with (
+        memory.reserved("a") as first,
+        memory.reserved("a") as second,
+        memory.reserved("b") as other,
+    ):
+        assert (first.grow(50), second.grow(10)) == (None, None)
+        assert second.grow(11) == 60
+        assert other.grow(41) == 100
+        assert other.grow(40) is None
+        assert memory.used == 100
+    assert (memory.used, memory.of_clients) == (0, {})
+
+
+async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
+    """There are three times as many as places, and a publish goes through; each has its turn when it is complete."""
+    async with in_process(tmp_path, {("http", "requests_max"): 8}) as broker:
+        await broker.topic()
+        waiting = [connected(broker) for _ in range(24)]
+        for number, (connection, _) in enumerate(waiting):
+            connection.data_received(
+                USUAL[:-1] if number % 2 else CHUNKED + b"%x\r\n" % len(GOOD) + GOOD[:9]
+            )
+        await asyncio.sleep(0)
+        room = broker.door.room
+        assert (room.under_way, room.coming) == (0, 0)
+        connection, wire = connected(broker)
+        connection.data_received(USUAL)
+        async with asyncio.timeout(20):
+            await until(lambda: wire.written)
+        assert wire.written.startswith(b"HTTP/1.1 200 ")
+        for number, (connection, wire) in enumerate(waiting):
+            connection.data_received(USUAL[-1:] if number % 2 else GOOD[9:] + b"\r\n0\r\n\r\n")
+            async with asyncio.timeout(20):
+                await until(lambda wire=wire: wire.written)
+            assert wire.written.startswith(b"HTTP/1.1 200 ")
+            connection.connection_lost(None)
+        reply = await broker.call("GET", "/topics/orders")
+        assert reply.json["total_messages"] == 25
+        assert broker.door.memory.used == 0
+
+
+async def test_a_body_that_drips_is_told_that_it_is_too_slow(tmp_path):
+    """Also one that nothing waits for; then the connection just ends, if its request was answered."""
+    cases = {
+        USUAL[:-1]: b"HTTP/1.1 408 ",
+        CHUNKED + b"5\r\n{": b"HTTP/1.1 408 ",
+        with_length(GOOD, TYPE, HEAD.replace(b"orders", b"none"))[:-1]: b"HTTP/1.1 408 ",
+        # Refused before its body was looked at.
+        with_length(GOOD, b"Content-Type: text/plain\r\n")[:-1]: b"HTTP/1.1 415 ",
+        READ[:-2] + b"Content-Length: 100\r\n\r\na": b"HTTP/1.1 200 ",
+        READ.replace(b"limit=1&offset=0", b"offset=1&timeout=20s")[:-2]
+        + b"Content-Length: 100\r\n\r\na": b"HTTP/1.1 408 ",
+    }
+    async with in_process(tmp_path, {("http", "body_timeout_ms"): 100}) as broker:
+        await broker.topic()
+        await broker.publish("first")
+        for raw, status in cases.items():
+            connection, wire = connected(broker)
+            wire.abort = wire.close
+            connection.data_received(raw)
+            await asyncio.sleep(0)
+            broker.door.sweep()
+            assert not wire.is_closing()
+            async with asyncio.timeout(20):
+                while not wire.is_closing():
+                    await asyncio.sleep(0.02)
+                    broker.door.sweep()
+            assert wire.written.startswith(status), raw
+            assert wire.written.count(b"HTTP/1.1 ") == 1
+            connection.connection_lost(None)
