@@ -14,6 +14,7 @@ import pytest
 from .rigs import Served, served
 from .test_framing import CHUNKED, CHUNKS, GOOD, HEAD, TYPE, USUAL
 
+pytestmark = pytest.mark.tier("test")
 MIB = 1 << 20
 SPARE_BYTES = 64 * MIB
 
@@ -40,7 +41,7 @@ def connect(broker: Served) -> socket.socket:
     ids=["many", "endless", "small"],
 )
 def test_trailers_take_no_memory(broker, effort, capsys, lines):
-    idle, total = rss_of(broker), effort(check=4, test=20, torture=200) * MIB
+    idle, total = rss_of(broker), effort(check=0, test=20, torture=200) * MIB
     sent = connections = 0
     answers = set()
     while sent < total:
@@ -74,7 +75,6 @@ DRIPPED = {
 }
 
 
-@pytest.mark.tier("test")
 @pytest.mark.parametrize("kind", DRIPPED)
 def test_a_thousand_dripping_bodies_shut_nobody_out(broker, effort, capsys, kind):
     soft, hard = getrlimit(RLIMIT_NOFILE)
@@ -87,7 +87,7 @@ def test_a_thousand_dripping_bodies_shut_nobody_out(broker, effort, capsys, kind
             one.sendall(DRIPPED[kind])
         for publisher in honest:
             publisher.start()
-        rounds = effort(check=1, test=1, torture=3)
+        rounds = effort(check=0, test=1, torture=3)
         for number in range(rounds):
             for one in dripping:
                 one.sendall(b"a")
