@@ -189,12 +189,12 @@ async def test_reads_by_position_go_on_behind_damage_and_say_so(tmp_path):
     async with in_process(tmp_path, disk=disk) as broker:
         await broker.call("PATCH", "/topics/orders", {"config": {"on_damage": "skip"}})
         target = "/topics/orders/partitions/0/messages"
-        first = (await broker.call("GET", target)).json
+        first = (await broker.call("GET", f"{target}?limit=1")).json
         assert [one["offset"] for one in first["messages"]] == [0]
         assert "skipped" not in first
-        rest = (await broker.call("GET", f"{target}?offset={first['next_offset']}")).json
-        assert [one["offset"] for one in rest["messages"]] == [2, 3]
-        (skipped,) = rest["skipped"]
+        whole = (await broker.call("GET", target)).json
+        assert [one["offset"] for one in whole["messages"]] == [0, 2, 3]
+        (skipped,) = whole["skipped"]
         assert (skipped["from"], skipped["to"]) == (1, 2)
         assert skipped["reason"].startswith("checksum of the body")
         reply = await broker.call("GET", f"{target}?offset=1", headers=BATCH)
