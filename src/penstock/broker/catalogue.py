@@ -242,7 +242,7 @@ class Catalogue:
             return fault
 
     def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
-        """Remove the files of partitions that nobody knows yet. What is left undone is done by the next start."""
+        """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
         records: list[TopicRecord] = []
         for plan, facts, made in prepared:
             for partition in made:

@@ -1,4 +1,4 @@
-"""Checking a data directory against its meta journal: what should be there and is not, and what nobody knows.
+"""Checking a data directory against its meta journal: what should be there and is not, and what meta does not know.
 
 Nothing is changed: the meta journal is read in a copy.
 """
@@ -25,7 +25,7 @@ _PARTITION = "partition-"
 # Both are made with the partition; a delay log only when it is needed.
 _LOGS = {
     "messages": "its messages are missing",
-    "state": "its state is missing: nobody knows what groups have finished",
+    "state": "its state is missing: what groups have finished is not known",
 }
 
 

@@ -40,7 +40,7 @@ def tidy(disk: Disk, topics: Topics, events: list[RecoveryEvent]) -> list[TopicR
 def _clear_planned(
     disk: Disk, topics: Topics, plan: FilesPlanned, events: list[RecoveryEvent]
 ) -> None:
-    """Remove files that were made for partitions which nobody came to know.
+    """Remove files that were made for partitions that meta never came to know.
 
     If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay, and
     are unknown.

@@ -1,4 +1,4 @@
-"""The partitions of a topic, of which some may be faulty: their files are damaged or missing, and they serve nobody."""
+"""The partitions of a topic. A faulty one, whose files are damaged or missing, refuses every command."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload

@@ -60,7 +60,8 @@ class IdsUsed(_Record, frozen=True, tag=5):
 class FilesPlanned(_Record, frozen=True, tag=6):
     """The files of partitions from `first` up to, not including, `total` are about to be made.
 
-    Until the record that makes the partitions known, or `FilesRemoved`, they are in nobody's use and may be removed.
+    Until the record that makes the partitions known, or `FilesRemoved`, no command uses them, and a start may remove
+    them.
     """
 
     name: str

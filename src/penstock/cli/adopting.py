@@ -38,7 +38,7 @@ def adopted(
 
 
 def _opened(disk: RealDisk) -> Node:
-    # Names leases, which nobody takes here.
+    # It names leases, and adopting takes none.
     return Node(disk, now=_now(), entropy=random.Random())  # noqa: S311 - nothing secret
 
 

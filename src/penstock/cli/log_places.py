@@ -49,7 +49,7 @@ def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
         yield directory
     elif levels:
         for entry in entries:
-            # What a start set aside is nobody's data until somebody brings it back. Named itself, it is looked at.
+            # What a start set aside belongs to no topic until it is adopted. Named itself, it is looked at.
             if entry.name == _SET_ASIDE and is_data_directory(directory):
                 continue
             if entry.is_dir():

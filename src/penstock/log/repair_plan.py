@@ -363,8 +363,8 @@ class _Planner:
         epochs = [one for one in self._all_epochs() if one.offset < end_offset]
         if not epochs:
             epochs = [EpochStart(Epoch(0), survey.start_offset)]
-        # In an epoch of its own, later than any that was used, perhaps for what is being cut: whoever knew a longer log
-        # sees by it that this one was repaired.
+        # In an epoch of its own, later than any that was used, perhaps for what is being cut: meta, which may know a
+        # longer log, sees by it that this one was repaired.
         latest = max(survey.epoch_max, epochs[-1].epoch)
         epochs.append(EpochStart(Epoch(latest + 1), Offset(end_offset)))
         return Checkpoint(

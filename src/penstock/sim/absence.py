@@ -41,7 +41,7 @@ _OUTAGE_SHARE = 0.3
 _PARTITION = re.compile(r"topics/[^/]+/partition-\d+")
 Place = tuple[str, int]
 Promised = Mapping[Place, tuple[int, int, int]]
-"""How many messages, how much state and how many delayed messages somebody was told to be durable."""
+"""How many messages, how much state and how many delayed messages a client was told to be durable."""
 
 
 class Loss(NamedTuple):

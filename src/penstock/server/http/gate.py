@@ -55,7 +55,7 @@ class Gate:
         self._origins = frozenset(one.lower() for one in settings.http.allowed_origins)
 
     def check_host(self, request: Request) -> None:
-        """ForbiddenOrigin for a name that is not ours, and for a web page of somebody else. BadRequest for no name."""
+        """ForbiddenOrigin for a name that is not ours, and for a page of another site. BadRequest for no name."""
         written = request.header(b"host") or b""
         host = _host_of(written)
         if not self._is_any_host and host.name not in self._hosts:
