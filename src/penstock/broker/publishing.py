@@ -205,13 +205,6 @@ def not_a_partition(found: object) -> Refused:
     return Refused(f"a partition is a whole number, not {type(found).__name__}")
 
 
-def publish_here(
-    partition: Partition, messages: Sequence[Message], now: Now, *, marks: Marks = NO_MARKS
-) -> list[Published]:
-    """Append to one partition; messages whose idempotency key is known are answered, not stored again."""
-    return pack(partition, messages, now, ((partition,), Router()), marks=marks).deliver(now)
-
-
 def pack(
     partition: Partition,
     messages: Sequence[Message],

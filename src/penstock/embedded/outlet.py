@@ -56,11 +56,6 @@ class Outlet:
         partition = self._find()
         give_back_all(partition, partition.group(self._group), AUTO, now)
 
-    @property
-    def has_handed_out(self) -> bool:
-        """Whether anything waits for its ack."""
-        return bool(self._singles) or len(self._offsets) - len(self.ready) > self._acked
-
     def fetch(self, now: Now) -> bool:
         """Lease the next messages; whether there are any. Only when all before are handed out."""
         # First of all: whoever takes some without the lock after the ack would never have them acked.

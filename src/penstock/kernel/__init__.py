@@ -4,7 +4,5 @@ Knows no capability. A command is a method that reads state and returns an `Outc
 from `penstock.errors`; only `Machine.apply` changes state.
 """
 
-from .effects import Effect as Effect
-from .effects import Sync as Sync
 from .machine import Machine as Machine
 from .outcome import Outcome as Outcome

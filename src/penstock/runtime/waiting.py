@@ -88,9 +88,6 @@ class WaitingRoom:
         """Where somebody waits; of one topic, or of all."""
         return [place for place in self.queues if topic is None or place[0] == topic]
 
-    def is_anybody_in(self, topic: str, group: str) -> bool:
-        return (topic, group) in self.queues
-
     def serve(self, topic: str, group: str, ready: int, take: Take) -> None:
         """Share `ready` messages among those who wait; who gets nothing keeps their place."""
         queue = self.queues.get((topic, group), OrderedDict())

@@ -250,9 +250,6 @@ class Background:
     def is_over(self) -> bool:
         return self._task.done()
 
-    def on_end(self, call: Callable[[], None]) -> None:
-        self._task.add_done_callback(lambda _task: call())
-
     def failure(self) -> BaseException | None:
         """What it ended with; None if it ended well."""
         return None if self._task.cancelled() else self._task.exception()

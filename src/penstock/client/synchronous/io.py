@@ -330,9 +330,6 @@ class Background:
     def is_over(self) -> bool:
         return self._future.done()
 
-    def on_end(self, call: Callable[[], None]) -> None:
-        self._future.add_done_callback(lambda _future: call())
-
     def failure(self) -> BaseException | None:
         """What it ended with; None if it ended well."""
         return self._future.exception()
