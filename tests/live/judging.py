@@ -12,9 +12,9 @@ from .furnished import TOKEN, Ledger, Place
 from .observing import AFTERWARDS, Observation, Reading
 
 _PARTITION = re.compile(r"topics/([^/]+)\.\d+/partition-(\d+)")
-SNAPSHOT, INDEX = ".snapshot", "index"
+LOG, SNAPSHOT, INDEX = ".log", ".snapshot", "index"
 # What nothing rests on: the broker makes it again, or never reads it.
-_OF_NO_WEIGHT = re.compile(r"lock|admin\.key")
+_OF_NO_WEIGHT = re.compile(r"lock|admin\.key|keys\.made")
 
 
 @dataclass
@@ -207,9 +207,13 @@ class Judge:
             "the log": any(name in trial.output for name in names),
             "/readyz?verbose": any(name in seen.told for name in names),
             "/metrics": bool(seen.found),
-            "penstock log verify": trial.verified.code != 0,
+            "penstock log verify": trial.verified.code != 0 or self._is_as_killed(fault),
         }
         return [who for who, is_told in told.items() if not is_told]
+
+    def _is_as_killed(self, fault: Fault) -> bool:
+        """An end that the kill may have taken, as far as the log itself can tell; other logs show that it did not."""
+        return self.is_killed and fault.path.endswith(LOG) and fault.is_newest
 
     def cannot_know(self, fault: Fault) -> bool:
         """A part from a moment of a life that was killed: as far as the rest can tell, the kill came then."""
@@ -234,7 +238,9 @@ def _is_found_offline(trial: Trial) -> bool:
     path = trial.fault.path
     # The two files of an index are one.
     wanted = path.removesuffix("index").removesuffix("time") if "index" in path else path
-    found = map(json.loads, trial.verified.output.splitlines())
+    # What it cannot open at all it says in words.
+    lines = (line for line in trial.verified.output.splitlines() if line.startswith("{"))
+    found = map(json.loads, lines)
     return any(one["type"] == "problem" and f"/{wanted}" in one["file"] for one in found)
 
 
