@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from penstock.broker.delaying import Delayed
 from penstock.broker.recovery import EventKind
 from penstock.codec import seed_of
 from penstock.codec.checksum import checksum
@@ -13,6 +14,7 @@ from penstock.log import Log
 from penstock.log.repair import repairing
 from penstock.log.repair_plan import planning
 from penstock.log.verify import Progress
+from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
 from .losses import flipped, tree_with, without
@@ -36,6 +38,23 @@ def used() -> World:
 
 def kinds(world: World) -> list[EventKind]:
     return [one.kind for one in world.node.recovery]
+
+
+def test_an_end_of_the_delay_log_that_messages_speak_of_is_told() -> None:
+    """Its loss looks like a kill before the write; the message that fired from there shows that it was not."""
+    world = used()
+    for number in range(2):
+        delayed = Delayed(Message(b"later %d" % number), world.wall_ns + 1 + number * 10**15)
+        world.node.publish_delayed(TOPIC, [delayed], world.now())
+    world.wait(20)
+    world.node.tick(world.now())
+    world.sync()
+    path = f"{PART}/delayed/{FIRST}"
+    world = World(tree_with(world.disk.tree(), lambda files: files.update({path: b""})))
+    assert world.node.faults() == []
+    (told,) = [one for one in world.node.recovery if one.path == f"{PART}/delayed"]
+    assert told.kind is EventKind.STATE_DROPPED
+    assert "it ends at 0" in told.reason
 
 
 @pytest.mark.parametrize("loss", ["flipped", "lost"])

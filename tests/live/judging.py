@@ -12,9 +12,9 @@ from .furnished import TOKEN, Ledger, Place
 from .observing import AFTERWARDS, Observation, Reading
 
 _PARTITION = re.compile(r"topics/([^/]+)\.\d+/partition-(\d+)")
-SNAPSHOT, INDEX = ".snapshot", "index"
+LOG, SNAPSHOT, INDEX = ".log", ".snapshot", "index"
 # What nothing rests on: the broker makes it again, or never reads it.
-_OF_NO_WEIGHT = re.compile(r"lock|admin\.key")
+_OF_NO_WEIGHT = re.compile(r"lock|admin\.key|keys\.made")
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Judge:
             now = seen.partitions.get(place)
             if now is None:
                 yield Difference("the partition is not there", place)
-            elif now != before:
+            elif now != before and not _is_less_compacted(before, now):
                 yield Difference(
                     f"reads differ: {_shown(now.errors) or _spans(before, now)}", place
                 )
@@ -146,6 +146,12 @@ class Judge:
             yield Difference("a partition that was not there", place)
         for topic, before in usual.delayed.items():
             now = seen.delayed.get(topic, {})
+            if topic in seen.delayed_errors:
+                # All are listed or none: the answer names the partition that it stops at.
+                error = seen.delayed_errors[topic]
+                places = (place for place, one in self.directories.items() if one in error)
+                yield Difference(f"delayed: {error[:200]}", next(places, (topic, 0)))
+                continue
             for number, one in {*before.items()} ^ {*now.items()}:
                 yield Difference(f"delayed {number[1]} differs: {one}", (topic, number[0]))
         yield from self._group_differences(seen)
@@ -159,6 +165,8 @@ class Judge:
         for (topic, group), before in usual.handed.items():
             now = seen.handed.get((topic, group), {})
             for number, offset in sorted(now.keys() - before.keys()):
+                if offset not in usual.partitions[topic, number].values:
+                    continue  # Compaction had removed it.
                 is_acked = (number, offset) in self.ledger.acked[topic, group]
                 word = "acked and handed out again" if is_acked else "handed out early"
                 yield Difference(f"{offset} was {word} by {group}", (topic, number))
@@ -207,9 +215,13 @@ class Judge:
             "the log": any(name in trial.output for name in names),
             "/readyz?verbose": any(name in seen.told for name in names),
             "/metrics": bool(seen.found),
-            "penstock log verify": trial.verified.code != 0,
+            "penstock log verify": trial.verified.code != 0 or self._is_as_killed(fault),
         }
         return [who for who, is_told in told.items() if not is_told]
+
+    def _is_as_killed(self, fault: Fault) -> bool:
+        """An end that the kill may have taken, as far as the log itself can tell; other logs show that it did not."""
+        return self.is_killed and fault.path.endswith(LOG) and fault.is_newest
 
     def cannot_know(self, fault: Fault) -> bool:
         """A part from a moment of a life that was killed: as far as the rest can tell, the kill came then."""
@@ -234,7 +246,9 @@ def _is_found_offline(trial: Trial) -> bool:
     path = trial.fault.path
     # The two files of an index are one.
     wanted = path.removesuffix("index").removesuffix("time") if "index" in path else path
-    found = map(json.loads, trial.verified.output.splitlines())
+    # What it cannot open at all it says in words.
+    lines = (line for line in trial.verified.output.splitlines() if line.startswith("{"))
+    found = map(json.loads, lines)
     return any(one["type"] == "problem" and f"/{wanted}" in one["file"] for one in found)
 
 
@@ -258,6 +272,12 @@ def _is_named(fault: Fault, text: str) -> bool:
     if found := _PARTITION.match(fault.path):
         return found[0] in text
     return (fault.path.partition("/")[0] if fault.path.startswith("meta/") else fault.path) in text
+
+
+def _is_less_compacted(before: Reading, now: Reading) -> bool:
+    """Whether nothing is missing, and some messages are there again that compaction had removed."""
+    is_same_log = (before.start, before.end, now.errors) == (now.start, now.end, [])
+    return is_same_log and before.values.items() < now.values.items()
 
 
 def _shown(errors: list[str]) -> str:

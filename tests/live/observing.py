@@ -43,6 +43,7 @@ class Observation:
     held: dict[tuple[str, str], set[tuple[int, int]]] = field(default_factory=dict)
     floors: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     delayed: dict[str, dict[tuple[int, int], tuple[str, str]]] = field(default_factory=dict)
+    delayed_errors: dict[str, str] = field(default_factory=dict)
     published: dict[Place, int] = field(default_factory=dict)
     refused: dict[Place, str] = field(default_factory=dict)
     health: dict[str, Any] = field(default_factory=dict)
@@ -124,10 +125,13 @@ class Observer:
         return reading
 
     def _delayed(self, topic: str) -> dict[tuple[int, int], tuple[str, str]]:
-        page = self._get(f"/topics/{topic}/delayed?limit=1000")
+        reply = self.broker.call("GET", f"/topics/{topic}/delayed?limit=1000")
+        if reply.status != 200:
+            self.seen.delayed_errors[topic] = _words(reply)
+            return {}
         return {
             (one["partition"], one["offset"]): (one["value"], one["deliver_at"])
-            for one in page.get("messages", [])
+            for one in reply.json["messages"]
         }
 
     def _see_group(self, topic: str, group: str) -> None:

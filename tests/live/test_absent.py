@@ -70,6 +70,7 @@ def test_a_whole_older_copy_is_a_legal_start(trials, furnished, ending):
     assert trial.seen is not None, trial.output
     assert trial.verified.code == 0
     assert trial.seen.health["status"] == "ok"
+    assert trial.seen.health.get("recovery", []) == []
 
 
 @pytest.mark.tier("test")
@@ -80,6 +81,8 @@ def test_an_undamaged_directory_is_as_it_was(trials, ending):
     assert usual.verified.code == 0
     assert usual.seen.server_errors == []
     assert usual.seen.keys_refused == 0
+    assert usual.seen.health["status"] == "ok"
+    assert usual.seen.health.get("recovery", []) == []
 
 
 @pytest.mark.tier("test")

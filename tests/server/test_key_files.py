@@ -187,6 +187,18 @@ async def test_a_server_says_that_lines_are_missing(tmp_path, caplog):
         assert "lost lines" in caplog.text
 
 
+@pytest.mark.parametrize("content", [None, b"", b"{"])
+async def test_a_server_says_that_the_head_is_missing(tmp_path, caplog, content):
+    """The next line makes a new one, which knows nothing of lines that went with the old one."""
+    written(tmp_path, 3).close()
+    head = tmp_path / audit.HEAD_FILE
+    head.unlink()
+    if content is not None:
+        head.write_bytes(content)
+    async with in_process(tmp_path):
+        assert "audit.head is missing or damaged" in caplog.text
+
+
 def test_what_failed_leaves_no_line(tmp_path):
     log = written(tmp_path, 2)
     with pytest.raises(OSError, match="no"), log.noted("ops", "create a topic", "never"):

@@ -34,6 +34,8 @@ class Opening:
     state: Recovery
     replayed: Replayed
     delayed: Recovery | None = None
+    # Where the delay log ends, if messages or state speak of delayed messages beyond; below zero if not.
+    delays_lost_from: int = -1
 
 
 def open_partition(
@@ -88,14 +90,15 @@ def open_partition(
     partition.snapshot_covers = machine.covered
     _apply_batches(messages, machine, setting.config)
     machine.count_from_here()
-    _apply_delayed(delayed, machine, setting.config)
+    delays_lost_from = _apply_delayed(delayed, machine, setting.config)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(setting.entropy)
     _grant_grace(machine, setting.config, now)
     with suppress(NoSpace):
         # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
         partition.overtake(now)
-    return partition, Opening(found, state_found, replayed, delayed.recovery)
+    opening = Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
+    return partition, opening
 
 
 def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
@@ -128,8 +131,11 @@ def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig
         offset = run.next_offset
 
 
-def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> None:
-    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired."""
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> int:
+    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired.
+
+    Returns where the log ends if messages or state speak of ids beyond, below zero if not.
+    """
     delays = machine.delays
     is_made = machine.has_delay_log or delays.lost_epoch >= 0
     delayed.require(delays.covered, is_made=is_made)
@@ -146,6 +152,8 @@ def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicCo
     # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
     delays.forget_below(delayed.start_offset)
     machine.dedup.sort()
-    if delays.lost_epoch >= 0:
-        delayed.begin_epoch_after(delays.lost_epoch)
-        delays.follow(delayed.end_offset, delayed.epochs())
+    if delays.lost_epoch < 0:
+        return -1
+    delayed.begin_epoch_after(delays.lost_epoch)
+    delays.follow(delayed.end_offset, delayed.epochs())
+    return delayed.end_offset

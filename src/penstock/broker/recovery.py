@@ -113,3 +113,12 @@ def partition_events(
             topic,
             partition,
         )
+    if opening.delays_lost_from >= 0:
+        yield RecoveryEvent(
+            EventKind.STATE_DROPPED,
+            f"{directory}/delayed",
+            f"it ends at {opening.delays_lost_from}, and messages or state speak of delayed messages beyond: "
+            "what waited there is gone",
+            topic,
+            partition,
+        )

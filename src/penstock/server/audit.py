@@ -57,8 +57,8 @@ class Problem(NamedTuple):
 class AuditLog:
     """Open for as long as the process runs; thread-safe. Only its owner may read the files.
 
-    `lost` says what is missing at the end since the head was written, and is empty if nothing is. The chain goes on
-    from the head even then, so that the gap can be seen for ever.
+    `lost` says what is missing at the end since the head was written, or that the head itself is, and is empty if
+    nothing is. The chain goes on from the head even then, so that the gap can be seen for ever.
     """
 
     def __init__(self, directory: Path, now_ns: Callable[[], int]) -> None:
@@ -70,7 +70,7 @@ class AuditLog:
         with translated(os.fspath(self.path)):
             self._descriptor = os.open(self.path, flags, 0o600)
             tail = _read_tail(self.path, head)
-        self.lost = "" if head is None else lost_since(head, tail)
+        self.lost = lost_since(head, tail)
         self._end = _end_of(head, tail)
         if self._end.size < tail.end:
             # A line that a crash cut in two was never answered.
@@ -188,8 +188,11 @@ def _end_of(head: Head | None, tail: _Tail) -> Head:
     return Head(size, known.lines + len(lines), known.hash if last is None else last.hash)
 
 
-def lost_since(head: Head, tail: _Tail) -> str:
-    """What a log lacks that its head names; empty if nothing does."""
+def lost_since(head: Head | None, tail: _Tail) -> str:
+    """What a log lacks that its head names, or that there is no head to say so; empty if nothing is wrong."""
+    if head is None:
+        text = f"{HEAD_FILE} is missing or damaged: lines removed at the end would not show"
+        return text if tail.content else ""
     if tail.end < head.size:
         return f"it ends at byte {tail.end}, and {HEAD_FILE} names line {head.lines} up to byte {head.size}"
     line_end = head.size - tail.start
@@ -217,10 +220,6 @@ def verify(path: Path) -> list[Problem]:
         elif _sealed(entry).hash != entry.hash:
             problems.append(Problem(number, "it was changed"))
         previous = entry.hash
-    if head is None:
-        if tail.content:
-            text = f"{HEAD_FILE} is missing or damaged: lines removed at the end would not show"
-            problems.append(Problem(0, text))
-    elif lost := lost_since(head, tail):
+    if lost := lost_since(head, tail):
         problems.append(Problem(0, lost))
     return problems

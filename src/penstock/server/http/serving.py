@@ -193,7 +193,7 @@ def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: loggi
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
     audit = AuditLog(data, clock.now_ns)
     if audit.lost:
-        logger.error("the audit log has lost lines: %s (%s)", audit.lost, audit.path)
+        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, audit.path)
     return Door(
         driver=driver,
         settings=settings,
