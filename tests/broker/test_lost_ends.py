@@ -259,6 +259,32 @@ def test_a_damaged_snapshot_is_passed_over_and_named() -> None:
         assert values(found.drain()) == [b"b", b"c"]
 
 
+def test_a_damaged_snapshot_is_not_the_one_to_fall_back_on() -> None:
+    """The next snapshot leaves the older one that can be read: if it is damaged itself, that one serves."""
+    world = World()
+    world.topic()
+    world.group()
+
+    def newest_snapshot(world: World) -> str:
+        world.publish(b"a")
+        world.ack(*world.poll(1))
+        partition = world.node.partition(TOPIC, 0)
+        partition.journal.log.roll()
+        partition.take_snapshot()
+        names = [one for one in world.disk.list(f"{PART}/state") if one.endswith(".snapshot")]
+        return f"{PART}/state/{names[-1]}"
+
+    for _ in range(3):
+        path = newest_snapshot(world)
+    for _ in range(2):
+        damaged = tree_with(world.disk.tree(), lambda files, path=path: flipped(files, path, 60))
+        world = World(damaged)
+        assert world.node.faults() == []
+        assert EventKind.SNAPSHOT_SKIPPED in kinds(world)
+        path = newest_snapshot(world)
+    assert values(world.drain()) == []
+
+
 def test_a_snapshot_that_nothing_can_stand_in_for_is_the_one_that_is_named() -> None:
     world = World()
     world.topic()

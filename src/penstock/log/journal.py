@@ -64,6 +64,8 @@ class Journal(Generic[Record]):
 
     def __init__(self, log: Log, form: RecordFormat[Record]) -> None:
         self.log, self.form = log, form
+        # Snapshots that could not be read: none of them is one to fall back on.
+        self._unreadable: set[Offset] = set()
 
     def append(self, records: Sequence[Record], *, decided_at: LogEnd, now_ns: int) -> Offset:
         """Write the records of one decision as one batch: after a crash all of them are there or none."""
@@ -113,6 +115,7 @@ class Journal(Generic[Record]):
                 )
             except DamagedFile as error:
                 skipped.append(error)
+                self._unreadable.add(offset)
                 continue
             if skipped and snapshot.offset < self.log.start_offset:
                 break  # It would have been the one before that was good enough.
@@ -185,7 +188,9 @@ class Journal(Generic[Record]):
         self.log.synced(plan.state)
         if plan.snapshot is None:
             return
-        offsets = snapshot_offsets(self.log.disk, self.log.directory)
+        self._unreadable.discard(plan.snapshot.offset)
+        found = snapshot_offsets(self.log.disk, self.log.directory)
+        offsets = [one for one in found if one not in self._unreadable]
         for offset in offsets[:-_SNAPSHOTS_KEPT]:
             remove_snapshot(self.log.disk, self.log.directory, offset)
         # Letting old segments go syncs what the state log has got since the plan was made. The messages that it
