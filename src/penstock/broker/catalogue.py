@@ -30,6 +30,7 @@ from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId, Offset
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
+from .changes import Changes
 from .damage import DamageLedger
 from .directories import (
     SET_ASIDE,
@@ -139,6 +140,8 @@ class Catalogue:
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.cache = BatchCache(cache_bytes)
+        # What was recorded since the driver last acted on it.
+        self.changes = Changes()
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
@@ -214,6 +217,7 @@ class Catalogue:
             self.entropy,
             self._require_known_meta,
             self.cache,
+            self.changes,
             self.damage,
         )
         none = PartitionEnds(facts.topic_id, number, (), ())

@@ -30,6 +30,7 @@ from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
 from ..model import Buffer, Offset
 from ..ports import Entropy
+from .changes import Changes
 from .damage import DamageLedger
 from .delay_log import DelayLog
 from .machine import PartitionMachine
@@ -122,6 +123,7 @@ class Setting:
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
     cache: BatchCache
+    changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
 
 
@@ -139,7 +141,7 @@ class Partition:
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
-        self.damage = setting.damage
+        self.damage, self.changes = setting.damage, setting.changes
         self.shelf = Shelf(self.messages, setting.cache)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
@@ -202,6 +204,7 @@ class Partition:
         self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
         self._bytes_since_snapshot += encoded.head.length
         self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
@@ -254,6 +257,7 @@ class Partition:
         for one in records:
             self.machine.tick(now.monotonic_ns, one.group)
             self.machine.apply(one)
+            self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
         for watch in self.watchers:

@@ -126,7 +126,6 @@ def _answer_all(
         if delivery is None:
             raise NotFound("group", f"{lease.place.group} of {partition.topic}/{partition.number}")
         answered = answer(partition, delivery, lease.number, BitMap64(list(lease.held)), now)
-        driver.after_delivery(partition, delivery)
         stale += [lease.held[offset] for offset in each_offset(answered.stale)]
     return stale
 

@@ -116,7 +116,7 @@ class BrokerDelays:
 
         def move(now: Now) -> Waiting:
             place = self._place(topic, (partition, offset, delay_key))
-            return move_to(self.driver, place, delay, deliver_at, now)
+            return move_to(place, delay, deliver_at, now)
 
         return self.driver.change(move)
 
@@ -145,7 +145,6 @@ class BrokerDelays:
 
 
 def move_to(
-    driver: ThreadDriver,
     place: tuple[Partition, int],
     delay: Duration | None,
     deliver_at: datetime | str | None,
@@ -161,7 +160,6 @@ def move_to(
     if due_ns is None:
         raise Refused("say when: delay or deliver_at")
     delaying.reschedule(*place, due_ns, now)
-    driver.expect_delayed(due_ns, now)
     return delaying.get(*place)
 
 
@@ -223,7 +221,7 @@ class QueueDelays(ABC):
         """Let it come after another delay, counted from now, or at another time. NotPending: too late."""
 
         def move(now: Now) -> Waiting:
-            return move_to(self._driver, self._place(which), delay, deliver_at, now)
+            return move_to(self._place(which), delay, deliver_at, now)
 
         with _named(which):
             return _shown(self._driver.change(move))
@@ -242,7 +240,6 @@ class QueueDelays(ABC):
                 return range(0)
             topic = self._partition().topic
             stored = self._driver.node.publish_delayed(topic, delayed, now)
-            self._driver.expect_delayed(delayed[0].due_ns, now)
             return range(stored[0].offset + 1, stored[-1].offset + 2)
 
         def schedule_plain(now: Now) -> range:
@@ -270,7 +267,6 @@ class QueueDelays(ABC):
                 due_at=due_ns,
             )
             partition.schedule(columns, now)
-        self._driver.expect_delayed(due_ns, now)
         return range(first + 1, partition.delayed.end_offset + 1)
 
 

@@ -59,9 +59,7 @@ class MemberRoom:
 
     def _run(self, command: Callable[[Now], T], now: Now) -> T:
         reply = command(now)
-        # What a member had to give up may be due now, or out of attempts.
-        self._driver.expect(self._driver.node.next_due_ns())
-        self._driver.hurry_letters()
+        self._driver.expect(self._driver.node.assigned.next_due_ns())
         return reply
 
     def sign(self, group: str, member: str, command: Callable[[Now], T]) -> T:
@@ -146,11 +144,7 @@ class MemberRoom:
         self._driver.expect(assigned.due_ns(seat.group, member))
 
     def _take(self, group: str, ask: Ask, now: Now) -> Handed:
-        node = self._driver.node
-        messages = node.assigned.poll(group, ask, now)
-        for partition, delivery in node.assigned.places(group, ask.member):
-            self._driver.after_delivery(partition, delivery)
-        return messages
+        return self._driver.node.assigned.poll(group, ask, now)
 
     # The rest is called with the lock held.
 
@@ -205,7 +199,6 @@ class MemberRoom:
             seat.waiter.settle(Handed(), error)
             return True
         if messages:
-            self._driver.note_change()
             seat.waiter.settle(messages)
         return bool(messages)
 

@@ -18,10 +18,9 @@ from ..broker.consumption import Wanted, ready_for
 from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
-from ..broker.partition import Now, Partition, now_of
+from ..broker.partition import Now, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
-from ..delivery import Delivery
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
@@ -143,8 +142,9 @@ class ThreadDriver:
         return self._point.changed(0)
 
     def _change(
-        self, command: Callable[[Now], T], note: Callable[[], Ticket | None]
+        self, command: Callable[[Now], T], note: Callable[[], Ticket | None] | None = None
     ) -> tuple[T, Ticket | None]:
+        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something."""
         if self._is_torn:
             self._mend()
         # As with `_failing`; but every publish comes by here, and to make a generator costs as much as the lock.
@@ -153,11 +153,17 @@ class ThreadDriver:
                 self._check()
                 try:
                     reply = command(self.now())
-                    ticket = note()
+                    ticket = None if note is None else note()
                     self.serve()
+                    if self.node.changes.touched:
+                        self._act_on_changes(is_noted=note is not None)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
+                except Fatal:
+                    raise
                 except PenstockError:
+                    # It may have ended leases on the way.
+                    self._act_on_changes(is_noted=False)
                     raise
                 except BaseException:
                     self._is_torn = True
@@ -166,6 +172,16 @@ class ThreadDriver:
             self._committer.fail(error)
             raise
         return reply, ticket
+
+    def _act_on_changes(self, *, is_noted: bool) -> None:
+        """Tick in time for what was recorded; sync soon if dead letters wait for it, or as the policy says."""
+        if self.node.changes.touched:
+            due_ns, has_letters = self.node.changes.take(self.now)
+            self.expect(due_ns)
+            if has_letters:
+                self._hurry()
+            elif not is_noted:
+                self.note_change()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -270,7 +286,7 @@ class ThreadDriver:
                 self.expect(until_ns)
             return waiter
 
-        return self._change(take_or_wait, lambda: None)[0]
+        return self._change(take_or_wait)[0]
 
     def leave(self, topic: str, group: str, waiter: Waiter) -> None:
         """Wait no longer; what the waiter was settled with stays with it."""
@@ -289,12 +305,7 @@ class ThreadDriver:
         partitions = self.node.topic(topic).partitions
         if any(group not in one.machine.numbers for one in partitions):
             self.node.open_group(topic, group, now)
-        messages = self.node.poll(topic, group, wanted, now)
-        for partition in partitions:
-            self.after_delivery(partition, partition.group(group))
-        if messages:
-            self.note_change()
-        return messages
+        return self.node.poll(topic, group, wanted, now)
 
     def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
         for message in messages:
@@ -302,20 +313,10 @@ class ThreadDriver:
             delivery = partition.machine.groups[message.place.group]
             give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
 
-    def after_delivery(self, partition: Partition, delivery: Delivery) -> None:
-        """After any command of a group: when it is due next, and whether dead letters want to go. Lock held."""
-        self.expect(delivery.next_due_ns())
-        if partition.machine.outbox.pending:
-            self._hurry()
-
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits for messages."""
         return bool(self._room) or bool(self.members)
-
-    def expect_delayed(self, due_ns: int, now: Now) -> None:
-        """The same for a wall time, at which something is to be delivered."""
-        self.expect(now.monotonic_ns + max(0, due_ns - now.wall_ns))
 
     def expect(self, due_ns: float) -> None:
         """Tick no later than this. With the lock held."""
@@ -346,7 +347,7 @@ class ThreadDriver:
     def tick(self) -> None:
         """Let time pass: leases that nobody answered come back, retries are due, waits are over."""
         try:
-            self._change(self._tick, lambda: None)
+            self._change(self._tick)
         except Fatal:
             return  # Everybody has been told.
         except PenstockError as error:
@@ -454,6 +455,7 @@ class ThreadDriver:
             if self.node.pump(self.now()):
                 self._hurry()
                 self.serve()
+            self._act_on_changes(is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:

@@ -194,9 +194,7 @@ async def respond(request: Request, kind: str, sent: ReceiptsIn, run: Run, out: 
     driver = request.door.driver
 
     def command(now: Now) -> tuple[list[Result], Now]:
-        results = run(receipts, now)
-        after_answers(request, receipts)
-        return results, now
+        return run(receipts, now), now
 
     results, now = await driver.change(command)
     request.door.traffic.count_answer(kind, len(results))
@@ -243,17 +241,6 @@ def _allow_topics(request: Request, receipts: Sequence[str]) -> None:
     if request.principal.prefixes:
         for topic in {place.topic for place in _places(receipts)}:
             request.allow(topic)
-
-
-def after_answers(request: Request, receipts: Sequence[str]) -> None:
-    """Have the driver look at the groups that were answered for. With the lock held."""
-    driver = request.door.driver.driver
-    for topic, number, group in _places(receipts):
-        opened = driver.node.open.get(topic)
-        partition = None if opened is None else opened.partitions.serving(number)
-        delivery = None if partition is None else partition.machine.groups.get(group)
-        if partition is not None and delivery is not None:
-            driver.after_delivery(partition, delivery)
 
 
 def ack_out(done: Receipted, _now: Now) -> AckOut:
@@ -325,13 +312,7 @@ async def _by_offset(
     driver = request.door.driver
 
     def command(now: Now) -> None:
-        partition = request.node.partition(asked.topic, asked.partition)
-        try:
-            run(partition, asked, now)
-        finally:
-            # Also when it is refused: leases that were over have ended on the way.
-            if asked.group in partition.machine.numbers:
-                driver.driver.after_delivery(partition, partition.group(asked.group))
+        run(request.node.partition(asked.topic, asked.partition), asked, now)
 
     await driver.change(command)
     request.door.traffic.count_answer(kind, 1)

@@ -7,7 +7,7 @@ import msgspec
 from ...broker.authorise import Command
 from ...broker.column_answers import Failure, answer_columns
 from ...broker.partition import Now
-from ...codec.answers import LeaseAnswer, decode_answers
+from ...codec.answers import decode_answers
 from ...errors import BadRequest, MalformedBatch, TooLarge
 from .answering import checked_reason
 from .requests import Request
@@ -34,9 +34,7 @@ async def answer(request: Request) -> Answer:
         checked_reason(one.reason)
 
     def run(now: Now) -> tuple[int, list[Failure]]:
-        done = answer_columns(request.node.partition, answers, now)
-        _after(request, answers)
-        return done
+        return answer_columns(request.node.partition, answers, now)
 
     count, failures = await request.door.driver.change(run)
     for one in answers:
@@ -47,17 +45,6 @@ async def answer(request: Request) -> Answer:
         for one in failures
     ]
     return json_response(AnsweredOut(count, failed))
-
-
-def _after(request: Request, answers: list[LeaseAnswer]) -> None:
-    """Have the driver look at the groups that were answered for. With the lock held."""
-    driver = request.door.driver.driver
-    for topic, number, group in {(one.topic, one.partition, one.group) for one in answers}:
-        opened = driver.node.open.get(topic)
-        partition = None if opened is None else opened.partitions.serving(number)
-        delivery = None if partition is None else partition.machine.groups.get(group)
-        if partition is not None and delivery is not None:
-            driver.after_delivery(partition, delivery)
 
 
 ROUTES = (

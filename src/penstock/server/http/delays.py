@@ -251,7 +251,6 @@ async def _move(request: Request, find_it: Any) -> Answer:
         found: Waiting = find_it()
         place = (found.topic, found.partition, found.id)
         request.node.reschedule(*place, moment, now)
-        driver.expect_delayed(moment, now)
         return request.node.delayed_get(*place), now.wall_ns
 
     one, now_ns = await request.door.driver.change(run)
