@@ -175,8 +175,9 @@ def _finish_unfit(
 def _sorted_out(delivery: Delivery, number: int, offsets: BitMap64) -> Answered:
     done = offsets & delivery.leases.holding(number)
     rest = offsets - done
-    acked = delivery.acked_recently.get(number)
-    repeated = rest & acked if acked is not None else BitMap64()
+    if not rest:
+        return Answered(done, BitMap64(), rest)
+    repeated = rest & delivery.acked_recently.of(number)
     return Answered(done, repeated, rest - repeated)
 
 

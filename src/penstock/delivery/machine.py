@@ -7,7 +7,6 @@ An offset at or above `cursor` was never handed out, unless it is in `ahead`: pr
 other that is not finished is in exactly one of `leases`, `ready` and `waiting`.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from . import image
+from .acked import AckedLeases
 from .leases import Lease, Leases, Term
 from .offsets import each_offset, first_missing, known_among, offsets_of
 from .progress import Progress
@@ -46,8 +46,6 @@ from .states import State
 from .turns import Turns
 
 _MS = 1_000_000
-# A repeated ack is recognised for this many leases after they ended; later it is answered as stale.
-_ACKED_LEASES_KEPT = 1024
 
 
 class Delivery:
@@ -75,7 +73,7 @@ class Delivery:
         self.failures: dict[int, Failure] = {}
         # What members gave back unanswered and no other has got since.
         self.released: dict[str, BitMap64] = {}
-        self.acked_recently: OrderedDict[int, BitMap64] = OrderedDict()
+        self.acked_recently = AckedLeases()
         self.expired_count = self.dead_count = self.skipped_count = 0
 
     def tick(self, now_ns: int) -> None:
@@ -162,11 +160,7 @@ class Delivery:
         offsets = offsets_of(record.runs)
         self.leases.take(record.lease, offsets)
         self._finish(offsets)
-        known = self.acked_recently.setdefault(record.lease, BitMap64())
-        known |= offsets
-        self.acked_recently.move_to_end(record.lease)
-        if len(self.acked_recently) > _ACKED_LEASES_KEPT:
-            self.acked_recently.popitem(last=False)
+        self.acked_recently.add(record.lease, record.runs)
 
     def _pass(self, offsets: BitMap64, cursor: int) -> None:
         """Go on to a cursor, after dealing with offsets that may lie beyond it."""
