@@ -22,7 +22,7 @@ from ..broker.partition import Now, Partition, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
 from ..delivery import Delivery
-from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
+from ..errors import Fatal, NotFound, PartitionFaulty, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
@@ -298,9 +298,11 @@ class ThreadDriver:
 
     def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
         for message in messages:
-            partition = self.node.partition(topic, message.partition)
-            delivery = partition.machine.groups[message.place.group]
-            give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
+            # Of a faulty partition nothing can be given back; the others have to hear of it all the same.
+            with suppress(PartitionFaulty):
+                partition = self.node.partition(topic, message.partition)
+                delivery = partition.machine.groups[message.place.group]
+                give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
 
     def after_delivery(self, partition: Partition, delivery: Delivery) -> None:
         """After any command of a group: when it is due next, and whether dead letters want to go. Lock held."""
