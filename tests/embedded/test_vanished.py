@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.errors import PartitionFaulty, PenstockError
+from penstock.testing import VirtualClock
 
 QUIET = logging.getLogger("penstock.test_vanished")
 
@@ -57,3 +58,54 @@ def test_a_sweep_and_a_stop_go_on_with_the_others(broker, tmp_path):
     with penstock.Broker(tmp_path, logger=QUIET) as again:
         assert [bool(one.fault) for one in again.describe("t")] == [True, False]
         assert again.describe("other")[0].messages == 1
+
+
+def lose_partition_0(broker, tmp_path):
+    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    with pytest.raises(PartitionFaulty):
+        broker.publish("t", b"y", partition=0, acks="all")
+
+
+def test_a_member_goes_on_with_its_other_partitions(broker, tmp_path):
+    member = broker.join("t", "g", auto_commit=True)
+    assert len(member.poll(request_id="once")) == 2
+    lose_partition_0(broker, tmp_path)
+    broker.publish("t", b"y", partition=1)
+    assert [one.value for one in member.poll(request_id="more")] == [b"y"]
+    assert member.poll(timeout=0.05) == []
+
+
+def test_a_repeated_poll_of_a_member_gets_its_answer(broker, tmp_path):
+    member = broker.join("t", "g")
+    first = member.poll(request_id="once")
+    lose_partition_0(broker, tmp_path)
+    assert [one.offset for one in member.poll(request_id="once")] == [one.offset for one in first]
+
+
+def test_a_member_gives_a_faulty_partition_to_another(broker, tmp_path):
+    first = broker.join("t", "g")
+    assert len(first.poll()) == 2
+    lose_partition_0(broker, tmp_path)
+    second = broker.join("t", "g", member="second")
+    third = broker.join("t", "g", member="third")
+    first.leave()
+    for _ in range(3):
+        second.poll()
+        third.poll()
+    assert sorted(second.assigned + third.assigned) == ["t/0", "t/1"]
+
+
+def test_what_auto_commit_cannot_finish_there_keeps_nothing_else_from_its_time(tmp_path):
+    clock = VirtualClock()
+    with penstock.Broker(tmp_path, logger=QUIET, clock=clock) as broker:
+        broker.create_topic("t", partitions=2)
+        broker.create_topic("other", partitions=1)
+        for number in range(2):
+            broker.publish("t", b"x", partition=number, acks="all")
+        member = broker.join("t", "g", auto_commit=True)
+        assert len(member.poll()) == 2
+        lose_partition_0(broker, tmp_path)
+        broker.publish("other", b"later", delay="8s")
+        clock.advance("6s")
+        clock.advance("3s")
+        assert [one.value for one in broker.poll("other", "h")] == [b"later"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ..delivery import Delivery
-from ..errors import GroupBusy, ModeConflict, NoSpace, NotFound, NotOwner, PartitionFaulty
+from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
 from ..groups import (
     GroupRecord,
     Joining,
@@ -278,19 +278,17 @@ class Memberships:
         return membership.members[ask.member].changes != ask.changes
 
     def places(self, group: str, member: str) -> list[tuple[Partition, Delivery]]:
-        """Where a member reads from, until its `Standing.changes` is another one."""
-        partitions = [
-            self._catalogue.partition(*one) for one in self.groups[group].readable(member)
-        ]
+        """Where a member reads from, until its `Standing.changes` is another one. Without faulty partitions."""
+        found = map(self._serving, self.groups[group].readable(member))
+        partitions = [one for one in found if one is not None]
         return [(one, one.group(group)) for one in partitions if group in one.machine.numbers]
 
     def _auto_commit(self, session: _Session, now: Now) -> None:
         for place, lease, offsets in session.handed:
-            with suppress(NotFound):
-                partition = self._catalogue.partition(place.topic, place.partition)
-                delivery = partition.machine.groups.get(place.group)
-                if delivery is not None:
-                    consumption.ack(partition, delivery, lease, offsets, now)
+            partition = self._serving(TopicPartition(place.topic, place.partition))
+            delivery = None if partition is None else partition.machine.groups.get(place.group)
+            if partition is not None and delivery is not None:
+                consumption.ack(partition, delivery, lease, offsets, now)
         session.handed, session.commit_at_ns = [], _NEVER
 
     def tick(self, now: Now) -> None:
@@ -431,11 +429,15 @@ class Memberships:
                 self._delivery(group, mode, self._catalogue.partition(*one), now)
             self._end_leases(one, group, lambda holder: holder != member, now)
 
+    def _serving(self, one: TopicPartition) -> Partition | None:
+        """A partition; None if it is faulty, or its topic gone."""
+        topic = self._catalogue.open.get(one.topic)
+        return None if topic is None else topic.partitions.serving(one.number)
+
     def _end_leases(
         self, one: TopicPartition, group: str, is_ending: Callable[[str], bool], now: Now
     ) -> None:
-        topic = self._catalogue.open.get(one.topic)
-        partition = None if topic is None else topic.partitions.serving(one.number)
+        partition = self._serving(one)
         if partition is None or group not in partition.machine.numbers:
             return
         delivery = partition.group(group)

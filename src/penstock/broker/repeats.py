@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from itertools import chain
 from typing import NamedTuple
 
-from ..errors import NotFound
+from ..errors import NotFound, PartitionFaulty
 from .answers import by_lease
 from .handed import Handed
 from .partition import Partition
@@ -65,7 +65,7 @@ class Repeats:
         for place, lease, _ in by_lease(answer):
             try:
                 delivery = self._find(place.topic, place.partition).machine.groups.get(place.group)
-            except NotFound:
+            except (NotFound, PartitionFaulty):
                 continue
             if delivery and (
                 lease in delivery.leases.by_number or lease in delivery.acked_recently

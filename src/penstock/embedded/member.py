@@ -177,12 +177,13 @@ class Member:
         self._driver.members.change(release)
 
     def _empty_among(self, heard: Standing) -> list[TopicPartition]:
-        node = self._driver.node
-        return [
-            one
-            for one in heard.to_release
-            if not node.partition(*one).group(self.group).leases.held_by[self.id]
-        ]
+        """Those of which this member holds nothing. What it had of a faulty one it cannot answer any more."""
+
+        def is_empty(one: TopicPartition) -> bool:
+            partition = self._driver.node.topic(one.topic).partitions.serving(one.number)
+            return partition is None or not partition.group(self.group).leases.held_by[self.id]
+
+        return [one for one in heard.to_release if is_empty(one)]
 
     def commit(self, reached: Reached, *, generation: int | None = None) -> bool:
         """Finish everything up to these messages, or below these offsets; False if all of it was finished already.

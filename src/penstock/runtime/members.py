@@ -17,7 +17,7 @@ from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now, Partition
 from ..delivery import Delivery
-from ..errors import Fatal, PenstockError
+from ..errors import Fatal, PartitionFaulty, PenstockError
 from .ticker import NEVER_NS
 from .waiting import Waiter
 
@@ -114,8 +114,10 @@ class MemberRoom:
 
     def _give_back(self, messages: Handed, now: Now) -> None:
         for place, lease, offsets in by_lease(messages):
-            partition = self._driver.node.partition(place.topic, place.partition)
-            give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
+            # As in `ThreadDriver._release`.
+            with suppress(PartitionFaulty):
+                partition = self._driver.node.partition(place.topic, place.partition)
+                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
 
     def _sit_down(self, group: str, ask: Ask, waiter: Waiter, now: Now) -> None:
         node = self._driver.node

@@ -21,7 +21,7 @@ from ..broker.node import Node, Swept
 from ..broker.partition import Now, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
-from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
+from ..errors import Fatal, NotFound, PartitionFaulty, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
@@ -309,9 +309,11 @@ class ThreadDriver:
 
     def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
         for message in messages:
-            partition = self.node.partition(topic, message.partition)
-            delivery = partition.machine.groups[message.place.group]
-            give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
+            # Of a faulty partition nothing can be given back; the others have to hear of it all the same.
+            with suppress(PartitionFaulty):
+                partition = self.node.partition(topic, message.partition)
+                delivery = partition.machine.groups[message.place.group]
+                give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
 
     @property
     def is_awaited(self) -> bool:
