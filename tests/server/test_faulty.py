@@ -8,6 +8,8 @@ import urllib.request
 import pytest
 
 import penstock
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
 from penstock.client import Client
 from penstock.errors import PartitionFaulty
 from penstock.testing.server import running_server
@@ -84,3 +86,13 @@ def test_the_client_gets_the_error_by_its_name(url):
 def test_the_rest_of_the_server_goes_on(url, path):
     with urllib.request.urlopen(url + path) as answer:
         assert answer.status == 200
+
+
+def test_the_client_and_the_command_line_show_it(url, capsys):
+    with Client(url) as client:
+        assert list(client.topic("t").faulty) == ["1"]
+        assert [(one.topic, one.partition) for one in client.lag("g").faulty] == [("t", 1)]
+    assert run(root, ["topic", "show", "t", "--server", url]) == Exit.OK
+    assert "partition 1 is FAULTY" in capsys.readouterr().out
+    assert run(root, ["group", "lag", "g", "--server", url]) == Exit.OK
+    assert "t/1 is FAULTY" in capsys.readouterr().err

@@ -68,8 +68,11 @@ def lag(name: str, *, place: Place, output: Output) -> None:
     from msgspec import to_builtins
 
     with connected(place) as client:
-        rows = [to_builtins(one) for one in client.lag(name).partitions]
+        found = client.lag(name)
+    rows = [to_builtins(one) for one in found.partitions]
     output.rows(rows, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"])
+    for one in found.faulty:
+        click.echo(f"{one.topic}/{one.partition} is FAULTY: {one.reason}", err=True)
 
 
 @group.command(epilog="Example: penstock group held billing")

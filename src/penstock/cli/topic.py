@@ -107,6 +107,8 @@ def show(name: str, *, place: Place, output: Output) -> None:
         ],
         ["partition", "earliest", "latest"],
     )
+    for number, reason in found.faulty.items():
+        click.echo(f"partition {number} is FAULTY: {reason}")
     for key, value in found.config.items():
         click.echo(f"{key}: {json.dumps(value)}")
 

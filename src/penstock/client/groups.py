@@ -59,10 +59,21 @@ class PartitionLag(msgspec.Struct, frozen=True):
     finished_above: int = 0
 
 
+class FaultyPartition(msgspec.Struct, frozen=True):
+    """A partition that cannot be used, and why: how far a group is behind there is not known."""
+
+    topic: str
+    partition: int
+    reason: str = ""
+
+
 class Lag(msgspec.Struct, frozen=True):
+    """`total` is without the partitions that are `faulty`."""
+
     group: str
     total: int
     partitions: list[PartitionLag]
+    faulty: list[FaultyPartition] = []
 
 
 class Offsets(msgspec.Struct, frozen=True):

@@ -17,7 +17,10 @@ class Ends(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic as the server describes it. `partition_offsets` is by the partition's number, as text."""
+    """A topic as the server describes it. `partition_offsets` is by the partition's number, as text.
+
+    `faulty` says of partitions that cannot be used why; they have no offsets.
+    """
 
     name: str
     partitions: int
@@ -25,6 +28,7 @@ class Topic(msgspec.Struct, frozen=True):
     total_size_bytes: int
     partition_offsets: dict[str, Ends]
     config: dict[str, Any]
+    faulty: dict[str, str] = {}
 
     def ends(self, partition: int) -> Ends:
         return self.partition_offsets[str(partition)]
