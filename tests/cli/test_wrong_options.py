@@ -25,6 +25,7 @@ def test_a_span_without_a_unit_is_refused(run, option):
         (("group", "reset", "g", "--to", "begin"), "'begin' is not earliest, latest, an offset, a"),
         (("dlq", "list", "t", "--after", "1 hour"), "--after: '1 hour' is not a time such as"),
         (("dlq", "list", "t", "--after", "2026-01-31T12:00:00Z"), None),
+        (("dlq", "list", "t", "--after", "1 h"), None),
     ],
 )
 def test_a_moment_is_a_time_or_a_span(run, words, said):
@@ -42,9 +43,11 @@ def test_a_key_that_would_end_at_once_is_not_one_for_ever(run, tmp_path, span):
     assert "--expires-in" in done.err
 
 
-def test_the_end_of_a_key_is_listed(run, tmp_path):
+@pytest.mark.parametrize("span", ["2h", "2 h", "1.12345678901h", "0000000000000000007200s"])
+def test_the_end_of_a_key_is_listed(run, tmp_path, span):
     where = ("--data-dir", str(tmp_path))
-    run("keys", "create", "x", "--role", "admin", "--expires-in", "2h", *where)
+    done = run("keys", "create", "x", "--role", "admin", "--expires-in", span, *where)
+    assert done.code == Exit.OK, done.err
     assert json.loads(run("keys", "list", "--json", *where).out.splitlines()[-1])["expires_at"]
 
 

@@ -130,6 +130,26 @@ async def test_what_waits_ends_with_its_key(tmp_path, caplog, kind, how):
     assert [one for one in caplog.messages if "admin.key" not in one] == []
 
 
+async def test_a_body_that_is_complete_after_its_key_has_ended_changes_nothing(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        rig = Rig(broker, tmp_path)
+        await rig.begin()
+        sent = {"name": "leaving", "role": "admin"}
+        made = (await rig.call("POST", "/admin/keys", sent)).json
+        rig.key_id = made["key_id"]
+        body = json.dumps({"name": "staying", "role": "admin"}).encode()
+        head = f"POST /admin/keys HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {made['key']}\r\n"
+        more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        rig.connection.data_received((head + more).encode() + body[:-1])
+        await asyncio.sleep(0)
+        await rig.end("revoked")
+        rig.connection.data_received(body[-1:])
+        async with asyncio.timeout(5):
+            await until(lambda: rig.wire.written)
+        assert rig.wire.take().startswith(b"HTTP/1.1 401")
+        assert "staying" not in (tmp_path / "keys.json").read_text()
+
+
 async def test_a_wait_with_another_key_goes_on(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
         rig = Rig(broker, tmp_path)

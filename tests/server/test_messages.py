@@ -54,6 +54,15 @@ async def test_a_message_that_is_wrong_does_not_hold_up_the_others(tmp_path):
         assert (only.status, only.json["error"]) == (404, "NOT_FOUND")
 
 
+async def test_what_is_wrong_is_not_repeated_at_length(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        sent = {"messages": [{"value": "x", "ttl": "9" * 100_000 + "d"}]}
+        reply = await broker.call("POST", "/topics/orders/messages", sent)
+        assert (reply.status, reply.json["field"]) == (400, "ttl")
+        assert len(reply.json["message"]) < 200
+
+
 async def test_ndjson_in(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

@@ -62,6 +62,36 @@ def test_one_client_leaves_room_for_the_others():
     assert (memory.used, memory.of_clients) == (0, {})
 
 
+async def test_what_comes_with_the_headers_counts_as_well(tmp_path):
+    """Of a plain body, of one in chunks, and of a large batch; it is given back when its client leaves."""
+    batch = HEAD.replace(b"/messages", b"/partitions/0/batches") + TYPE.replace(
+        b"json", b"vnd.penstock.batch"
+    )
+    begun = b" " * 50_000
+    requests = [
+        HEAD + TYPE + b"Content-Length: 60000\r\n\r\n" + begun,
+        CHUNKED + b"%x\r\n" % 60_000 + begun,
+        batch + b"Content-Length: 1000000\r\n\r\n" + begun,
+    ]
+    limits = {("http", "bodies_bytes_max"): 120_000}
+    for raw in requests:
+        async with in_process(tmp_path, limits) as broker:
+            waiting = [connected(broker) for _ in range(3)]
+            for connection, wire in waiting:
+                wire.set_protocol = lambda _protocol: None
+                connection.data_received(raw)
+            async with asyncio.timeout(20):
+                await until(lambda: waiting[-1][1].written)  # noqa: B023 - awaited here
+            assert broker.door.memory.used == 100_000
+            assert waiting[-1][1].written.startswith(b"HTTP/1.1 429 ")
+            assert [wire.written for _, wire in waiting[:2]] == [b"", b""]
+            for connection, _ in waiting:
+                large = connection._large_body
+                (connection if large is None else large).connection_lost(None)
+            async with asyncio.timeout(20):
+                await until(lambda: broker.door.memory.used == 0)
+
+
 async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
     """There are three times as many as places, and a publish goes through; each has its turn when it is complete."""
     async with in_process(tmp_path, {("http", "requests_max"): 8}) as broker:

@@ -5,8 +5,6 @@ import time
 
 import click
 
-_SPAN = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 # The server knows the rest of it; nanoseconds are a number.
 _TIME_BEGINS = re.compile(r"\s*(\d{4}-|\d+$)", re.ASCII)
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
@@ -28,20 +26,26 @@ def span(value: str) -> str:
 
 def seconds_in(span: str) -> float:
     """The seconds of a span that was checked."""
-    found = _SPAN.fullmatch(span)
-    assert found is not None, "an option of this type"
-    return float(found[1]) * _SECONDS[found[2]]
+    from ..api.units import duration_s
+
+    return duration_s(span)
 
 
 def moment_of(option: str, written: str, other: str = "") -> str:
     """A moment for the server: RFC 3339 as it is, and a span as so long ago. `other` is what else could be said."""
-    found = _SPAN.fullmatch(written.strip())
-    if found is None and _TIME_BEGINS.match(written) is None:
+    from ..api.units import Bare, duration_ns
+    from ..errors import Refused
+
+    try:
+        ago_ns = duration_ns(written, bare=Bare.REFUSED)
+    except Refused:
+        if _TIME_BEGINS.match(written) is not None:
+            return written
         said = f"{option}: {written[:60]!r} is not {other}"
-        raise click.UsageError(f"{said}a time such as 2026-01-31T12:00:00Z, or a span such as 15m")
-    if found is None:
-        return written
-    return str(max(1, time.time_ns() - int(seconds_in(found[0]) * 1_000_000_000)))
+        raise click.UsageError(
+            f"{said}a time such as 2026-01-31T12:00:00Z, or a span such as 15m"
+        ) from None
+    return str(max(1, time.time_ns() - ago_ns))
 
 
 def place_in(written: str) -> tuple[int, int]:

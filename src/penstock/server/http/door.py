@@ -160,6 +160,8 @@ class Door:
             return route, await route.call(request)
         if not request.is_whole:
             await request.receive_body(is_batch=route.is_batch)
+            # A body may take half an hour to come, and its key may have ended meanwhile.
+            self.gate.ends.require(request.credential)
         with self.room:
             return route, await route.call(request)
 

@@ -42,16 +42,19 @@ class KeyEnds:
 
     def watch(self, credential: Credential | None, end: End) -> None:
         """Have `end` called, once, when a secret ends before `unwatch`. Unauthenticated: it has ended already."""
+        self.require(credential)
         if credential is None:
             return
-        left_ns = self._keys.left_ns(credential)
-        if left_ns == 0:
-            raise key_ended()
         waiting = self._waiting.get(credential)
         if waiting is None:
             waiting = self._waiting[credential] = _Waiting()
-            self._set_timer(waiting, left_ns)
+            self._set_timer(waiting, self._keys.left_ns(credential))
         waiting.ends.add(end)
+
+    def require(self, credential: Credential | None) -> None:
+        """Unauthenticated, if a secret that was good has ended since."""
+        if credential is not None and self._keys.left_ns(credential) == 0:
+            raise key_ended()
 
     def unwatch(self, credential: Credential | None, end: End) -> None:
         waiting = None if credential is None else self._waiting.get(credential)

@@ -23,7 +23,7 @@ Reserve = Callable[[int], None]
 
 
 class LargeBody(asyncio.BufferedProtocol):
-    """Made by the connection.
+    """Made by the connection. Raises what `reserve` does.
 
     `whole` is resolved when all of it is here, fails if it is not waited for, and is cancelled if the client leaves.
     """
@@ -32,6 +32,7 @@ class LargeBody(asyncio.BufferedProtocol):
         self, connection: "ReceivingConnection", length: int, first: bytearray, reserve: Reserve
     ) -> None:
         self._connection, self._length, self._reserve = connection, length, reserve
+        reserve(len(first))
         self._place = memoryview(b"")
         self._grow(first, max(_FIRST_BYTES, _GROWTH * len(first)))
         self._filled = len(first)

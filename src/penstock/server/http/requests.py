@@ -235,6 +235,7 @@ class Request:
     async def _rest(self, first: bytes, limit: int) -> bytes:
         content = bytearray(first)
         with self.door.memory.reserved(self._payer) as reservation:
+            self._reserve(reservation, len(content))
             while True:
                 piece = await self._next_piece()
                 content += piece["body"]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from ...api.arguments import shown
 from ...api.units import Bare, duration_ms, time_text
 from ...api.units import time_ns as parsed_time
 from ...errors import BadRequest, Refused
@@ -27,7 +28,7 @@ def span_ms(name: str, written: Span) -> int:
     except Refused as error:
         raise BadRequest(str(error), field=name) from None
     if milliseconds > SPAN_MS_MAX:
-        raise BadRequest(f"{name} must be in 0..{SPAN_MS_MAX} ms, got {written!r}", field=name)
+        raise BadRequest(f"{name} must be in 0..{SPAN_MS_MAX} ms, got {shown(written)}", field=name)
     return milliseconds
 
 
