@@ -1,6 +1,7 @@
 """Health, version and figures."""
 
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -164,8 +165,14 @@ def _health(request: Request, status: str, checks: dict[str, str]) -> HealthOut:
     return HealthOut(status, time_text(now_ns), uptime_s(request), checks, broker)
 
 
+@cache
+def _version() -> str:
+    """Read from the package's metadata once: that takes milliseconds, and the route is open to all."""
+    return version_of("penstock")
+
+
 async def version(request: Request) -> Answer:
-    return json_response(VersionOut(version_of("penstock"), request.door.settings.broker.id))
+    return json_response(VersionOut(_version(), request.door.settings.broker.id))
 
 
 async def stats(request: Request) -> Answer:
