@@ -25,6 +25,7 @@ class Closed(Wire):
 
 S_NS = 1_000_000_000
 POLL = b"GET /topics/orders/messages?group=g&timeout=20s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+STREAM = b"GET /consume?topic=orders&group=g HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FIRST = {"waits": asks(0), "polls": POLL, "publishes": publish(), "reads": read()}
 
 
@@ -47,6 +48,29 @@ async def test_who_leaves_with_requests_in_line_is_no_error(tmp_path, caplog, fi
         assert not broker.door.driver.waiting
         assert (wire.written, broker.door.room.coming, broker.door.room.under_way) == (b"", 0, 0)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("first", [POLL, STREAM])
+async def test_who_leaves_with_more_sent_behind_what_waits_is_missed(tmp_path, first):
+    """What is behind is not read, so the end behind that is not heard; it is looked for."""
+    ours, theirs = socket.socketpair()
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = connected(broker)
+        wire.get_extra_info = lambda _name: ours
+        wire.abort = lambda: (wire.close(), connection.connection_lost(None))
+        connection.data_received(first + b"GET")
+        async with asyncio.timeout(5):
+            await until(lambda: broker.door.driver.waiting)
+        broker.door.sweep()
+        assert not wire.is_closing()
+        theirs.close()
+        broker.door.sweep()
+        assert wire.is_closing()
+        async with asyncio.timeout(5):
+            await until(lambda: not connection.tasks)
+        assert (broker.door.driver.waiting, broker.door.unread.behind) == (0, set())
+    ours.close()
 
 
 async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(tmp_path):

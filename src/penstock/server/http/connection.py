@@ -54,6 +54,7 @@ class Connection(ReceivingConnection):
         self._outflow: Outflow | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.door.unread.behind.discard(self)
         if self._outflow is not None:
             self._outflow.end()
         if self.door.known is self._known:
@@ -139,6 +140,7 @@ class Connection(ReceivingConnection):
             return
         if not framing.is_empty:
             self.flow.pause_reading()
+            self.door.unread.behind.add(self)
         elif framing.is_in_body:
             self.door.arrivals.begin(self)
         elif framing.is_in_head and self._header_timer is None:
@@ -344,7 +346,9 @@ class Connection(ReceivingConnection):
         self.flow.resume_reading()
         if self._framing.is_empty:
             self._rest()
-        elif self.is_heard():
+            return
+        self.door.unread.behind.discard(self)
+        if self.is_heard():
             self._read()
 
     def answer_at_once(self, scope: object, status: int, head: bytes, body: bytes) -> bool:

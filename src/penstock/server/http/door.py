@@ -273,6 +273,7 @@ class Door:
     def sweep(self) -> None:
         """What has to happen now and then: end slow bodies and ended keys, miss members."""
         self.arrivals.sweep()
+        self.unread.sweep()
         self.gate.sweep()
         for member in self.shared.take_missed():
             self.release_shared(member)

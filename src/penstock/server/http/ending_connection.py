@@ -41,6 +41,11 @@ class EndingConnection(TimedConnection):
         self._disconnect()
         self.transport.abort()
 
+    def descriptor_if_waiting(self) -> int:
+        """Part of `Behind`."""
+        socket = None if self.on_lost is None else self.transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
     def is_heard(self) -> bool:
         """Whether the client may get what is written next. If not, the connection ends.
 

@@ -26,6 +26,16 @@ class Held(Protocol):
         ...
 
 
+class Behind(Protocol):
+    """A connection with more behind the request that is under way: it is not read, so its end is not heard."""
+
+    def descriptor_if_waiting(self) -> int:
+        """Of its socket, if the request that is under way ends with its client; otherwise -1."""
+        ...
+
+    def cut_off(self) -> None: ...
+
+
 class _Place(NamedTuple):
     until: float
     connection: Held
@@ -40,6 +50,13 @@ class Unread:
         # Waits only grow (see `Room`), so the first is the one whose time is up first.
         self._held: deque[_Place] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self.behind: set[Behind] = set()
+
+    def sweep(self) -> None:
+        """Now and then: end requests that wait for clients that have left, with more sent behind them."""
+        waiting = {one.descriptor_if_waiting(): one for one in self.behind}
+        for descriptor in gone_of(waiting):
+            waiting[descriptor].cut_off()
 
     def __len__(self) -> int:
         return len(self._held)
