@@ -70,7 +70,16 @@ def test_a_time_that_was_written_is_read_again(time):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "soon", "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00"]
+    "wrong",
+    [
+        "",
+        "soon",
+        "2026-13-01T00:00:00Z",
+        "1969-12-31T23:59:59Z",
+        "2026-01-01T00:00:00",
+        str(1 << 63),
+        "9" * 30,
+    ],
 )
 def test_what_is_no_time_is_refused(wrong):
     with pytest.raises(Refused, match="deliver_at"):

@@ -128,3 +128,12 @@ async def test_metrics_name_all_groups_that_are_few(tmp_path):
         assert set(samples(text, "penstock_group_lag_messages")) == {"a", "other", "c"}
         assert samples(text, "penstock_group_members") == {"c": 1}
         assert set(samples(text, "penstock_group_generation")) == {"c"}
+
+
+async def test_a_poll_that_is_refused_for_its_lease_makes_no_group(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        for wrong in ("visibility_timeout=0", "visibility_timeout=36600d"):
+            reply = await broker.call("GET", f"/topics/orders/messages?group=new&{wrong}")
+            assert reply.status == 400
+        assert (await broker.call("GET", "/groups")).json["groups"] == []

@@ -104,7 +104,7 @@ def duration_s(given: Duration, what: str = "a duration") -> float:
 
 def time_ns(written: str, what: str) -> int:
     """A time in nanoseconds since 1970, from RFC 3339 or from the number itself; Refused outside 1970..2262."""
-    if written.isascii() and written.isdecimal() and len(written) <= 19:
+    if written.isascii() and written.isdecimal() and int(written[:20]) < 1 << 63:
         return int(written)
     found = _TIME.fullmatch(written.strip())
     try:

@@ -82,7 +82,7 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     DamagedBatch: the next message cannot be read any more. Where the topic says that damage is skipped, the group has
     lost it instead, and goes on behind it.
     """
-    _check_duration(partition, wanted.duration_ms)
+    check_duration(partition, wanted.duration_ms)
     settle(partition, delivery, now)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
@@ -386,13 +386,14 @@ def extend(
     *,
     duration_ms: int,
 ) -> Answered:
-    _check_duration(partition, duration_ms)
+    check_duration(partition, duration_ms)
     expire(partition, delivery, now)
     outcome = commands.extend(delivery, lease, offsets, duration_ms=duration_ms)
     return _answer(partition, outcome, now)
 
 
-def _check_duration(partition: Partition, duration_ms: int) -> None:
+def check_duration(partition: Partition, duration_ms: int) -> None:
+    """Refused, unless a lease may be that long."""
     longest = partition.rules.visibility_timeout_ms_max
     if not 0 < duration_ms <= longest:
         raise Refused(f"visibility timeout must be in 1..{longest} ms, got {duration_ms}")

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pyroaring import BitMap64
 
-from ..broker.consumption import Wanted, ready_for
+from ..broker.consumption import Wanted, check_duration, ready_for
 from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
@@ -304,6 +304,9 @@ class ThreadDriver:
         """Lease messages; a group that is new begins at the earliest. With the lock held."""
         partitions = self.node.topic(topic).partitions
         if any(group not in one.machine.numbers for one in partitions):
+            # A poll that is refused for its lease makes no group.
+            for partition in partitions:
+                check_duration(partition, wanted.duration_ms)
             self.node.open_group(topic, group, now)
         return self.node.poll(topic, group, wanted, now)
 
