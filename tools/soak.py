@@ -53,7 +53,7 @@ def main() -> int:
     library.add_argument("--messages", type=int, default=2_000_000)
     partitions = commands.add_parser("partitions")
     partitions.add_argument("--partitions", type=int, default=1000)
-    partitions.add_argument("--rounds", type=int, default=200)
+    partitions.add_argument("--rounds", type=int, default=120)
     settings = vars(parser.parse_args())
     soaks = {"server": soak_server, "library": soak_library, "partitions": soak_partitions}
     samples, facts = soaks[settings["soak"]](settings)
