@@ -191,3 +191,21 @@ def test_a_poll_without_room_for_its_record_hands_out_nothing() -> None:
         world.poll()
     world.disk.capacity_bytes = 1 << 40
     assert [one.attempts for one in world.poll()] == [1]
+
+
+def test_of_all_that_a_member_held_only_the_oldest_message_keeps_the_attempt() -> None:
+    world = World()
+    world.topic()
+    world.group()
+    world.publish(*[b"x"] * 6)
+    for _ in range(3):
+        assert len(world.poll(2)) == 2
+    world.node.release(TOPIC, GROUP, "m", world.now())
+    assert {one.offset: one.attempts for one in world.poll()} == {
+        0: 2,
+        1: 1,
+        2: 1,
+        3: 1,
+        4: 1,
+        5: 1,
+    }
