@@ -222,6 +222,24 @@ def test_a_damaged_segment_does_not_keep_a_sweep_from_other_topics():
     assert world.node.damage.batches == {"b": 1}
 
 
+@pytest.mark.parametrize("kept", [0, 400])
+def test_a_sweep_does_not_take_a_segment_for_old_because_its_end_cannot_be_read(kept):
+    world = made(segment_size_bytes=1024)
+    world.publish(b"old" * 100)
+    world.wait(160 * 3600 * 1000)
+    for _ in range(20):
+        world.publish(b"new" * 100)
+    first = world.node.partition(TOPIC, 0).messages.segments[0].path
+    world.node.close()
+    files = dict(world.disk.tree().files)
+    files[first] = files[first][:kept].ljust(len(files[first]), b"\0")
+    world._again(SimDisk(Tree(files, world.disk.tree().directories)))
+    world.wait(9 * 3600 * 1000)
+    assert world.node.retain(world.now())[TOPIC].segments_removed == 0
+    world.wait(160 * 3600 * 1000)
+    assert world.node.retain(world.now())[TOPIC].segments_removed > 5
+
+
 def damaged_delay(world: World) -> tuple[int, int]:
     bad = later(world, b"bad" + bytes(5000), 5)
     good = later(world, b"good", 5)

@@ -4,6 +4,7 @@ import pytest
 
 from penstock.broker import Wanted
 from penstock.broker.delaying import Delayed
+from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
 from penstock.broker.recovery import EventKind
@@ -203,3 +204,12 @@ def test_damage_in_the_middle_of_the_state_makes_its_partition_faulty() -> None:
     )
     world = World(disk)
     assert [fault.number for fault in world.node.faults()] in ([1], [])
+
+
+def test_a_topic_that_is_made_again_under_the_name_of_a_faulty_one_is_not_faulty() -> None:
+    world = with_a_fault()
+    assert findings_of(world.node).faulty
+    world.node.delete_topic(TOPIC, world.now())
+    world.topic(partitions=3)
+    found = findings_of(world.node)
+    assert (found.faulty, found.is_damaged, found.damage_text()) == ([], False, "ok")

@@ -206,3 +206,27 @@ def test_a_burst_of_publishes_does_not_eat_into_the_reserve() -> None:
             stored += 1
     assert stored >= 25
     assert world.disk.free_bytes() > 0.95 * reserve
+
+
+def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None:
+    world = World()
+    for name in ("first", "second"):
+        world.topic(2, name, segment_size_bytes=1024)
+        for number in range(40):
+            message = [Message(bytes(300))]
+            world.node.publish(name, message, world.now(), partition=number % 2)
+    world.sync()
+    world.wait(170 * 3600 * 1000)
+    full = f"{world.node.partition('first', 0).messages.directory}/checkpoint"
+    world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=full))
+    with pytest.raises(NoSpace):
+        world.node.retain_due(world.now())
+
+    def kept() -> list[int]:
+        return [one.messages for name in ("first", "second") for one in world.node.describe(name)]
+
+    assert kept() == [20, 0, 0, 0]
+    assert world.node.sweeps.next_ns <= world.now().monotonic_ns
+    world.node.retain_due(world.now())
+    assert kept() == [0, 0, 0, 0]
+    assert world.node.sweeps.next_ns > world.now().monotonic_ns

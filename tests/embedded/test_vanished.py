@@ -2,11 +2,14 @@
 
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
 import penstock
 from penstock.errors import PartitionFaulty, PenstockError
+from penstock.runtime.node_plan import NodePlan
 from penstock.testing import VirtualClock
 
 QUIET = logging.getLogger("penstock.test_vanished")
@@ -109,3 +112,49 @@ def test_what_auto_commit_cannot_finish_there_keeps_nothing_else_from_its_time(t
         clock.advance("6s")
         clock.advance("3s")
         assert [one.value for one in broker.poll("other", "h")] == [b"later"]
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+def test_what_was_written_while_the_sync_failed_is_not_answered_fsynced_either(
+    fsync, tmp_path, monkeypatch
+):
+    has_failed, may_end = Event(), Event()
+    run = NodePlan.run
+
+    def held(plan: NodePlan) -> None:
+        run(plan)
+        has_failed.set()
+        may_end.wait(10)
+
+    with (
+        ThreadPoolExecutor() as pool,
+        penstock.Broker(tmp_path, logger=QUIET, fsync=fsync) as broker,
+    ):
+        broker.create_topic("t", partitions=1)
+        broker.publish("t", b"x", acks="all")
+        shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+        monkeypatch.setattr(NodePlan, "run", held)
+        first = pool.submit(broker.publish, "t", b"first", acks="all")
+        assert has_failed.wait(10)
+        later = [pool.submit(broker.publish, "t", b"later", acks="all") for _ in range(3)]
+        while broker.describe("t")[0].latest < 5:
+            pass
+        may_end.set()
+        for one in (first, *later):
+            assert isinstance(one.exception(10), PartitionFaulty)
+
+
+def test_a_sweep_that_syncs_for_those_who_wait_does_not_answer_them_fsynced(broker, tmp_path):
+    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    with ThreadPoolExecutor() as pool:
+        point = broker.driver._point
+        # As if a maintainer were about to come: nobody else syncs.
+        point._maintainers.add(broker)
+        waits = pool.submit(broker.publish, "t", b"y", partition=0, acks="all")
+        while not point._ticket.arrived:
+            pass
+        try:
+            broker.retain()
+        finally:
+            point._maintainers.discard(broker)
+        assert isinstance(waits.exception(10), PartitionFaulty)

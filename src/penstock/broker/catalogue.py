@@ -145,6 +145,9 @@ class Catalogue:
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
+        # Partitions that failed with something in them that no sync had covered: whoever waits for the next one may
+        # wait for that. The driver takes them.
+        self.owed: list[Fault] = []
         self._require_meta()
         log, found = open_log(
             disk,
@@ -326,12 +329,19 @@ class Catalogue:
         if any(plan.is_snapshot_written for _, plan in plans):
             self._sync(with_checkpoint=False)
 
-    def fail(self, partition: Partition, cause: PenstockError) -> Fault:
-        """Use a partition no more: its files have vanished, or are not what was written. What is left of it stays."""
+    def fail(
+        self, partition: Partition, cause: PenstockError, plan: PartitionPlan | None = None
+    ) -> Fault:
+        """Use a partition no more: its files have vanished, or are not what was written. What is left of it stays.
+
+        With the `plan` that could not be run, those whom it covered hear of the fault from the caller.
+        """
         topic = self.open[partition.topic]
         directory = topic.facts.partition_directory(partition.number)
         fault = fault_of(partition.topic, partition.number, directory, cause)
         topic.partitions.fail(fault)
+        if partition.is_dirty if plan is None else partition.has_more_than(plan):
+            self.owed.append(fault)
         partition.discard()
         self.recovery.append(
             RecoveryEvent(

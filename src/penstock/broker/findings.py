@@ -63,9 +63,17 @@ class Findings(NamedTuple):
 
 def findings_of(node: Catalogue) -> Findings:
     """What there is to tell. What the start found of a topic that is deleted since is of no use to anyone."""
-    recovery = [one for one in node.recovery if not one.topic or one.topic in node.open]
+    recovery = [one for one in node.recovery if not one.topic or _is_there(node, one)]
     faulty = [one for one in recovery if one.kind is EventKind.PARTITION_FAULTY]
     return Findings(recovery, faulty, node.damage.newest(), node.damage.batches.total())
+
+
+def _is_there(node: Catalogue, event: RecoveryEvent) -> bool:
+    """Whether the topic of an event is there; of damage: the one that has it, and not a later one of that name."""
+    topic = node.open.get(event.topic)
+    if topic is None:
+        return False
+    return not event.is_damage or event.path.startswith(f"{topic.facts.directory}/")
 
 
 def _counted(found: Sequence[object], noun: str) -> str:

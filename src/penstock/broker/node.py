@@ -3,7 +3,7 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -445,11 +445,29 @@ class Node(Catalogue):
         return self.partition(name, source.number)
 
     def retain(self, now: Now, topic: str | None = None) -> dict[str, Swept]:
-        """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all."""
+        """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all.
+
+        NoSpace: what could be done without is done.
+        """
         chosen = self.open if topic is None else {topic: self.topic(topic)}
-        swept = {name: self._sweep(one, (*Sweep,), now) for name, one in chosen.items()}
-        self._note_swept(swept, now)
+        swept, refused = self._sweep_each(dict.fromkeys(chosen, (*Sweep,)), now)
+        if refused:
+            raise next(iter(refused.values()))
         return swept
+
+    def _sweep_each(
+        self, wanted: Mapping[str, Sequence[Sweep]], now: Now
+    ) -> tuple[dict[str, Swept], dict[str, NoSpace]]:
+        """Sweep topics. One that has no room to be swept does not keep the others from giving some back."""
+        swept: dict[str, Swept] = {}
+        refused: dict[str, NoSpace] = {}
+        for name, sweeps in wanted.items():
+            try:
+                swept[name] = self._sweep(self.open[name], sweeps, now)
+            except NoSpace as error:
+                refused[name] = error
+        self._note_swept(swept, now)
+        return swept, refused
 
     def _note_swept(self, swept: dict[str, Swept], now: Now) -> None:
         """Have meta know where the logs begin whose first segments went."""
@@ -457,10 +475,17 @@ class Node(Catalogue):
         self.note_ends([one for name in moved for one in self.open[name].partitions], now)
 
     def retain_due(self, now: Now) -> None:
-        """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have."""
+        """The same for the topics whose time has come; `sweeps.next_ns` is when the next will have. NoSpace: as above,
+        and what was refused is still due."""
         configs = {name: topic.facts.config for name, topic in self.open.items()}
+        due: dict[str, list[Sweep]] = {}
         for name, sweep in self.sweeps.take_due(configs, now.monotonic_ns):
-            self._note_swept({name: self._sweep(self.topic(name), (sweep,), now)}, now)
+            due.setdefault(name, []).append(sweep)
+        _, refused = self._sweep_each(due, now)
+        for name in refused:
+            self.sweeps.put_back(name, due[name], now.monotonic_ns)
+        if refused:
+            raise next(iter(refused.values()))
 
     def _sweep(self, topic: Topic, sweeps: Sequence[Sweep], now: Now) -> Swept:
         forgotten: list[str] = []
@@ -471,14 +496,20 @@ class Node(Catalogue):
                 forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
             self.assigned.forget(forgotten)
         segments = freed = 0
+        refusal: NoSpace | None = None
         for partition in [*topic.partitions]:
             try:
                 removed, bytes_freed = self._sweep_partition(partition, sweeps, now)
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)
                 continue
+            except NoSpace as error:
+                refusal = refusal or error
+                continue
             segments += removed
             freed += bytes_freed
+        if refusal is not None:
+            raise refusal
         return Swept(segments, freed, tuple(forgotten))
 
     def _sweep_partition(

@@ -176,6 +176,15 @@ class Partition:
             or delayed.end_offset > delayed.durable_end
         )
 
+    def has_more_than(self, plan: PartitionPlan) -> bool:
+        """Whether something was written since a plan was made."""
+        delayed_to = 0 if plan.delayed is None else plan.delayed.up_to
+        return (
+            self.messages.end_offset > plan.messages.up_to
+            or self.journal.log.end_offset > plan.state.up_to
+            or self.delayed.end_offset > delayed_to
+        )
+
     @property
     def is_plain(self) -> bool:
         """Whether bare values are stored as they come: not compressed, and for as long as anything."""

@@ -3,13 +3,14 @@
 Nothing of it is journaled: a start counts from its own time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from ..config import Cleanup, TopicConfig
 
 _MS = 1_000_000
+_LONG_AGO_NS = -(1 << 63)
 _USUAL = TopicConfig()
 
 
@@ -59,6 +60,12 @@ class Sweeps:
                 self._last_ns[due] = begun_ns
                 self.next_ns = min(self.next_ns, begun_ns + interval_ns)
         return found
+
+    def put_back(self, topic: str, sweeps: Iterable[Sweep], now_ns: int) -> None:
+        """Sweeps that were taken could not be done: they are still due."""
+        for sweep in sweeps:
+            self._last_ns[Due(topic, sweep)] = _LONG_AGO_NS
+        self.next_ns = min(self.next_ns, now_ns)
 
     def _intervals(self, config: TopicConfig) -> Iterator[tuple[Sweep, int]]:
         yield Sweep.RETENTION, self._ns(config.retention_check_ms, _USUAL.retention_check_ms)

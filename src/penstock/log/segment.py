@@ -87,11 +87,14 @@ class Segment:
         found = (header.base_offset, header.next_offset, header.size)
         return found == (self.base_offset, next_offset, self.size)
 
-    def last_time(self) -> int:
-        """Append time of the last batch of a sealed segment; the index is not kept for it."""
+    def last_time(self, next_offset: int) -> int:
+        """Append time of the last batch of a sealed segment; the index is not kept for it.
+
+        0: its end, before `next_offset`, is damaged, and only what follows says how young it may be.
+        """
         if self.last_time_known is None:
-            was_loaded = self.loaded is not None
-            self.last_time_known = self.index().last_time
+            was_loaded, index = self.loaded is not None, self.index()
+            self.last_time_known = index.last_time if index.next_offset == next_offset else 0
             self.loaded = self.loaded if was_loaded else None
         return self.last_time_known
 

@@ -88,10 +88,7 @@ def retain(log: Log, *, now_ns: int, keep_from: Offset) -> Retained:
         # On a full disk what can go without a new file still has to go.
         with suppress(NoSpace):
             log.roll()
-    facts = [
-        Aged(following.base_offset, one.size, one.last_time())
-        for one, following in pairwise(log.segments)
-    ]
+    facts = _aged(log)
     # The active segment counts for sizes too, or a log would keep a segment more than it was told to.
     active_size = log.segments[-1].size
     count = expired(facts, log.config, active_size, now_ns=now_ns, keep_from=keep_from)
@@ -99,6 +96,16 @@ def retain(log: Log, *, now_ns: int, keep_from: Offset) -> Retained:
     if gone:
         _drop_front(log, len(gone))
     return Retained(len(gone), sum(one.size for one in gone), log.start_offset)
+
+
+def _aged(log: Log) -> list[Aged]:
+    """The sealed segments. One whose end is damaged counts as young as the next: damage makes nothing old."""
+    facts: list[Aged] = []
+    last_time = log.append_time
+    for one, following in reversed([*pairwise(log.segments)]):
+        last_time = one.last_time(following.base_offset) or last_time
+        facts.append(Aged(following.base_offset, one.size, last_time))
+    return facts[::-1]
 
 
 def _is_all_expired(log: Log, now_ns: int, keep_from: Offset) -> bool:

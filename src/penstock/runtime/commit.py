@@ -301,6 +301,7 @@ class SyncPoint(Generic[P]):
             return
         if not (self._covered or self._ticket.arrived):
             return
+        failure: PenstockError | None = None
         try:
             plan = self._plan()
             plan.run()
@@ -309,8 +310,11 @@ class SyncPoint(Generic[P]):
             # Before anybody else has a turn: what failed is not tried again.
             self._committer.fail(error)
             raise
+        except PenstockError as error:
+            # Theirs to know, and none of the maintainer's. A later plan covers what it can, but speaks for nobody here.
+            failure, self._is_dirty = error, True
         for ticket in self._covered:
-            ticket.settle(self._committer.failure)
+            ticket.settle(failure or self._committer.failure)
         self._covered.clear()
 
     def close(self) -> None:

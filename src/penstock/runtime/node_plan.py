@@ -11,10 +11,14 @@ from ..errors import DamagedFile, FileMissing, PenstockError
 
 
 class NodePlan(msgspec.Struct, eq=False):
-    """The plans of all partitions that have something to sync. `lost` has those whose files have vanished."""
+    """The plans of all partitions that have something to sync. `lost` has those whose files have vanished.
+
+    `owed` are partitions that failed before and cannot be synced any more, although some may wait for that.
+    """
 
     parts: Sequence[tuple[Partition, PartitionPlan]]
-    lost: list[tuple[Partition, PenstockError]] = msgspec.field(default_factory=list)
+    owed: Sequence[Fault] = ()
+    lost: list[tuple[Partition, PartitionPlan, PenstockError]] = msgspec.field(default_factory=list)
 
     def run(self) -> None:
         """Sync every partition. One that is not where it was does not keep the others from being synced."""
@@ -22,10 +26,10 @@ class NodePlan(msgspec.Struct, eq=False):
             try:
                 plan.run()
             except (FileMissing, DamagedFile) as error:
-                self.lost.append((partition, error))
+                self.lost.append((partition, plan, error))
 
     def settle(self, node: Node, now: Now) -> list[Fault]:
         """Have the node take note of what was synced, and of what is lost; why, for each partition."""
-        lost = [partition for partition, _ in self.lost]
+        lost = [partition for partition, *_ in self.lost]
         node.synced([one for one in self.parts if one[0] not in lost], now)
-        return [node.fail(partition, error) for partition, error in self.lost]
+        return [node.fail(partition, error, plan) for partition, plan, error in self.lost]

@@ -231,7 +231,9 @@ class ThreadDriver:
         for partition in self.node.partitions():
             partition.discard()
         self.node.meta.log.discard()
+        owed = self.node.owed
         self.node = self._open_node()
+        self.node.owed = owed
         self._is_torn = False
 
     def poll(
@@ -449,7 +451,9 @@ class ThreadDriver:
                 self.before_sync(self.now())
             finally:
                 self._is_planning = False
-        return NodePlan([(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty])
+        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
+        owed, self.node.owed = self.node.owed, []
+        return NodePlan(parts, owed)
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held. PartitionFaulty, for all who shared the sync: files have vanished."""
@@ -468,7 +472,8 @@ class ThreadDriver:
             self.logger.warning("dead letters wait: %s", error)
         if faults:
             self.after_change()
-            raise faults[0].error()
+        if failed := (*faults, *plan.owed):
+            raise failed[0].error()
 
     def sync(self) -> None:
         """Return once everything done so far is durable."""
