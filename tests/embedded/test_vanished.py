@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 import penstock
-from penstock.errors import PartitionFaulty, PenstockError
+from penstock.errors import DamagedFile, PartitionFaulty, PenstockError
 from penstock.runtime.node_plan import NodePlan
 from penstock.testing import VirtualClock
 
@@ -158,3 +158,15 @@ def test_a_sweep_that_syncs_for_those_who_wait_does_not_answer_them_fsynced(brok
         finally:
             point._maintainers.discard(broker)
         assert isinstance(waits.exception(10), PartitionFaulty)
+
+
+def test_a_segment_that_was_removed_does_not_keep_the_other_partitions_from_being_read(tmp_path):
+    with penstock.Broker(tmp_path, logger=QUIET) as broker:
+        broker.create_topic("t", partitions=2, segment_size_bytes=1024)
+        for number in range(20):
+            broker.publish("t", bytes(300), partition=number % 2)
+    with penstock.Broker(tmp_path, logger=QUIET) as broker:
+        min((tmp_path / "topics" / "t.1" / "partition-0" / "messages").glob("*.log")).unlink()
+        assert {one.partition for one in broker.poll("t", "g", limit=100)} == {1}
+        with pytest.raises(DamagedFile):
+            broker.poll("t", "g")

@@ -6,6 +6,8 @@ import socket
 import pytest
 
 from penstock.broker.consumption import Wanted
+from penstock.broker.partition import Now
+from penstock.errors import DamagedFile, PartitionFaulty
 from penstock.model import Message
 
 from .rigs import in_process, until
@@ -89,6 +91,24 @@ async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(t
             await poll
         (found,) = await broker.poll()
         assert (found["value"], found["delivery_count"]) == ("late", 1)
+
+
+async def test_a_poll_of_several_topics_gives_what_it_leased_before_it_met_a_faulty_one(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+
+        def fail_another(now: Now) -> None:
+            node = broker.driver.node
+            node.publish("orders", [Message(b"leased")], now)
+            node.create_topic("another", partitions=1, now=now)
+            node.fail(node.partition("another", 0), DamagedFile("another", "gone"))
+
+        broker.driver.rearrange(fail_another)
+        wanted = Wanted("reader", 10, 30_000)
+        found = await broker.door.driver.poll(["orders", "another"], "g", wanted, 0)
+        assert [one.value for one in found.messages()] == [b"leased"]
+        with pytest.raises(PartitionFaulty):
+            await broker.door.driver.poll(["orders", "another"], "g", wanted, 0)
 
 
 HALF = publish()[:-5]

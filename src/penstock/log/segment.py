@@ -5,7 +5,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from ..codec import HEAD_BYTES, Head, read_head
-from ..errors import Damaged, DamagedBatch, MalformedBatch, NoSpace, Refused
+from ..errors import (
+    Damaged,
+    DamagedBatch,
+    DamagedFile,
+    FileMissing,
+    MalformedBatch,
+    NoSpace,
+    Refused,
+)
 from ..model import Buffer
 from ..ports import Disk, File
 from .index import HEADER_BYTES, Entry, Index, read_header, read_index
@@ -45,8 +53,12 @@ class Segment:
 
     @property
     def file(self) -> File:
+        """DamagedFile: it is not there, though the log has it. That is no mistake of whoever wants to read."""
         if self.opened is None:
-            self.opened = self.disk.open(self.path)
+            try:
+                self.opened = self.disk.open(self.path)
+            except FileMissing:
+                raise DamagedFile(self.path, "the segment is missing") from None
         return self.opened
 
     def create(self) -> None:

@@ -16,7 +16,7 @@ from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now
 from ..config import FsyncPolicy
-from ..errors import Damaged
+from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
 
@@ -126,17 +126,18 @@ class AsyncDriver:
         Who is cancelled while waiting gives back what had just come.
         """
         found = Handed()
-        damage: Damaged | None = None
+        trouble: PenstockError | None = None
         for topic in topics:
             # Asked for none, it still says whether the group may read the topic at all.
             rest = wanted if wanted.limit == 0 else wanted.after(found)
             if rest is not None:
                 try:
                     found += self.driver.enter(topic, group, rest, 0).outcome()
-                except Damaged as error:
-                    damage = damage or error
-        if damage is not None and not found:
-            raise damage
+                except (Damaged, Unavailable) as error:
+                    # What was leased of the others is theirs already.
+                    trouble = trouble or error
+        if trouble is not None and not found:
+            raise trouble
         if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
