@@ -225,6 +225,8 @@ class Topics:
                 facts = TopicFacts(topic_id, name, partitions, config, list(former))
                 self.by_id[topic_id] = self.by_name[name] = facts
                 self.planned.pop((topic_id, 0), None)
+                # One that was deleted and is adopted: its files are in use again.
+                self.deleted.pop(topic_id, None)
                 self.next_id = max(self.next_id, topic_id + 1)
             case TopicConfigured(topic_id, settings):
                 self.by_id[topic_id].config = _stored_config(settings)

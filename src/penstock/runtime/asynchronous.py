@@ -19,6 +19,7 @@ from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
+from .waiting import Waiter
 
 T = TypeVar("T")
 _S_NS = 1_000_000_000
@@ -141,10 +142,11 @@ class AsyncDriver:
         if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
-        waiters = [
-            (topic, self.driver.enter(topic, group, wanted, FOR_EVER, wake)) for topic in topics
-        ]
+        waiters: list[tuple[str, Waiter]] = []
         try:
+            for topic in topics:
+                waiter = self.driver.enter(topic, group, wanted, FOR_EVER, wake)
+                waiters.append((topic, waiter))
             if not any(waiter.is_settled for _, waiter in waiters):
                 await self._wait(done, timeout_ns)
         except BaseException:
