@@ -67,6 +67,10 @@ class DelayLog:
             return []
         return [EpochOf(one.offset, one.epoch) for one in self.log.epochs]
 
+    def forget_below(self, offset: int) -> None:
+        """The log begins here now: what was known of segments before it is of no use."""
+        self.held = {base: count for base, count in self.held.items() if base >= offset}
+
     def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
         log = self._open() if self.log is None else self.log
         return log.append_body(encoded.head, *encoded.body, now_ns=now_ns)
