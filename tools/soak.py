@@ -149,6 +149,7 @@ def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]
             lambda: _publish(address, rate, done, counts),
             lambda: _consume(address, "first", done, counts),
             lambda: _consume(address, "second", done, counts),
+            lambda: _retain(address, done),
         ]
         threads = [threading.Thread(target=_guarded, args=(one, done, failures)) for one in users]
         for thread in threads:
@@ -209,6 +210,13 @@ def _consume(address: str, group: str, done: threading.Event, counts: dict[str, 
                 client.nack(failed, "try again")
             counts["acked"] += len(passed)
             counts["nacked"] += len(failed)
+
+
+def _retain(address: str, done: threading.Event) -> None:
+    """Have old segments removed more often than every five minutes, so that a run of ten is long enough to see it."""
+    with Client(address) as client:
+        while not done.wait(10):
+            client.compact_topic("soak")
 
 
 def soak_library(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]:

@@ -163,9 +163,9 @@ def require_flat(
     ids=lambda kind: kind.__name__,
 )
 def test_memory_stays_flat_over_cycles_of(broker, effort, kind):
-    require_flat(broker, (kind,), effort(check=800, test=2000, torture=100_000))
+    require_flat(broker, (kind,), effort(check=800, test=1000, torture=100_000))
 
 
 @pytest.mark.tier("test")
 def test_memory_stays_flat_over_cycles_of_everything_in_turn(broker, effort):
-    require_flat(broker, KINDS, effort(check=0, test=1000, torture=20_000))
+    require_flat(broker, KINDS, effort(check=0, test=300, torture=20_000))

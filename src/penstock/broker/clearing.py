@@ -60,6 +60,7 @@ def _clear(partition: Partition, log: Log, delays: Delays) -> Cleared:
     release(log, below=Offset(first))
     delays.follow(log.end_offset, partition.delayed.epochs())
     delays.forget_below(log.start_offset)
+    partition.delayed.forget_below(log.start_offset)
     released, freed = count - len(log.segments), size - log.size
     if not bases:
         return Cleared(released, 0, freed)

@@ -97,6 +97,10 @@ class DelayLog:
             return []
         return [EpochOf(one.offset, one.epoch) for one in self.log.epochs]
 
+    def forget_below(self, offset: int) -> None:
+        """The log begins here now: what was known of segments before it is of no use."""
+        self.held = {base: count for base, count in self.held.items() if base >= offset}
+
     def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
         return self.make().append_body(encoded.head, *encoded.body, now_ns=now_ns)
 
