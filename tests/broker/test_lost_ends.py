@@ -40,6 +40,28 @@ def kinds(world: World) -> list[EventKind]:
     return [one.kind for one in world.node.recovery]
 
 
+@pytest.mark.parametrize("given_again", [0, 2])
+def test_an_older_copy_that_ends_where_the_log_does_or_behind_is_faulty(given_again: int) -> None:
+    """The copy has two messages that were never synced. A power cut took them, and two others may have come since."""
+    world = used()
+    world.publish(b"c")
+    world.publish(b"d")
+    older = world.disk.tree()
+    world.lose_unsynced()
+    assert world.node.partition(TOPIC, 0).messages.end_offset == 2
+    for number in range(given_again):
+        world.publish(b"other %d" % number)
+    world.restart()
+    world.node.close()
+
+    def put_back(files: dict[str, bytes]) -> None:
+        without(f"{PART}/messages")(files)
+        files.update({p: d for p, d in older.files.items() if p.startswith(f"{PART}/messages/")})
+
+    (fault,) = World(tree_with(world.disk.tree(), put_back)).node.faults()
+    assert "in epoch" in fault.reason
+
+
 def test_an_end_of_the_delay_log_that_messages_speak_of_is_told() -> None:
     """Its loss looks like a kill before the write; the message that fired from there shows that it was not."""
     world = used()

@@ -137,7 +137,7 @@ def _forgotten(topic_id: int, number: int, topics: Topics) -> PartitionEnds:
     """Nothing of what was known but that later epochs have to begin."""
     known = topics.ends.get((topic_id, number)) or PartitionEnds(topic_id, number, (), ())
     messages, state, delayed = (
-        (end[0] + 1, 0, _ANYWHERE) if end else ()
+        (end[0] + 1, 0, _ANYWHERE, -1) if end else ()
         for end in (known.messages, known.state, known.delayed)
     )
     return PartitionEnds(topic_id, number, messages, state, delayed)

@@ -424,5 +424,5 @@ def is_all_in_head(columns: Columns, head: Head) -> bool:
     return columns.idempotency_keys is None and head.priorities.bit_count() == 1
 
 
-def _end_of(log: Log) -> tuple[int, int, int]:
-    return log.epoch, log.durable_end, log.start_offset
+def _end_of(log: Log) -> tuple[int, int, int, int]:
+    return log.epoch, log.durable_end, log.start_offset, log.epochs[-1].offset

@@ -76,7 +76,9 @@ class FilesRemoved(_Record, frozen=True, tag=7):
 
 
 class PartitionEnds(_Record, frozen=True, tag=8):
-    """How far the logs of a partition are durable: epoch, next offset, first offset kept. Empty: there is no such log.
+    """How far the logs of a partition are durable: epoch, next offset, first offset kept, first offset of the epoch.
+
+    Empty: there is no such log.
 
     `snapshot` is the offset of the newest one in the state log, below zero if there is none.
     """

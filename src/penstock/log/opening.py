@@ -70,11 +70,15 @@ class Recovery:
 
 
 class KnownEnd(NamedTuple):
-    """How far a log is known to have been durable, and from where on it was kept then."""
+    """How far a log is known to have been durable, from where on it was kept then, and where its last epoch began.
+
+    With an `epoch_start` below zero what is in the log counts, whatever it is.
+    """
 
     epoch: int
     offset: int
     start: int
+    epoch_start: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,14 @@ def _require_known(log: Log, recovery: Recovery, known: KnownEnd) -> None:
         reason = f"the segments from offset {known.start} to {log.start_offset - 1} are missing"
         raise DamagedFile(segment_path(log.directory, known.start), reason)
     if known.epoch > log.epoch:
+        is_other = known.epoch_start < known.offset or log.end_offset > known.offset
+        if known.epoch_start >= 0 and is_other:
+            # Offsets that a crash took may have been given again since, to other messages.
+            reason = (
+                f"it is in epoch {log.epoch} at offset {log.end_offset}, and was durable to {known.offset} in epoch "
+                f"{known.epoch}: it is an older copy"
+            )
+            raise DamagedFile(log.segments[-1].path, reason)
         # Nothing was written in it, and the checkpoint that knew of it is lost.
         log.begin_epoch(Epoch(known.epoch))
 

@@ -243,7 +243,7 @@ def _is_shorter(before: Partition, now: Partition, least: tuple[int, int, int]) 
     """Whether only an end is missing, and nothing below these ends: a crash may take that as well."""
     ends, end = _ends(now), now.messages.end_offset
     kept = {offset: value for offset, value in _values(before.messages).items() if offset < end}
-    is_whole = kept == _values(now.messages) and ends != _ends(before)
+    is_whole = kept == _values(now.messages, before.messages.start_offset) and ends != _ends(before)
     return is_whole and all(one >= known for one, known in zip(ends, least, strict=True))
 
 
@@ -311,7 +311,9 @@ def _difference(partition: Partition, now: Partition) -> str:
 def _require_no_contradiction(loss: Loss, partition: Partition, now: Partition) -> None:
     """What is served is a part of what was there, told or not."""
     name = f"{loss.kind}, {loss.path}: {partition.topic}/{partition.number}"
-    before, after = _values(partition.messages), _values(now.messages)
+    # What retention has removed since is true as well.
+    start = partition.messages.start_offset
+    before, after = _values(partition.messages), _values(now.messages, start)
     for offset, value in after.items():
         if before.get(offset) != value:
             story = f"{name}: offset {offset} is {value!r} instead of {before.get(offset)!r}"
@@ -325,9 +327,9 @@ def _require_no_contradiction(loss: Loss, partition: Partition, now: Partition) 
             raise Violation(Checker.DAMAGE_TOLD, story)
 
 
-def _values(log: Log) -> dict[int, bytes | None]:
-    """All messages that can be read, by offset."""
-    return dict(_read(log))
+def _values(log: Log, start: int = 0) -> dict[int, bytes | None]:
+    """All messages from `start` on that can be read, by offset."""
+    return {offset: value for offset, value in _read(log) if offset >= start}
 
 
 def _read(log: Log) -> Iterator[tuple[int, bytes | None]]:
