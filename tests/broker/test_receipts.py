@@ -124,10 +124,10 @@ def test_the_last_thousand_leases_that_ended_may_be_acked_again() -> None:
     world = World()
     world.topic()
     world.group()
-    world.publish(*[b"x"] * 1040)
+    world.publish(*[b"x"] * 2100)
     held = [*world.poll(10)]
     world.ack(*held)
-    for _ in range(1030):
+    for _ in range(2090):
         held += world.poll(1)
         world.ack(held[-1])
     for stop in (lambda: None, world.kill):
