@@ -51,7 +51,7 @@ def test_a_lease_acked_one_by_one_in_order_is_one_run():
 
 
 @pytest.mark.skipif(malloc_bytes() is None, reason="needs glibc's mallinfo2")
-def test_acked_leases_cost_a_group_less_than_64_kib():
+def test_acked_leases_cost_a_group_less_than_96_kib():
     gc.collect()
     tracemalloc.start()
     try:
@@ -63,4 +63,6 @@ def test_acked_leases_cost_a_group_less_than_64_kib():
     finally:
         tracemalloc.stop()
     assert len(list(memory.items())) == 2 * acked._RUNS_KEPT
-    assert max(python_bytes, native_bytes) < 64 * 1024
+    assert (
+        max(python_bytes, native_bytes) < 96 * 1024
+    )  # 24 bytes for each of 2048, and what malloc rounds up
