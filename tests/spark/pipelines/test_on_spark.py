@@ -174,9 +174,8 @@ def test_files_are_loaded_by_tasks_and_an_archive_is_a_view(spark, client, topic
 
 
 def test_the_demo_ends_with_a_lake_of_orders(spark, client, topic, tmp_path):
-    from penstock.spark.demo import lake_with
-
     from examples.demo.lake import of_lake
+    from examples.demo.lake_query import lake_with
 
     orders = ['{"item": "lamp", "cents": 1250}'] * 3 + [
         '{"item": "rug", "cents": 99}',
