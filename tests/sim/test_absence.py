@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker import catalogue
+from penstock.broker import leftovers
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.directories import remove_topic
 from penstock.broker.slots import fault_of
@@ -38,7 +38,7 @@ def faulty_partition_is_told_to_no_one(patch: Patch) -> None:
 
 
 def unknown_topic_is_removed(patch: Patch) -> None:
-    patch.setattr(catalogue, "set_aside", lambda disk, path: remove_topic(disk, path) or path)
+    patch.setattr(leftovers, "set_aside", lambda disk, path: remove_topic(disk, path) or path)
 
 
 PLANTS = (

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from penstock.broker import consumption, forwarding
+from penstock.broker import consumption, forwarding, partition_opening
 from penstock.broker import groups as broker_groups
 from penstock.broker import machine as partition_machine
-from penstock.broker import partition as partitions
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.dedup import Kept
 from penstock.broker.machine import PartitionMachine
@@ -67,6 +66,8 @@ class Bug:
 
 
 BUGS: list[Bug] = []
+# More take minutes.
+SEEDS_MAX = 100
 
 
 def bug(
@@ -159,13 +160,13 @@ def arrived_letters_forgotten_at_restart(patch: Patch) -> None:
 
 
 def forget_at_start(patch: Patch, forget: Callable[[PartitionMachine], object]) -> None:
-    original = partitions._apply_batches
+    original = partition_opening._apply_batches
 
-    def apply_batches(messages: Any, machine: PartitionMachine) -> None:
-        original(messages, machine)
+    def apply_batches(messages: Any, machine: PartitionMachine, config: Any) -> None:
+        original(messages, machine, config)
         forget(machine)
 
-    patch.setattr(partitions, "_apply_batches", apply_batches)
+    patch.setattr(partition_opening, "_apply_batches", apply_batches)
 
 
 @bug(40, Checker.NO_ACKED_LOSS)
@@ -209,7 +210,7 @@ def reply_released_before_the_sync(patch: Patch) -> None:
     patch.setattr(Waiting, "is_due", lambda waiting, partition: True)
 
 
-@bug(40, Checker.DLQ_ATOMIC, Checker.SURPRISE)
+@bug(400, Checker.DLQ_ATOMIC, Checker.SURPRISE)
 def retention_past_an_outbox_pin(patch: Patch) -> None:
     patch.setattr(Outbox, "pinned_from", lambda outbox: None)
 
@@ -264,7 +265,7 @@ def leases_measured_on_the_wall_clock(patch: Patch) -> None:
     patch.setattr(Shell, "now", now)
 
 
-@bug(40, Checker.DLQ_ATOMIC)
+@bug(400, Checker.DLQ_ATOMIC)
 def letter_done_before_its_copy_is_durable(patch: Patch) -> None:
     patch.setattr(forwarding, "_arrived", lambda source, resolve: [*source.machine.outbox.sent])
 
@@ -420,8 +421,13 @@ def first_violation(planted: Bug) -> Violation | None:
     return None
 
 
-@pytest.mark.tier("test")
-@pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.name)
+def tiered(planted: Bug) -> Any:
+    """Bugs that need hundreds of seeds are for the long runs."""
+    tier = "torture" if planted.seeds > SEEDS_MAX else "test"
+    return pytest.param(planted, id=planted.name, marks=pytest.mark.tier(tier))
+
+
+@pytest.mark.parametrize("planted", [tiered(one) for one in BUGS])
 def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
     planted.plant(monkeypatch)
     violation = first_violation(planted)

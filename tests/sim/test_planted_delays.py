@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import clearing, delaying, firing
-from penstock.broker import partition as partitions
+from penstock.broker import clearing, delaying, firing, partition_opening
 from penstock.broker.delay_log import DelayLog
 from penstock.broker.machine import PartitionMachine
 from penstock.broker.partition import Now, Partition
@@ -49,14 +48,14 @@ def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], N
 
 @bug(4, Checker.DELAY)
 def fired_again_after_a_restart(patch: Patch) -> None:
-    original = partitions._apply_batches
+    original = partition_opening._apply_batches
 
-    def apply_batches(messages: Log, machine: PartitionMachine) -> None:
+    def apply_batches(messages: Log, machine: PartitionMachine, config: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(PartitionMachine, "_apply_fired", lambda *_: None)
-            original(messages, machine)
+            original(messages, machine, config)
 
-    patch.setattr(partitions, "_apply_batches", apply_batches)
+    patch.setattr(partition_opening, "_apply_batches", apply_batches)
 
 
 @bug(4, Checker.DELAY)
