@@ -200,7 +200,7 @@ def test_of_all_that_a_member_held_only_the_oldest_message_keeps_the_attempt() -
     world.publish(*[b"x"] * 6)
     for _ in range(3):
         assert len(world.poll(2)) == 2
-    world.node.release(TOPIC, GROUP, "m", world.now())
+    world.release("m")
     assert {one.offset: one.attempts for one in world.poll()} == {
         0: 2,
         1: 1,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.api.answers import Kind
 from penstock.broker import Wanted
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
@@ -89,7 +90,7 @@ def test_an_assigned_group_owns_it_and_gets_nothing_of_it() -> None:
     found = []
     for _ in range(6):
         got = world.node.assigned.poll("team", Ask(member, 10), world.now())
-        world.node.ack([one.receipt for one in got], world.now())
+        world.ack(*got)
         found += values(got)
     assert sorted(found) == [b"0", b"2"]
     world.node.assigned.leave("team", member, world.now())
@@ -104,7 +105,7 @@ def test_receipts_for_it_are_refused_one_by_one() -> None:
     receipts = [one.receipt for one in world.poll(10)]
     world.sync()
     world = World(tree_with(world.disk.tree(), without(LOST)))
-    results = world.node.ack(receipts, world.now())
+    results = world.answer(Kind.ACK, receipts)
     assert sorted(isinstance(one, PartitionFaulty) for one in results) == [False, False, True]
 
 

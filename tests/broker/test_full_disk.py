@@ -35,10 +35,8 @@ COMMANDS = {
     "ack": lambda world: raised(world.ack(world.held[2])),
     "nack": lambda world: raised(world.nack(world.held[2])),
     "reject": lambda world: raised(world.reject(world.held[2])),
-    "extend": lambda world: raised(
-        world.node.extend([world.held[2].receipt], world.now(), duration_ms=9)
-    ),
-    "release": lambda world: world.node.release(TOPIC, GROUP, "m", world.now()),
+    "extend": lambda world: raised(world.extend(world.held[2], ms=9)),
+    "release": lambda world: world.release("m"),
     "commit": lambda world: world.node.commit(TOPIC, 0, GROUP, 4, world.now()),
     "reset": lambda world: world.node.reset_group(
         TOPIC, GROUP, EARLIEST, world.now(), is_forced=True

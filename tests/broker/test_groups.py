@@ -2,10 +2,11 @@
 
 import pytest
 
+from penstock.api.answers import Kind
 from penstock.broker import EARLIEST, LATEST, Start
 from penstock.errors import GroupBusy, NotFound, OffsetOutOfRange, Refused, StaleReceipt
 
-from .world import GROUP, HOUR_MS, TOPIC, World, values
+from .world import GROUP, HOUR_MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -133,7 +134,7 @@ def test_a_commit_is_a_cumulative_ack(stop) -> None:
     assert world.node.commit(TOPIC, 0, GROUP, 3, world.now())
     assert [type(one).__name__ for one in world.ack(*held[:4])] == [
         *["StaleReceipt"] * 3,
-        "Receipted",
+        "Answered",
     ]
     getattr(world, stop)()
     lag = world.node.lag(GROUP, world.now())[0]
@@ -215,7 +216,7 @@ def test_what_is_in_flight_can_be_looked_at_and_answered() -> None:
     assert (first.offset, first.attempts, first.member) == (0, 2, "ann")
     assert (second.offset, second.attempts, second.deadline_in_ms) == (1, 1, 5000)
     assert first.first_delivery_ns < first.last_delivery_ns == second.first_delivery_ns
-    assert world.node.ack([first.receipt], world.now())[0].is_finished
+    assert isinstance(world.answer(Kind.ACK, [first.receipt])[0], Answered)
 
 
 def test_names_of_groups_and_members_are_checked() -> None:

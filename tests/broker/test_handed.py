@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from penstock.api.receipts import Place
 from penstock.broker.handed import Handed, Part
-from penstock.broker.received import Place, Received
+from penstock.broker.received import Received
 from penstock.model import Message
 
 from .world import GROUP, MS, TOPIC, WALL_NS, World

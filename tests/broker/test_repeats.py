@@ -2,11 +2,11 @@
 
 import pytest
 
+from penstock.api.receipts import Place
 from penstock.broker import Wanted
 from penstock.broker.giving_back import give_back_all
 from penstock.broker.handed import Handed, Part
 from penstock.broker.memberships import Ask, Join
-from penstock.broker.received import Place
 from penstock.broker.repeats import Repeats
 
 from .world import GROUP, TOPIC, World, values

@@ -9,7 +9,7 @@ from penstock.broker.letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message
 
-from .world import GROUP, HOUR_MS, TOPIC, World, values
+from .world import GROUP, HOUR_MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -208,7 +208,7 @@ def test_a_restart_grants_a_lease_its_full_time_again() -> None:
     world.wait(900)
     world.kill()
     world.wait(900)
-    assert world.ack(held)[0].is_finished
+    assert isinstance(world.ack(held)[0], Answered)
 
 
 @STOPS
@@ -300,7 +300,7 @@ def test_a_consumer_that_leaves_gives_everything_back_and_only_the_oldest_counts
     world.publish(b"a", b"b", b"c")
     world.poll(2)
     world.poll(1)
-    world.node.release(TOPIC, GROUP, "m", world.now())
+    world.release("m")
     again = world.poll(member="other")
     assert [(one.value, one.attempts) for one in again] == [(b"a", 2), (b"b", 1), (b"c", 1)]
 
@@ -314,7 +314,7 @@ def test_a_message_that_makes_its_consumers_leave_becomes_a_dead_letter(stop) ->
     for attempt in (1, 2, 3):
         held = world.poll(member=f"m{attempt}")
         assert held[0].attempts == attempt
-        world.node.release(TOPIC, GROUP, f"m{attempt}", world.now())
+        world.release(f"m{attempt}")
         world.sync()
         getattr(world, stop)()
     world.settle()
@@ -373,5 +373,5 @@ def test_time_can_step_back_without_ending_a_lease() -> None:
     assert world.poll() == []
     world.wall_ns -= 48 * HOUR_MS * 1_000_000
     world.publish(b"b")
-    assert world.ack(held)[0].is_finished
+    assert isinstance(world.ack(held)[0], Answered)
     assert values(world.drain()) == [b"b"]

@@ -67,8 +67,7 @@ class Strict:
         self.world.reject(*self.some()[:1])
 
     def extend(self) -> None:
-        receipts = [one.receipt for one in self.some()]
-        self.world.node.extend(receipts, self.world.now(), duration_ms=9000)
+        self.world.extend(*self.some(), ms=9000)
 
     def wait(self) -> None:
         self.world.wait(self.entropy.choice((100, 600, 2000)))

@@ -8,7 +8,7 @@ from penstock.codec import Marks, encode_messages
 from penstock.config import TtlAction
 from penstock.model import Message
 
-from .world import GROUP, MS, TOPIC, World, values
+from .world import GROUP, MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -88,7 +88,7 @@ def test_who_holds_it_may_finish_it_after_it_expired_but_nobody_gets_it_again() 
     world.publish(b"a", b"b", b"c")
     first, second, third = world.poll()
     world.now(200)
-    assert world.ack(first)[0].is_finished
+    assert isinstance(world.ack(first)[0], Answered)
     world.nack(second, delay_ms=0)
     assert world.poll() == []
     assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1

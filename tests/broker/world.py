@@ -2,18 +2,55 @@
 
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
+from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, ReleaseMember, by_lease
+from penstock.api.command import Command
+from penstock.api.principals import LOCAL
+from penstock.api.receipts import Receipt, read_receipt
 from penstock.broker import Node, Now, Received, Wanted
 from penstock.broker.handed import Handed
 from penstock.config import LimitsConfig, TopicConfig
+from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
-from penstock.sim import CrashStates, Kind, Model, SimDisk, Tree, check_crashes
+from penstock.sim import CrashStates, Model, SimDisk, Tree, check_crashes
+from penstock.sim import Kind as CrashKind
 from penstock.sim.operations import EMPTY
 
 MS = 1_000_000
+R = TypeVar("R")
 HOUR_MS = 3600 * 1000
 WALL_NS = 1_700_000_000_000_000_000
 TOPIC, GROUP = "orders", "billing"
+
+
+class Answered(NamedTuple):
+    """A receipt whose answer was taken."""
+
+    is_repeat: bool
+    floor: int
+    has_floor_moved: bool
+    in_flight: int
+    retry_in_ms: int | None
+    is_finished: bool
+
+
+def result_of(text: str, receipt: Receipt, outcome: LeaseOutcome | PenstockError):
+    if isinstance(outcome, PenstockError):
+        return outcome
+    offset = receipt.offset
+    if offset in outcome.stale:
+        return StaleReceipt(text)
+    if offset in outcome.missing:
+        return NotFound("message", offset)
+    return Answered(
+        offset in outcome.repeated,
+        outcome.floor,
+        outcome.has_floor_moved,
+        outcome.in_flight,
+        outcome.retry_in_ms.get(offset),
+        offset in outcome.finished,
+    )
 
 
 class World:
@@ -62,14 +99,37 @@ class World:
         topic = options.get("topic", TOPIC)
         return self.node.poll(topic, group, Wanted(member, limit, ms), self.now())
 
-    def ack(self, *received: Received) -> list[object]:
-        return self.node.ack([one.receipt for one in received], self.now())
+    def execute(self, command: Command[R]) -> R:
+        return self.node.execute(command, LOCAL, self.now()).outcome()
 
-    def nack(self, *received: Received, **options: object) -> list[object]:
-        return self.node.nack([one.receipt for one in received], self.now(), **options)
+    def answer(self, kind: Kind, receipts: Sequence[str], reason: str = "", ms: int | None = None):
+        """What came of each receipt: an `Answered`, or an error."""
+        read = [read_receipt(one) for one in receipts]
+        leases = by_lease(read)
+        said = [
+            LeaseAnswer(kind, *place, lease, some, reason, ms)
+            for (place, lease), some in leases.items()
+        ]
+        outcomes = dict(zip(leases, self.execute(Answer(said)), strict=True))
+        return [
+            result_of(text, one, outcomes[one.place, one.lease])
+            for text, one in zip(receipts, read, strict=True)
+        ]
 
-    def reject(self, *received: Received, **options: object) -> list[object]:
-        return self.node.reject([one.receipt for one in received], self.now(), **options)
+    def ack(self, *received: Received):
+        return self.answer(Kind.ACK, [one.receipt for one in received])
+
+    def nack(self, *received: Received, error: str = "", delay_ms: int | None = None):
+        return self.answer(Kind.NACK, [one.receipt for one in received], error, delay_ms)
+
+    def reject(self, *received: Received, error: str = ""):
+        return self.answer(Kind.REJECT, [one.receipt for one in received], error)
+
+    def extend(self, *received: Received, ms: int):
+        return self.answer(Kind.EXTEND, [one.receipt for one in received], ms=ms)
+
+    def release(self, member: str = "m", group: str = GROUP, topic: str = TOPIC) -> None:
+        self.execute(ReleaseMember(topic, group, member))
 
     def sync(self) -> None:
         for partition in self.node.partitions():
@@ -117,7 +177,7 @@ class World:
 
 
 def only_durable(disk: SimDisk) -> SimDisk:
-    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[Kind.DURABLE])
+    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[CrashKind.DURABLE])
     *_, last = states
     return last.disk()
 
@@ -131,7 +191,7 @@ SMALL = LimitsConfig(
 )
 
 
-PLAIN = (Kind.ALL, Kind.DURABLE)
+PLAIN = (CrashKind.ALL, CrashKind.DURABLE)
 
 
 def pull_the_plug(
@@ -139,7 +199,7 @@ def pull_the_plug(
     check: Callable[[SimDisk, tuple[object, ...]], None],
     effort: Callable[..., int],
     *,
-    kinds: Sequence[Kind] = PLAIN,
+    kinds: Sequence[CrashKind] = PLAIN,
     start: Tree = EMPTY,
 ) -> int:
     """Check the states that a power cut may leave: some kinds always, torn and mixed ones with more effort."""
@@ -149,7 +209,7 @@ def pull_the_plug(
         check,
         entropy=random.Random(1),
         models=tuple(Model) if tier == 2 else (Model.STRICT,),
-        kinds=tuple(Kind) if tier else kinds,
+        kinds=tuple(CrashKind) if tier else kinds,
         subsets=(2, 1, 20)[tier],
         start=start,
     )

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.answers import Kind
 from penstock.client.lent import LentPart, Polled
 from penstock.client.saying import Answers, Delivered, Said, messages_of, send_answers
 from penstock.codec import encode_messages, verify
-from penstock.codec.answers import Kind
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client import Client

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from penstock.api.receipts import Place
 from penstock.broker.handed import Handed, Part
-from penstock.broker.received import Place
 from penstock.server.http.leased import leased_response
 
 

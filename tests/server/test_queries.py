@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.broker.node import Node, Now
 from penstock.broker.pins import Pins
 from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten, QueryStarted

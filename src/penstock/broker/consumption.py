@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
+from ..api.receipts import Place
 from ..codec.decode import rows_of
 from ..delivery import (
     Answered,
@@ -30,7 +31,6 @@ from ..model import Priority
 from .damage import Skip, behind
 from .handed import Handed, Part, joined_columns
 from .partition import Now, Partition
-from .received import Place
 from .shelf import Opened
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .authorise import Principal
+from ..api.principals import Principal
 from .catalogue import Catalogue
 from .damage import Damage
 from .recovery import EventKind, RecoveryEvent

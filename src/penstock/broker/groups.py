@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ..api.receipts import Place, write_receipt
 from ..codec import read_head
 from ..config import OFF, Cleanup
 from ..delivery import Delivery
@@ -16,7 +17,6 @@ from ..log.counting import messages_from
 from ..model import check_name
 from . import consumption
 from .partition import Now, Partition
-from .received import Place, write_receipt
 from .records import ModeSet, PartitionRecord
 from .start import EARLIEST, Start
 from .topics import INTERNAL_PREFIX

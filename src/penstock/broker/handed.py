@@ -7,7 +7,9 @@ from typing import Any, Self, overload
 
 import msgspec
 
-from .received import Place, Received
+from ..api.answers import Answer, Kind, LeaseAnswer
+from ..api.receipts import Place
+from .received import Received
 
 # The columns that bare messages have: values, times and offsets.
 _SAID = frozenset((0, 4, 8))
@@ -122,6 +124,15 @@ class Handed(Sequence[Received]):
         """The parts, neighbours of one lease as one. Not before somebody asks: to join columns costs much."""
         by_lease = groupby(self.parts, attrgetter("place", "lease"))
         return [_joined([*same]) for _, same in by_lease]
+
+    def release(self) -> Answer:
+        """The command that gives all of them back, as if they had never been delivered."""
+        return Answer(
+            [
+                LeaseAnswer(Kind.RELEASE, *part.place, part.lease, list(part.offsets))
+                for part in self.leased()
+            ]
+        )
 
     def content_bytes(self) -> int:
         """How large values and keys are together."""

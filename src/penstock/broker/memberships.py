@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.receipts import Place
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
 from ..groups import (
@@ -28,14 +29,12 @@ from ..groups.membership import REVOCATION_MS
 from ..groups.records import Given, Gone, Released
 from ..model import Priority, check_name
 from . import consumption, group_facts, groups
-from .answers import by_lease
 from .catalogue import Catalogue
 from .consumption import Wanted
 from .group_limits import require_group_room
 from .handed import Handed
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
-from .received import Place
 from .repeats import Repeats
 from .start import EARLIEST, Start
 
@@ -226,7 +225,9 @@ class Memberships:
         found = self._take(membership, session, ask, now)
         self._repeats.keep((group, ask.member), ask.request_id, found)
         if found and session.is_auto_commit:
-            session.handed = by_lease(found)
+            session.handed = [
+                (one.place, one.lease, BitMap64(one.offsets)) for one in found.leased()
+            ]
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
         return found
 

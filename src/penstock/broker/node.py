@@ -6,26 +6,39 @@ The only router. A shell calls it with the time, performs the plans that it is g
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from ..api.command import Command
+from ..api.principals import Principal
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
-from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace, NotFound
+from ..errors import (
+    DamagedBatch,
+    DamagedFile,
+    Fatal,
+    FileMissing,
+    NoSpace,
+    NotFound,
+    PenstockError,
+)
 from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
-from . import answers, consumption, delaying, firing, forwarding, groups, redrive
+from . import consumption, delaying, firing, forwarding, groups, redrive
 from .admission import DiskGuard
+from .authorise import authorise_command
 from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
+from .changes import Done
 from .clearing import clear_delayed
 from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .group_limits import require_group_room
 from .handed import Handed
+from .handlers import HANDLERS
 from .letters import dead_letter_topic
 from .memberships import Memberships
 from .modes import require_mode
@@ -45,6 +58,7 @@ __all__ = ["Node", "Now", "Topic"]
 _DEAD_LETTER_HOURS = 336
 _LIMITS = LimitsConfig()
 _MS = 1_000_000
+R = TypeVar("R")
 
 
 class PartitionFacts(NamedTuple):
@@ -95,6 +109,18 @@ class Node(Catalogue):
         self._seen = now
         self.assigned = Memberships(self)
         self._repeats = Repeats(self.partition)
+
+    def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
+        """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
+        reply: R | PenstockError
+        try:
+            authorise_command(principal, command)
+            reply = HANDLERS[type(command)](self, command, now)
+        except Fatal:
+            raise
+        except PenstockError as error:
+            reply = error
+        return self.changes.done(reply, now)
 
     def topic_names(self) -> list[str]:
         return sorted(self.open)
@@ -309,30 +335,6 @@ class Node(Catalogue):
         if wanted.request_id:
             self._repeats.keep(who, wanted.request_id, found)
         return found
-
-    def ack(self, receipts: Sequence[str], now: Now) -> list[answers.Result]:
-        return answers.answer(self.partition, receipts, partial(consumption.ack, now=now))
-
-    def nack(
-        self, receipts: Sequence[str], now: Now, *, error: str = "", delay_ms: int | None = None
-    ) -> list[answers.Result]:
-        command = partial(consumption.nack, now=now, error=error, delay_ms=delay_ms)
-        return answers.answer(self.partition, receipts, command)
-
-    def reject(self, receipts: Sequence[str], now: Now, *, error: str = "") -> list[answers.Result]:
-        command = partial(consumption.reject, now=now, error=error)
-        return answers.answer(self.partition, receipts, command)
-
-    def extend(
-        self, receipts: Sequence[str], now: Now, *, duration_ms: int
-    ) -> list[answers.Result]:
-        command = partial(consumption.extend, now=now, duration_ms=duration_ms)
-        return answers.answer(self.partition, receipts, command)
-
-    def release(self, topic: str, group: str, member: str, now: Now) -> None:
-        """A member went away: everything it holds is ready again at once."""
-        for partition, delivery in groups.existing(self.topic(topic).partitions, group):
-            consumption.release(partition, delivery, member, now)
 
     def dead_letters(
         self,

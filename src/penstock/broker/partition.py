@@ -67,6 +67,14 @@ class PartitionId(NamedTuple):
         return self.topic_id << 20 | self.number
 
 
+class Position(NamedTuple):
+    """The ends of the three logs of a partition: everything written before has a place below them."""
+
+    messages: int
+    state: int
+    delayed: int
+
+
 class Published(NamedTuple):
     """Where a message is, or where its first copy was."""
 
@@ -167,6 +175,20 @@ class Partition:
             self.machine.delays.try_again()
 
     @property
+    def position(self) -> Position:
+        """Where its logs end now."""
+        return Position(
+            self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
+        )
+
+    @property
+    def durable_position(self) -> Position:
+        """How far its logs would survive a power cut."""
+        return Position(
+            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
+        )
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a sync would change anything."""
         messages, delayed, state = self.messages, self.delayed, self.journal.log
@@ -199,6 +221,7 @@ class Partition:
         appended = self.messages.append(batch, head, now_ns=now.wall_ns)
         self.machine.apply_batch(batch, appended.head)
         self._bytes_since_snapshot += head.length
+        self.changes.touched.add((self, 0))
         for watch in self.watchers:
             watch()
         return Published(self.number, appended.base_offset, False, appended.next_offset)
@@ -240,6 +263,7 @@ class Partition:
         appended = self.messages.append_body(head, *encoded.body, now_ns=now.wall_ns)
         self.machine.apply_head(appended.head)
         self._bytes_since_snapshot += head.length
+        self.changes.touched.add((self, 0))
         for watch in self.watchers:
             watch()
         return _published((self.number, appended.base_offset, False, appended.next_offset, False))

@@ -1,21 +1,9 @@
 """A message in the hands of a member, with the proof that it is theirs."""
 
-import re
-from typing import NamedTuple
-
 import msgspec
 
-from ..errors import Refused
+from ..api.receipts import Place, write_receipt
 from ..model import Headers, Priority
-
-
-class Place(NamedTuple):
-    """Which group of which partition a lease belongs to."""
-
-    topic: str
-    partition: int
-    group: int
-
 
 # Their order for people: what was put first, then the delivery.
 _SHOWN = (
@@ -70,31 +58,3 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     @property
     def partition(self) -> int:
         return self.place.partition
-
-
-class Receipt(NamedTuple):
-    """A receipt, read."""
-
-    place: Place
-    offset: int
-    attempts: int
-    lease: int
-
-
-_RECEIPT = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]{1,245}):(?P<partition>\d{1,6}):(?P<offset>\d{1,19})"
-    r":(?P<attempts>\d{1,10}):(?P<group>[0-9a-f]{1,8})\.(?P<lease>[0-9a-f]{1,16})",
-    re.ASCII,
-)
-
-
-def write_receipt(place: Place, offset: int, attempts: int, lease: int) -> str:
-    return f"{place.topic}:{place.partition}:{offset}:{attempts}:{place.group:x}.{lease:x}"
-
-
-def read_receipt(receipt: str) -> Receipt:
-    found = _RECEIPT.fullmatch(receipt)
-    if found is None:
-        raise Refused(f"{receipt[:80]!r} is not a receipt", receipt=receipt[:80])
-    place = Place(found["topic"], int(found["partition"]), int(found["group"], 16))
-    return Receipt(place, int(found["offset"]), int(found["attempts"]), int(found["lease"], 16))

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..errors import NotFound, PartitionFaulty
-from .answers import by_lease
 from .handed import Handed
 from .partition import Partition
 
@@ -62,7 +61,8 @@ class Repeats:
 
     def _counts(self, answer: Handed) -> bool:
         """Whether any of it is still in somebody's hands, or was acked."""
-        for place, lease, _ in by_lease(answer):
+        for part in answer.parts:
+            place, lease = part.place, part.lease
             try:
                 delivery = self._find(place.topic, place.partition).machine.groups.get(place.group)
             except (NotFound, PartitionFaulty):

@@ -5,6 +5,7 @@ from datetime import datetime
 from logging import Logger
 from typing import Any, Unpack
 
+from ..api.answers import ReleaseMember
 from ..api.arguments import (
     choice,
     flag,
@@ -244,9 +245,8 @@ class Broker(OpenOnce, BrokerDelays):
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
-        text("group", group)
-        text("member", member)
-        self.driver.change(lambda now: self.driver.node.release(topic, group, member, now))
+        name, who = text("group", group), text("member", member)
+        self.driver.execute(ReleaseMember(topic, name, who))
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""

@@ -5,12 +5,13 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..api.arguments import whole_number
+from ..api.receipts import Place
 from ..api.units import Duration, datetime_ns, duration_ns
 from ..broker.damage import behind
 from ..broker.handed import Part
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.received import Place, Received
+from ..broker.received import Received
 from ..config import OnDamage
 from ..delivery import commands
 from ..delivery.offsets import each_offset

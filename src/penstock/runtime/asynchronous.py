@@ -11,6 +11,8 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
+from ..api.command import Command
+from ..api.principals import Principal
 from ..broker.consumption import Wanted
 from ..broker.handed import Handed
 from ..broker.memberships import Ask
@@ -21,6 +23,7 @@ from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
 from .waiting import Waiter
 
+R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 _GONE = 1 << 62
@@ -63,6 +66,15 @@ class AsyncDriver:
     async def change(self, command: Callable[[Now], T], *, is_synced: bool = False) -> T:
         """Run a command; return when it is as durable as the policy says, or in any case if `is_synced`."""
         reply, ticket = self.driver.begin_change(command, writers=int(is_synced))
+        if ticket is not None:
+            await self.settled(ticket)
+        return reply
+
+    async def execute(self, command: Command[R], principal: Principal) -> R:
+        """Carry out a command; return when its effect is as durable as the fsync policy says."""
+        if command.is_query:
+            return self.driver.execute(command, principal)
+        reply, ticket = self.driver.start(command, principal)
         if ticket is not None:
             await self.settled(ticket)
         return reply

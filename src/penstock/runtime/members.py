@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ..broker.answers import by_lease
 from ..broker.consumption import Wanted, ready_count
-from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.memberships import Ask
 from ..broker.partition import Now, Partition
 from ..delivery import Delivery
-from ..errors import Fatal, PartitionFaulty, PenstockError
+from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
 from .waiting import Waiter
 
@@ -110,14 +108,7 @@ class MemberRoom:
         self.leave(waiter)
         if waiter.messages:
             with suppress(PenstockError):
-                self._driver.change_at_once(lambda now: self._give_back(waiter.messages, now))
-
-    def _give_back(self, messages: Handed, now: Now) -> None:
-        for place, lease, offsets in by_lease(messages):
-            # As in `ThreadDriver._release`.
-            with suppress(PartitionFaulty):
-                partition = self._driver.node.partition(place.topic, place.partition)
-                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
+                self._driver.start(waiter.messages.release())
 
     def _sit_down(self, group: str, ask: Ask, waiter: Waiter, now: Now) -> None:
         node = self._driver.node

@@ -8,20 +8,21 @@ A command that a Ctrl-C cut in two leaves memory and journal apart, so the next 
 its files, which hold everything that was written, whole.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from pyroaring import BitMap64
-
+from ..api.command import Command
+from ..api.principals import LOCAL, Principal
+from ..broker.changes import Done
 from ..broker.consumption import Wanted, check_duration, ready_for
-from ..broker.giving_back import give_back
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, now_of
 from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
-from ..errors import Fatal, NotFound, PartitionFaulty, PenstockError, Refused, Unavailable
+from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
@@ -34,6 +35,7 @@ from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
 
 A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
@@ -141,8 +143,45 @@ class ThreadDriver:
             return None  # The plan that is being made covers it.
         return self._point.changed(0)
 
+    def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
+        """Carry out a command; return when its effect is as durable as the fsync policy says."""
+        if command.is_query:
+            return self.look(lambda now: self.node.execute(command, principal, now).outcome())
+        run = partial(self._executed, command, principal)
+        reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True))
+        if ticket is not None:
+            self._point.wait(ticket)
+        return reply
+
+    def start(
+        self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
+    ) -> tuple[R, Ticket | None]:
+        """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
+        run = partial(self._executed, command, principal)
+        draw = self._point.draw_for
+        return self._run(run, (lambda: draw(writers)) if writers else self.note_change)
+
+    def _executed(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
+        return self.node.execute(command, principal, now)
+
     def _change(
         self, command: Callable[[Now], T], note: Callable[[], Ticket | None] | None = None
+    ) -> tuple[T, Ticket | None]:
+        """Run a function on the node as if it were a command."""
+
+        def run(now: Now) -> Done[T]:
+            try:
+                reply: T | PenstockError = command(now)
+            except Fatal:
+                raise
+            except PenstockError as error:
+                reply = error
+            return self.node.changes.done(reply, now)
+
+        return self._run(run, note)
+
+    def _run(
+        self, run: Callable[[Now], Done[T]], note: Callable[[], Ticket | None] | None
     ) -> tuple[T, Ticket | None]:
         """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something."""
         if self._is_torn:
@@ -152,18 +191,15 @@ class ThreadDriver:
             with self.lock:
                 self._check()
                 try:
-                    reply = command(self.now())
-                    ticket = None if note is None else note()
-                    self.serve()
-                    if self.node.changes.touched:
-                        self._act_on_changes(is_noted=note is not None)
+                    done = run(self.now())
+                    failure = done.reply if isinstance(done.reply, PenstockError) else None
+                    is_noted = note is not None and failure is None
+                    ticket = note() if note is not None and is_noted else None
+                    self.serve(done.wakes)
+                    self._act_on(done, is_noted=is_noted)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
-                except Fatal:
-                    raise
                 except PenstockError:
-                    # It may have ended leases on the way.
-                    self._act_on_changes(is_noted=False)
                     raise
                 except BaseException:
                     self._is_torn = True
@@ -171,17 +207,19 @@ class ThreadDriver:
         except Fatal as error:
             self._committer.fail(error)
             raise
-        return reply, ticket
+        return done.outcome(), ticket
 
-    def _act_on_changes(self, *, is_noted: bool) -> None:
-        """Tick in time for what was recorded; sync soon if dead letters wait for it, or as the policy says."""
-        if self.node.changes.touched:
-            due_ns, has_letters = self.node.changes.take(self.now)
-            self.expect(due_ns)
-            if has_letters:
+    def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
+        """Tick in time for what was recorded; sync soon if letters wait for it, or as the policy says."""
+        if done.marks:
+            self.expect(done.due_ns)
+            if done.has_letters:
                 self._hurry()
             elif not is_noted:
                 self.note_change()
+        if self.node.changes.touched:
+            # Waiting consumers were served, which records leases.
+            self._act_on(self.node.changes.done(None, self.now()), is_noted=is_noted)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -300,7 +338,7 @@ class ThreadDriver:
         self.leave(topic, group, waiter)
         if waiter.messages:
             with suppress(PenstockError):
-                self.change_at_once(lambda now: self._release(topic, waiter.messages, now))
+                self.start(waiter.messages.release())
 
     def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> Handed:
         """Lease messages; a group that is new begins at the earliest. With the lock held."""
@@ -311,14 +349,6 @@ class ThreadDriver:
                 check_duration(partition, wanted.duration_ms)
             self.node.open_group(topic, group, now)
         return self.node.poll(topic, group, wanted, now)
-
-    def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
-        for message in messages:
-            # Of a faulty partition nothing can be given back; the others have to hear of it all the same.
-            with suppress(PartitionFaulty):
-                partition = self.node.partition(topic, message.partition)
-                delivery = partition.machine.groups[message.place.group]
-                give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
 
     @property
     def is_awaited(self) -> bool:
@@ -335,10 +365,10 @@ class ThreadDriver:
             self._is_hurried = True
             self._point.draw()
 
-    def serve(self, topic: str | None = None) -> None:
-        """Hand out what is ready to those who wait. With the lock held."""
+    def serve(self, topics: Collection[str] | None = None) -> None:
+        """Hand out what is ready to the consumers that wait, of some topics or of all. With the lock held."""
         if self._room.queues:
-            for place in self._room.groups(topic):
+            for place in self._room.groups(topics):
                 self._serve_group(*place)
         self.members.serve()
         self.after_change()
@@ -464,7 +494,7 @@ class ThreadDriver:
             if self.node.pump(self.now()):
                 self._hurry()
                 self.serve()
-            self._act_on_changes(is_noted=True)
+            self._act_on(self.node.changes.done(None, self.now()), is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:

@@ -6,7 +6,7 @@ one. A message is put into the hands of the one it is for, so ten thousand who w
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -84,9 +84,9 @@ class WaitingRoom:
             self._timed.pop(waiter, None)
             self._forget_if_empty((topic, group))
 
-    def groups(self, topic: str | None = None) -> Sequence[Place]:
-        """Where somebody waits; of one topic, or of all."""
-        return [place for place in self.queues if topic is None or place[0] == topic]
+    def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
+        """Where consumers wait; of some topics, or of all."""
+        return [place for place in self.queues if topics is None or place[0] in topics]
 
     def serve(self, topic: str, group: str, ready: int, take: Take) -> None:
         """Share `ready` messages among those who wait; who gets nothing keeps their place."""

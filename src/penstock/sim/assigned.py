@@ -4,12 +4,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ..api.answers import Kind
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
 from ..broker.received import Received
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
 from ..groups import Mode, TopicPartition
-from .members import OLD_KEPT, Answer, Member
+from .members import OLD_KEPT, Member
 from .ownerbook import SESSION_MS, Call
 from .schedule import MS
 from .shell import Shell
@@ -54,7 +55,7 @@ class AssignedMember(Member):
         self._release(shell)
         if self.generation:
             self._poll(shell, 50)
-            self._answer_all(shell, Answer.ACK, self.hand)
+            self._answer_all(shell, Kind.ACK, self.hand)
 
     def _choose(self, shell: Shell, lot: float) -> None:
         entropy = self.place.entropy
@@ -81,7 +82,7 @@ class AssignedMember(Member):
         elif lot < 0.975:
             self._grow(shell)
         else:
-            self._answer_all(shell, Answer.ACK, self.old[: entropy.randint(1, 4)])
+            self._answer_all(shell, Kind.ACK, self.old[: entropy.randint(1, 4)])
 
     def _grow(self, shell: Shell) -> None:
         """One more partition, while everybody consumes."""

@@ -3,46 +3,29 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ..broker import consumption, groups
 from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
 from ..broker.start import Start
 from ..delivery import Answered, Delivery
-from ..errors import Unavailable
+from ..delivery.offsets import each_offset
+from ..errors import NotFound, PenstockError, Unavailable
 from .place import Place
 from .shell import Shell, Waiting
 
-
-class Answer(Enum):
-    ACK = "ack"
-    NACK = "nack"
-    REJECT = "reject"
-    EXTEND = "extend"
-
-
-class Held(NamedTuple):
-    """Messages of one lease."""
-
-    partition: Partition
-    delivery: Delivery
-    lease: int
-    offsets: BitMap64
-
-
 # How often each is chosen. Whoever only acks never finds out what happens to the others.
 _MOODS = (
-    *[Answer.ACK] * 12,
-    *[Answer.NACK] * 4,
-    Answer.REJECT,
-    *[Answer.EXTEND] * 2,
+    *[Kind.ACK] * 12,
+    *[Kind.NACK] * 4,
+    Kind.REJECT,
+    *[Kind.EXTEND] * 2,
 )
 OLD_KEPT = 12
 
@@ -76,7 +59,7 @@ class Member:
             return
         if self.is_draining:
             self._poll(shell, 50)
-            self._answer_all(shell, Answer.ACK, self.hand)
+            self._answer_all(shell, Kind.ACK, self.hand)
             return
         lot = place.entropy.random()
         if lot < 0.45:
@@ -84,7 +67,7 @@ class Member:
         elif lot < 0.85:
             self._answer_some(shell)
         elif lot < 0.92:
-            self._answer_all(shell, Answer.ACK, self.old[: place.entropy.randint(1, 4)])
+            self._answer_all(shell, Kind.ACK, self.old[: place.entropy.randint(1, 4)])
         elif lot < 0.95:
             self._leave(shell)
         elif lot < 0.97:
@@ -129,7 +112,7 @@ class Member:
         chosen = entropy.sample(self.hand, entropy.randint(1, min(8, len(self.hand))))
         self._answer_all(shell, entropy.choice(_MOODS), chosen)
 
-    def _answer_all(self, shell: Shell, answer: Answer, chosen: Sequence[Received]) -> None:
+    def _answer_all(self, shell: Shell, answer: Kind, chosen: Sequence[Received]) -> None:
         ordered = sorted(chosen, key=lambda one: (one.partition, one.lease, one.offset))
         for _, same in groupby(ordered, key=lambda one: (one.partition, one.lease)):
             if self.place.shell is not shell:
@@ -137,10 +120,10 @@ class Member:
             together = list(same)
             offsets = [one.offset for one in together]
             what = f"{self.name} {answer.value}s {offsets} of {together[0].receipt}"
-            scene = replace(self.place.new_scene(what), rejecting=answer is Answer.REJECT)
+            scene = replace(self.place.new_scene(what), rejecting=answer is Kind.REJECT)
             self.place.act(scene, partial(self._answer, shell, answer, together))
 
-    def _answer(self, shell: Shell, answer: Answer, together: list[Received]) -> None:
+    def _answer(self, shell: Shell, answer: Kind, together: list[Received]) -> None:
         first = together[0]
         try:
             partition = shell.node.partition(first.topic, first.partition)
@@ -154,31 +137,26 @@ class Member:
         book = self.place.books.by_place[first.topic, first.partition]
         offsets = BitMap64([one.offset for one in together])
         expected = book.expected_answers(first, offsets, self.place.scene)
-        try:
-            held = Held(partition, delivery, first.lease, offsets)
-            answered = self._tell(answer, held, shell.now())
-        except Unavailable as error:
-            self.place.note(f"refused: {error.code}")
+        (outcome,) = shell.execute(Answer([self._said(answer, first, offsets)]))
+        if isinstance(outcome, Unavailable):
+            self.place.note(f"refused: {outcome.code}")
             return
-        expected.check(answered, is_ack=answer is Answer.ACK)
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        repeated, stale = BitMap64(outcome.repeated), BitMap64(outcome.stale | outcome.missing)
+        answered = Answered(done=offsets - repeated - stale, repeated=repeated, stale=stale)
+        expected.check(answered, is_ack=answer is Kind.ACK)
         self._forget(answer, together)
         self._await_reply(shell, partition, len(answered.done))
 
-    def _tell(self, answer: Answer, held: Held, now: Now) -> Answered:
-        error = f"{self.name} does not like it"
-        match answer:
-            case Answer.ACK:
-                return consumption.ack(*held, now)
-            case Answer.NACK:
-                return consumption.nack(*held, now, error=error)
-            case Answer.REJECT:
-                return consumption.reject(*held, now, error=error)
-            case Answer.EXTEND:
-                return consumption.extend(*held, now, duration_ms=self.lease_ms * 2)
+    def _said(self, answer: Kind, first: Received, offsets: BitMap64) -> LeaseAnswer:
+        reason = f"{self.name} does not like it" if answer in (Kind.NACK, Kind.REJECT) else ""
+        ms = self.lease_ms * 2 if answer is Kind.EXTEND else None
+        return LeaseAnswer(answer, *first.place, first.lease, [*each_offset(offsets)], reason, ms)
 
-    def _forget(self, answer: Answer, together: list[Received]) -> None:
+    def _forget(self, answer: Kind, together: list[Received]) -> None:
         """What was extended stays; of the rest some receipts are kept for mischief."""
-        if answer is Answer.EXTEND:
+        if answer is Kind.EXTEND:
             return
         gone = {id(one) for one in together}
         self.hand = [one for one in self.hand if id(one) not in gone]
@@ -224,10 +202,8 @@ class Member:
 
     def _release(self, shell: Shell) -> None:
         try:
-            for partition in shell.node.topic(self.topic).partitions:
-                if self.group in partition.machine.numbers:
-                    delivery = partition.group(self.group)
-                    consumption.release(partition, delivery, self.name, shell.now())
+            with suppress(NotFound):
+                shell.execute(ReleaseMember(self.topic, self.group, self.name))
         except Unavailable as error:
             self.place.note(f"refused: {error.code}")
             return

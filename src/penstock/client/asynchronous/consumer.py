@@ -8,9 +8,9 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
+from ...api.answers import Kind
 from ...api.arguments import whole_number
 from ...api.units import Duration, duration_ms, duration_s
-from ...codec.answers import Kind
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ..consumer_options import ConsumerSettings, topics_of
 from ..lent import Polled

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...codec.answers import Kind, LeaseAnswer
+from ...api.answers import Kind, LeaseAnswer
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
 from ..saying import Answers, AnswersTaken, send_answers
 from ..settings import chance

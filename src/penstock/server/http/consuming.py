@@ -6,11 +6,10 @@ from secrets import token_hex
 
 import msgspec
 
-from ...broker.answers import by_lease
-from ...broker.authorise import Command
+from ...api.answers import ReleaseMember
+from ...api.principals import Action
 from ...broker.consumption import Wanted
 from ...broker.delaying import fired_ids
-from ...broker.giving_back import give_back
 from ...broker.groups import check_group
 from ...broker.handed import Handed
 from ...broker.partition import Now
@@ -135,14 +134,7 @@ async def within_bytes(request: Request, messages: Handed) -> Handed:
     fitting = fitting_count(messages)
     if fitting < len(messages):
         messages, others = messages.cut(fitting)
-        rest = by_lease(others)
-
-        def run(now: Now) -> None:
-            for place, lease, offsets in rest:
-                partition = request.node.partition(place.topic, place.partition)
-                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
-
-        await request.door.driver.change(run)
+        await request.execute(others.release())
     return messages
 
 
@@ -243,9 +235,8 @@ def _leave(request: Request, key: tuple[str, str, str]) -> None:
     if door.streams[key]:
         return
     del door.streams[key]
-    driver = door.driver.driver
     with suppress(PenstockError):
-        driver.begin_change(lambda now: driver.node.release(topic, group, owner, now))
+        door.driver.driver.start(ReleaseMember(topic, group, owner))
 
 
 async def _as_ndjson(groups: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
@@ -271,7 +262,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/messages",
         call=poll,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Lend messages to a group, waiting for them if asked to",
         tag="consume",
         query=PollQuery,
@@ -284,7 +275,7 @@ ROUTES = (
         method="GET",
         path="/consume",
         call=consume,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Stream messages until the client leaves; its leases return at once",
         tag="consume",
         query=ConsumeQuery,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
 from ...broker.delaying import Waiting, due_of
 from ...broker.partition import Now, Published
 from ...broker.publishing import Answer as Stored
@@ -296,7 +296,7 @@ def _route(method: str, path: str, call: Any, summary: str, **more: Any) -> Rout
         method=method,
         path=path,
         call=call,
-        command=Command.CHANGE_DELAYED if is_change else Command.SEE_DELAYED,
+        action=Action.CHANGE_DELAYED if is_change else Action.SEE_DELAYED,
         summary=summary,
         tag=_TAG,
         errors=(NotFound, NotPending) if is_change else (NotFound,),
@@ -328,7 +328,7 @@ ROUTES = (
         method="GET",
         path="/delay/stats",
         call=stats,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="How many messages wait for their time, and what became of others",
         tag=_TAG,
         answer=DelayStatsOut,

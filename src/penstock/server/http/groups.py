@@ -1,17 +1,14 @@
 """Groups: what they have finished, how far they are behind, what their members hold."""
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from ...api.answers import Kind, checked_reason
+from ...api.principals import Action
 from ...api.units import time_text
 from ...broker import groups as group_facts
-from ...broker.answers import Result, answer
-from ...broker.authorise import Command
-from ...broker.giving_back import take_back
 from ...broker.groups import InFlight, PartitionLag
 from ...broker.partition import Now
 from ...broker.start import EARLIEST, LATEST, Start
@@ -33,7 +30,6 @@ from .answering import (
     NackOut,
     ReceiptsIn,
     RejectIn,
-    checked_reason,
     nack_out,
     respond,
 )
@@ -340,25 +336,16 @@ def _held_out(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:
 
 async def release(request: Request) -> Answer:
     """Take messages from their holders: they are ready at once, and the attempt does not count."""
-    sent = await request.json(_RECEIPTS)
-
-    def run(texts: Sequence[str], now: Now) -> list[Result]:
-        return answer(request.node.partition, texts, partial(take_back, now=now))
-
-    released = await respond(request, "release", sent, run, nack_out)
+    released = await respond(request, await request.json(_RECEIPTS), Kind.RELEASE, nack_out)
     request.audit(f"group {request.params['group']}: messages taken back")
     return released
 
 
 async def bury(request: Request) -> Answer:
-    """Make dead letters of messages that somebody holds."""
+    """Make dead letters of messages that consumers hold."""
     sent = await request.json(_REJECT)
     reason = checked_reason(sent.reason)
-
-    def run(texts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.reject(texts, now, error=reason)
-
-    buried = await respond(request, "reject", sent, run, nack_out)
+    buried = await respond(request, sent, Kind.REJECT, nack_out, reason=reason)
     request.audit(f"group {request.params['group']}: dead letters by hand")
     return buried
 
@@ -371,7 +358,7 @@ def _see(path: str, call: Any, summary: str, answer: type, query: type | None = 
         method="GET",
         path=path,
         call=call,
-        command=Command.SEE_GROUPS,
+        action=Action.SEE_GROUPS,
         summary=summary,
         tag=_TAG,
         query=query,
@@ -385,7 +372,7 @@ def _take(name: str, call: Any, summary: str, body: type, answer: Any) -> Route:
         method="POST",
         path=f"/groups/{{group}}/inflight/{name}",
         call=call,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary=summary,
         tag=_TAG,
         body=body,
@@ -402,7 +389,7 @@ ROUTES = (
         method="DELETE",
         path="/groups/{group}",
         call=delete,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary="Forget a group and its progress",
         tag=_TAG,
         status=204,
@@ -414,7 +401,7 @@ ROUTES = (
         method="POST",
         path="/groups/{group}/offsets",
         call=commit,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Finish everything below some offsets",
         tag=_TAG,
         body=CommitIn,
@@ -426,7 +413,7 @@ ROUTES = (
         method="POST",
         path="/groups/{group}/offsets/reset",
         call=reset,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary="Start a group again from another place; `dry_run` only says what would happen",
         tag=_TAG,
         body=ResetIn,

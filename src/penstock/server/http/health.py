@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ...api.principals import Action, Principal
 from ...api.units import time_text
-from ...broker.authorise import Command, Principal, authorise
+from ...broker.authorise import authorise
 from ...broker.damage import Damage
 from ...broker.findings import Findings, findings_of
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
@@ -128,7 +129,7 @@ def _reader_of(request: Request) -> Principal | None:
         return None
     with suppress(Unauthenticated, Forbidden, TooManyRequests):
         gate.identify(request, "/readyz")
-        authorise(request.principal, Command.SEE_STATS)
+        authorise(request.principal, Action.SEE_STATS)
         return request.principal
     return None
 
@@ -236,7 +237,7 @@ def _health_route(path: str, call: Any, summary: str) -> Route:
         method="GET",
         path=path,
         call=call,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary=summary,
         tag="health",
         query=HealthQuery,
@@ -255,7 +256,7 @@ ROUTES = (
         method="GET",
         path="/version",
         call=version,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary="The version of the broker",
         tag="health",
         answer=VersionOut,
@@ -265,7 +266,7 @@ ROUTES = (
         method="GET",
         path="/stats",
         call=stats,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Sizes of everything",
         tag="health",
         answer=StatsOut,
@@ -274,7 +275,7 @@ ROUTES = (
         method="GET",
         path="/reliability/stats",
         call=reliability,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="What became of deliveries, by group",
         tag="health",
         answer=ReliabilityOut,
@@ -283,7 +284,7 @@ ROUTES = (
         method="GET",
         path="/metrics",
         call=metrics,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Metrics for Prometheus",
         tag="health",
         other_answers={METRICS_TYPE.decode(): "the text format"},

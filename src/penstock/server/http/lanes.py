@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
 from ...broker.consumption import PartitionLanes
 from ...broker.partition import Now
 from ...errors import NotFound
@@ -107,7 +107,7 @@ ROUTES = (
         method="GET",
         path="/priority/stats",
         call=lanes,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="What waits in each priority lane, and how it is served",
         tag="priority",
         query=LanesQuery,

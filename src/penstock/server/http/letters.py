@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
 from ...broker.letters import DeadLetter
 from ...broker.outbox import Edit
 from ...broker.redrive import ALL, LETTERS_A_CALL, GroupBy, Order, RedriveAnswer, Selection, Target
@@ -275,7 +275,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/dlq",
         call=browse,
-        command=Command.SEE_DEAD_LETTERS,
+        action=Action.SEE_DEAD_LETTERS,
         summary="Browse dead letters, or count them by reason, error or consumer",
         tag="dead letters",
         query=LettersQuery,
@@ -287,7 +287,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/dlq/redrive",
         call=redrive,
-        command=Command.REDRIVE,
+        action=Action.REDRIVE,
         summary="Send dead letters back to the topic, or to the group that failed",
         tag="dead letters",
         body=RedriveIn,

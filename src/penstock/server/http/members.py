@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
 from ...broker.consumption import Wanted
 from ...broker.groups import check_group
 from ...broker.handed import Handed
@@ -439,7 +439,7 @@ def _post(name: str, call: Any, summary: str, **more: Any) -> Route:
         method="POST",
         path=f"/groups/{{group}}/{name}",
         call=call,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary=summary,
         tag=_TAG,
         topic_in=TopicIn.REST,
@@ -463,7 +463,7 @@ ROUTES = (
         method="GET",
         path="/groups/{group}/poll",
         call=poll,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Lend messages of a member's own partitions to it",
         tag=_TAG,
         query=MemberPollQuery,
@@ -476,7 +476,7 @@ ROUTES = (
         method="GET",
         path="/rebalance/stats",
         call=rebalances,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Why assignments changed lately, by group",
         tag=_TAG,
         answer=RebalancesOut,

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...broker.authorise import Principal
+from ...api.principals import Principal
 from ...broker.consumption import lane_stats
 from ...broker.findings import findings_of
 from ...broker.groups import lag_of

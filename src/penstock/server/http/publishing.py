@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
+from ...api.principals import Action
 from ...broker.delaying import Delayed
 from ...broker.partition import Now, Published
 from ...broker.publishing import Answer as Stored
@@ -436,7 +436,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/messages",
         call=publish,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish messages; 200 if any was stored, otherwise the status of the first error",
         tag="publish",
         query=AcksQuery,
@@ -451,7 +451,7 @@ ROUTES = (
         method="POST",
         path="/produce",
         call=produce,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish one message, in the query or as JSON",
         tag="publish",
         query=ProduceIn,
@@ -464,7 +464,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/partitions/{partition}/batches",
         call=append_batch,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish one encoded batch, whole",
         tag="publish",
         query=AcksQuery,

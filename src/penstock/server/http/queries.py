@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...broker.authorise import Command, Role
+from ...api.principals import Action, Role
 from ...broker.partition import Now
 from ...broker.queries import QueryStarted
 from ...broker.start import Start
@@ -225,7 +225,7 @@ ROUTES = (
         method="GET",
         path="/offsets",
         call=ends,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Ends of all partitions of some topics",
         tag=_TAG,
         query=EndsQuery,
@@ -237,7 +237,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/partitions/{partition}/files",
         call=files,
-        command=Command.FETCH,
+        action=Action.FETCH,
         summary="Files of a range of messages, kept for a while, for those who see the disk",
         tag=_TAG,
         body=FilesIn,
@@ -249,7 +249,7 @@ ROUTES = (
         method="GET",
         path=_START_PATH,
         call=see_start,
-        command=Command.SEE_GROUPS,
+        action=Action.SEE_GROUPS,
         summary="Where a query first began",
         tag=_TAG,
         answer=StartOut,
@@ -260,7 +260,7 @@ ROUTES = (
         method="POST",
         path=_START_PATH,
         call=keep_start,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Keep where a query first began; the first answer stays",
         tag=_TAG,
         body=StartIn,
@@ -271,7 +271,7 @@ ROUTES = (
         method="DELETE",
         path=_START_PATH,
         call=forget_start,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Forget where a query first began",
         tag=_TAG,
         status=204,

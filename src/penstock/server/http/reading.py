@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...broker.authorise import Command
+from ...api.principals import Action
 from ...broker.fetching import Fetched, MessagesRead
 from ...broker.start import EARLIEST, Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
@@ -164,7 +164,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/partitions/{partition}/messages",
         call=fetch,
-        command=Command.FETCH,
+        action=Action.FETCH,
         summary="Read messages by offset or time",
         tag="read",
         query=FetchQuery,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
+from ...api.principals import Action
 from ...broker.topics import config_from, settings_of
 from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound
 from .paging import PageQuery, page_of
@@ -237,7 +237,7 @@ ROUTES = (
         method="POST",
         path="/topics",
         call=create,
-        command=Command.CREATE_TOPIC,
+        action=Action.CREATE_TOPIC,
         summary="Create a topic",
         tag=_TAG,
         query=CreateQuery,
@@ -251,7 +251,7 @@ ROUTES = (
         method="GET",
         path="/topics",
         call=list_topics,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="List topics",
         tag=_TAG,
         query=TopicsQuery,
@@ -261,7 +261,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}",
         call=describe,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Describe a topic",
         tag=_TAG,
         answer=TopicOut,
@@ -272,7 +272,7 @@ ROUTES = (
         method="PATCH",
         path="/topics/{topic}",
         call=configure,
-        command=Command.CONFIGURE_TOPIC,
+        action=Action.CONFIGURE_TOPIC,
         summary="Change settings of a topic",
         tag=_TAG,
         body=ConfigureIn,
@@ -284,7 +284,7 @@ ROUTES = (
         method="DELETE",
         path="/topics/{topic}",
         call=delete,
-        command=Command.DELETE_TOPIC,
+        action=Action.DELETE_TOPIC,
         summary="Delete a topic with everything in it, dead letters included",
         tag=_TAG,
         status=204,
@@ -295,7 +295,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/partitions",
         call=partitions,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Partitions of a topic",
         tag=_TAG,
         query=PageQuery,
@@ -307,7 +307,7 @@ ROUTES = (
         method="POST",
         path="/admin/topics/{topic}/partitions",
         call=grow,
-        command=Command.CONFIGURE_TOPIC,
+        action=Action.CONFIGURE_TOPIC,
         summary="Add partitions, up to a new total",
         tag=_TAG,
         body=GrowIn,
@@ -319,7 +319,7 @@ ROUTES = (
         method="POST",
         path="/admin/topics/{topic}/compact",
         call=compact,
-        command=Command.COMPACT_TOPIC,
+        action=Action.COMPACT_TOPIC,
         summary="Remove what retention lets go, now",
         tag=_TAG,
         answer=CompactOut,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.answers import MESSAGES_MAX, Kind, LeaseAnswer, decode_answers, encode_answers
+from penstock.api.answers import MESSAGES_MAX, Kind, LeaseAnswer, decode_answers, encode_answers
 from penstock.errors import MalformedBatch, TooLarge
 
 ANSWERS = [

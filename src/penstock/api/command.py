@@ -1,0 +1,23 @@
+"""What every command has. A command is a value: any protocol makes it, `Node.execute` alone carries it out."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Generic, TypeVar
+
+import msgspec
+
+from .principals import Action
+
+R = TypeVar("R")
+
+
+class Command(msgspec.Struct, Generic[R], frozen=True):
+    """Something that a client can ask of a broker. `R` is its reply."""
+
+    # The right that it takes.
+    action: ClassVar[Action]
+    # Changes nothing, so its reply waits for nothing.
+    is_query: ClassVar[bool] = False
+
+    def topics(self) -> Iterable[str]:
+        """The topics that it names: a principal with prefixes has to reach each of them."""
+        return ()

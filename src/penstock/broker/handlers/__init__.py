@@ -1,0 +1,16 @@
+"""Handlers: what `Node.execute` calls, one file for each family of commands.
+
+A handler is given the node, the command and the time; it reads, has partitions record what it decides, and returns the
+reply or raises. It is called by nothing else, and asks nothing about rights: `execute` has asked.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...api.command import Command
+from ..changes import Handler
+from . import answers
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    **answers.HANDLERS,
+}
