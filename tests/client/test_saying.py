@@ -10,7 +10,7 @@ from penstock.api.answers import Kind
 from penstock.client.lent import LentPart, Polled
 from penstock.client.saying import Answers, Delivered, Said, messages_of, send_answers
 from penstock.codec import encode_messages, verify
-from penstock.codec.leased import Lent, Part
+from penstock.codec.leased import LeasedPart, Lent
 from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
 
@@ -19,7 +19,7 @@ def lent(answers, *offsets, lease=7, partition=0, taken_s=0.0):
     """Messages that a consumer has just got."""
     batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
-    part = LentPart(Part(columns, verify(batch), memoryview(batch)))
+    part = LentPart(LeasedPart(columns, verify(batch), memoryview(batch)))
     answers.lend([part], taken_s)
     return Polled([part], Delivered)
 
