@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import recolour
+import unasync
 from penstock.client.address import Address
 from penstock.client.failures import error_of
 from penstock.client.retrying import Breaker, RetryPolicy
@@ -212,4 +212,4 @@ def test_what_is_no_address_is_refused(url):
 
 
 def test_the_synchronous_client_is_made_from_the_asynchronous_one():
-    assert recolour.stale() == []
+    assert unasync.stale() == []

@@ -6,7 +6,7 @@
         client.create_topic("orders")                         await client.create_topic("orders")
         client.publish("orders", b"lamp")                     await client.publish("orders", b"lamp")
 
-The asynchronous client is written by hand, the synchronous one is made from it (tools/recolour.py); what neither waits
+The asynchronous client is written by hand, the synchronous one is made from it (tools/unasync.py); what neither waits
 nor sends (requests, answers, retries, errors) is in the modules here, once. The guide: docs/client.md.
 """
 

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/ahead.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/ahead.py by tools/unasync.py; change that one.
 """Reading one request ahead: the server prepares what comes next while this is received, checked and used."""
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/client.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/client.py by tools/unasync.py; change that one.
 """The client: everything that a server can be asked, one method for each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

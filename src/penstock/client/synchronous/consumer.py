@@ -1,4 +1,4 @@
-# Made from ../asynchronous/consumer.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/consumer.py by tools/unasync.py; change that one.
 """A consumer: a member of a group, with everything that has to go on beside the program that uses it."""
 
 import time

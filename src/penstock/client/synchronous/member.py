@@ -1,4 +1,4 @@
-# Made from ../asynchronous/member.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/member.py by tools/unasync.py; change that one.
 """Our place in a group: joined, kept by heartbeats, handed over in parts, lost and taken again."""
 
 from collections.abc import Iterable, Sequence

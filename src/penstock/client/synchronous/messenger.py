@@ -1,4 +1,4 @@
-# Made from ../asynchronous/messenger.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/messenger.py by tools/unasync.py; change that one.
 """Brings what a consumer has said to the server."""
 
 import logging

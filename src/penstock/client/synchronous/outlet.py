@@ -1,4 +1,4 @@
-# Made from ../asynchronous/outlet.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/outlet.py by tools/unasync.py; change that one.
 """What a producer has for one partition."""
 
 from collections import deque

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/pool.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/pool.py by tools/unasync.py; change that one.
 """Connections that are kept for the next request, and the one request that uses them all."""
 
 import time

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/producer.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/producer.py by tools/unasync.py; change that one.
 """The producer: `send` one by one, stored in large batches, each exactly once."""
 
 import time

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/worker.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/worker.py by tools/unasync.py; change that one.
 """A worker: calls a handler for every message, many at once, and answers for it."""
 
 import logging
