@@ -3,8 +3,8 @@
     python tools/unasync.py           write src/penstock/client/synchronous
     python tools/unasync.py --check   exit code 1 if a file there is not what it would write
 
-`io.py` and `crew.py` wait by other means in threads than in asyncio, and are written by hand for both. Every other
-module is the text of its twin, changed by the rules below and formatted by ruff.
+`io.py` and `worker_pool.py` wait by other means in threads than in asyncio, and are written by hand for both. Every
+other module is the text of its twin, changed by the rules below and formatted by ruff.
 """
 
 import re
@@ -15,11 +15,11 @@ from pathlib import Path
 CLIENT = Path(__file__).resolve().parent.parent / "src/penstock/client"
 MODULES = (
     "pool",
-    "ahead",
+    "prefetch",
     "client",
-    "outlet",
+    "partition_queue",
     "producer",
-    "messenger",
+    "ack_batcher",
     "member",
     "consumer",
     "worker",

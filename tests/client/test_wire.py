@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import unasync
 from penstock.client.address import Address
 from penstock.client.failures import error_of
-from penstock.client.retrying import Breaker, RetryPolicy
+from penstock.client.retry import Breaker, RetryPolicy
 from penstock.client.wire import Answer, AnswerReader
 from penstock.errors import BadAnswer, NotFound, Refused, StaleReceipt, Unavailable, Unreachable
 

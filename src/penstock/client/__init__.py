@@ -13,19 +13,19 @@ nor sends (requests, answers, retries, errors) is in the modules here, once. The
 from typing import TYPE_CHECKING
 
 from ..api.units import Duration as Duration
+from .ack_batcher import Delivered as Delivered
 from .calls import Content as Content
 from .calls import Moment as Moment
 from .groups import Letters as Letters
 from .groups import Redrive as Redrive
-from .lent import Polled as Polled
-from .lent import Received as Received
-from .publishing import Outgoing as Outgoing
-from .publishing import Published as Published
-from .retrying import RetryPolicy as RetryPolicy
-from .saying import Delivered as Delivered
+from .leased_messages import Polled as Polled
+from .leased_messages import Received as Received
+from .publish import Outgoing as Outgoing
+from .publish import Published as Published
+from .retry import RetryPolicy as RetryPolicy
 from .settings import ClientSettings as ClientSettings
-from .working import Reject as Reject
-from .working import Retry as Retry
+from .worker import Reject as Reject
+from .worker import Retry as Retry
 
 if TYPE_CHECKING:
     from .asynchronous.client import AsyncClient as AsyncClient

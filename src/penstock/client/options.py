@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from ..api.units import Duration
 from .calls import Content, Moment
-from .publishing import HeadersIn
+from .publish import HeadersIn
 
 
 class PublishOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/ahead.py by tools/unasync.py; change that one.
+# Made from ../asynchronous/prefetch.py by tools/unasync.py; change that one.
 """Reading one request ahead: the server prepares what comes next while this is received, checked and used."""
 
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from typing import NamedTuple
 
 from ...errors import Unavailable
 from ..calls import Call
-from ..reading import Asked, Fetched, fetch, more_at
+from ..fetch import Fetched, FetchRequest, fetch, more_at
 from ..wire import Headers
 from .io import Connection, OnHead
 from .pool import Pool
 
-Following = Callable[[int], Asked | None]
+Following = Callable[[int], FetchRequest | None]
 """What will be asked for next, given where an answer ends; None: nothing."""
 
 
 class _Early(NamedTuple):
     """A request that nobody waits for yet."""
 
-    asked: Asked
+    asked: FetchRequest
     call: Call[Fetched]
     connection: Connection
 
 
-class Ahead:
+class Prefetch:
     """At most one request is under way beside the one that somebody waits for. `drop` it when nobody will.
 
     An answer that was asked for early is as good as any: it is checked in the same way, and if it fails so that
@@ -34,7 +34,7 @@ class Ahead:
         self._pool = pool
         self._next: _Early | None = None
 
-    def fetch(self, asked: Asked, following: Following) -> Fetched:
+    def fetch(self, asked: FetchRequest, following: Following) -> Fetched:
         """What was asked for; what follows it is under way from then on."""
 
         def on_head(headers: Headers) -> None:
@@ -48,7 +48,7 @@ class Ahead:
             self._begin(following, fetched.more_at)
         return fetched
 
-    def _early(self, asked: Asked, on_head: OnHead) -> Fetched | None:
+    def _early(self, asked: FetchRequest, on_head: OnHead) -> Fetched | None:
         """The answer that was asked for before; None if there is none, or if it has to be asked for again."""
         early = self._next
         if early is None or early.asked != asked:

@@ -5,24 +5,24 @@ from typing import NamedTuple
 
 from ...errors import Unavailable
 from ..calls import Call
-from ..reading import Asked, Fetched, fetch, more_at
+from ..fetch import Fetched, FetchRequest, fetch, more_at
 from ..wire import Headers
 from .io import Connection, OnHead
 from .pool import AsyncPool
 
-Following = Callable[[int], Asked | None]
+Following = Callable[[int], FetchRequest | None]
 """What will be asked for next, given where an answer ends; None: nothing."""
 
 
 class _Early(NamedTuple):
     """A request that nobody waits for yet."""
 
-    asked: Asked
+    asked: FetchRequest
     call: Call[Fetched]
     connection: Connection
 
 
-class AsyncAhead:
+class AsyncPrefetch:
     """At most one request is under way beside the one that somebody waits for. `drop` it when nobody will.
 
     An answer that was asked for early is as good as any: it is checked in the same way, and if it fails so that
@@ -33,7 +33,7 @@ class AsyncAhead:
         self._pool = pool
         self._next: _Early | None = None
 
-    async def fetch(self, asked: Asked, following: Following) -> Fetched:
+    async def fetch(self, asked: FetchRequest, following: Following) -> Fetched:
         """What was asked for; what follows it is under way from then on."""
 
         async def on_head(headers: Headers) -> None:
@@ -47,7 +47,7 @@ class AsyncAhead:
             await self._begin(following, fetched.more_at)
         return fetched
 
-    async def _early(self, asked: Asked, on_head: OnHead) -> Fetched | None:
+    async def _early(self, asked: FetchRequest, on_head: OnHead) -> Fetched | None:
         """The answer that was asked for before; None if there is none, or if it has to be asked for again."""
         early = self._next
         if early is None or early.asked != asked:

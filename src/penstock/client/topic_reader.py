@@ -7,8 +7,8 @@ from ..api.arguments import whole_number
 from ..errors import NotFound
 from ..model import Message
 from .calls import Moment
+from .fetch import Fetched
 from .options import FetchOptions
-from .reading import Fetched
 from .topics import Topic
 
 _FETCH_BYTES = 4 << 20
@@ -18,7 +18,7 @@ _WAIT_S_ALONE = 20.0
 
 
 @dataclass(slots=True)
-class Followed:
+class PartitionReader:
     """One partition. `end` is where it stops; None: never."""
 
     partition: int
@@ -40,14 +40,14 @@ class Followed:
         return self.end is not None and self.offset is not None and self.offset >= self.end
 
 
-class Places:
+class TopicReader:
     """All partitions, in turns."""
 
-    def __init__(self, places: list[Followed]) -> None:
+    def __init__(self, places: list[PartitionReader]) -> None:
         self._waiting = deque(one for one in places if not one.is_done)
         self._silent = 0
 
-    def next(self) -> Followed | None:
+    def next(self) -> PartitionReader | None:
         """The partition to read from now; None when all are done."""
         if not self._waiting:
             return None
@@ -70,23 +70,25 @@ class Places:
             self._waiting.append(first)
 
 
-def places_of(topic: Topic, start: Moment, partition: int | None, *, is_followed: bool) -> Places:
+def topic_reader(
+    topic: Topic, start: Moment, partition: int | None, *, is_followed: bool
+) -> TopicReader:
     """Where to begin on every partition, or on one."""
     if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
         raise NotFound("partition", f"{topic.name}/{partition}")
     if isinstance(start, int):
         whole_number("the offset to start from", start, 0)
     chosen = range(topic.partitions) if partition is None else [partition]
-    return Places([_place(topic, start, one, is_followed=is_followed) for one in chosen])
+    return TopicReader([_place(topic, start, one, is_followed=is_followed) for one in chosen])
 
 
-def _place(topic: Topic, start: Moment, partition: int, *, is_followed: bool) -> Followed:
+def _place(topic: Topic, start: Moment, partition: int, *, is_followed: bool) -> PartitionReader:
     ends = topic.ends(partition)
     end = None if is_followed else ends.latest
     if start == "earliest":
-        return Followed(partition, ends.earliest, None, end)
+        return PartitionReader(partition, ends.earliest, None, end)
     if start == "latest":
-        return Followed(partition, ends.latest, None, end)
+        return PartitionReader(partition, ends.latest, None, end)
     if isinstance(start, int):
-        return Followed(partition, min(max(start, ends.earliest), ends.latest), None, end)
-    return Followed(partition, None, start, end)
+        return PartitionReader(partition, min(max(start, ends.earliest), ends.latest), None, end)
+    return PartitionReader(partition, None, start, end)

@@ -31,11 +31,11 @@ LIMIT_MAX = 10_000
 LIMIT_MAX_BATCHES = 1_000_000
 # Large enough that a request costs little a message, and small enough that a server can hand over all of it while the
 # one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
-AHEAD_BYTES = (4 << 20) + (128 << 10)
+PREFETCH_BYTES = (4 << 20) + (128 << 10)
 _DIGITS_MAX = 20
 
 
-class Asked(NamedTuple):
+class FetchRequest(NamedTuple):
     """A fetch: from where, how much, and how long to wait at the end."""
 
     topic: str
@@ -46,21 +46,21 @@ class Asked(NamedTuple):
     max_bytes: int = 1 << 20
     timeout: Duration = 0
 
-    def at(self, offset: int) -> "Asked":
+    def at(self, offset: int) -> "FetchRequest":
         """The same from another offset on."""
         return self._replace(offset=offset, from_time=None)
 
-    def after(self, fetched: "Fetched") -> "Asked | None":
+    def after(self, fetched: "Fetched") -> "FetchRequest | None":
         """What follows an answer; None at the end, unless there is something to wait for."""
         is_over = not (fetched or fetched.skipped) if self.timeout else fetched.more_at is None
         return None if is_over else self.at(fetched.next_offset)
 
 
-def in_large_pieces(topic: str, partition: int, options: FetchOptions) -> Asked:
+def in_large_pieces(topic: str, partition: int, options: FetchOptions) -> FetchRequest:
     """A fetch of as much at once as is worth it, unless the options say how much."""
-    sizes: FetchOptions = {"limit": LIMIT_MAX_BATCHES, "max_bytes": AHEAD_BYTES}
+    sizes: FetchOptions = {"limit": LIMIT_MAX_BATCHES, "max_bytes": PREFETCH_BYTES}
     sizes.update(options)
-    return Asked(topic, partition, **sizes)
+    return FetchRequest(topic, partition, **sizes)
 
 
 class Fetched:
@@ -196,7 +196,7 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
         raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
 
 
-def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
+def fetch(asked: FetchRequest, *, is_checked: bool = True) -> Call[Fetched]:
     """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
     wait_s = duration_s(asked.timeout, "timeout")
     try:
@@ -213,7 +213,7 @@ def fetch(asked: Asked, *, is_checked: bool = True) -> Call[Fetched]:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _target(asked: Asked) -> str:
+def _target(asked: FetchRequest) -> str:
     fields: dict[str, Any] = {
         "limit": asked.limit,
         "max_bytes": asked.max_bytes,
