@@ -21,7 +21,7 @@ from .calls import (
     with_query,
 )
 from .options import FetchOptions
-from .wire import BODY_BYTES_MAX, PLACES, Answer, Headers, LazyHeaders
+from .wire import BODY_BYTES_MAX, Answer, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,13 @@ LIMIT_MAX_BATCHES = 1_000_000
 # one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
 PREFETCH_BYTES = (4 << 20) + (128 << 10)
 _DIGITS_MAX = 20
+_POSITION_HEADERS = (
+    b"penstock-offset",
+    b"penstock-next-offset",
+    b"penstock-earliest",
+    b"penstock-latest",
+    b"penstock-seed",
+)
 
 
 class FetchRequest(NamedTuple):
@@ -85,7 +92,9 @@ class Fetched:
     )
 
     def __init__(self, answer: Answer) -> None:
-        self.offset, self.next_offset, self.earliest, self.latest, self.seed = _places(answer)
+        self.offset, self.next_offset, self.earliest, self.latest, self.seed = map(
+            answer.number, _POSITION_HEADERS
+        )
         self.skipped = _skipped(answer.headers)
         # Where to go on, if there was more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
@@ -156,19 +165,8 @@ class Fetched:
         return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
 
 
-def _places(answer: Answer) -> Sequence[int]:
-    """What its headers say. ValueError if one is missing, or is no number."""
-    headers = answer.headers
-    if isinstance(headers, LazyHeaders) and headers.places:
-        return [*map(int, headers.places)]
-    return [answer.number(b"penstock-%b" % name.encode()) for name in PLACES]
-
-
 def _skipped(headers: Headers) -> Sequence[tuple[int, int]]:
-    """Damaged ranges that were skipped. ValueError if the header holds anything else."""
-    # Headers whose places were found at once hold nothing else.
-    if isinstance(headers, LazyHeaders) and headers.places:
-        return ()
+    """The damaged ranges that the server skipped. ValueError if the header holds anything else."""
     written = headers.get(b"penstock-skipped")
     pairs = [one.split(b"-") for one in written.split(b",")] if written else []
     return [(int(first), int(following)) for first, following in pairs]
