@@ -1,14 +1,17 @@
-"""Reading by position: the call, and the batches that come back, decoded when they are touched."""
+"""Reading by position: the call, the batches that it returns, and the order in which a whole topic is read. No I/O."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+from ..api.arguments import whole_number
 from ..api.units import Duration, duration_s
 from ..codec import Head, decode_messages, verify
-from ..codec.single import decode_value, read_value
-from ..errors import MalformedBatch, Refused
+from ..codec.single import decode_value
+from ..errors import MalformedBatch, NotFound, Refused
 from ..model import Message
 from .calls import (
     ACCEPT_BATCH,
@@ -20,18 +23,22 @@ from .calls import (
     span,
     with_query,
 )
-from .options import FetchOptions
+from .topics import Topic
 from .wire import BODY_BYTES_MAX, Answer, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LIMIT_MAX = 10_000
-# Of stored batches, which cost the same however many messages they hold.
+# The limit for stored batches, which cost the same whatever number of messages they hold.
 LIMIT_MAX_BATCHES = 1_000_000
-# Large enough that a request costs little a message, and small enough that a server can hand over all of it while the
-# one before is looked at; two of them are in memory at once. Four batches of 1 MiB fit, with their heads.
+# Four batches of 1 MiB with their heads. A request costs little a message then, and the server can prepare all of it
+# while the caller uses the one before; two of them are in memory at once.
 PREFETCH_BYTES = (4 << 20) + (128 << 10)
+_READ_BYTES = 4 << 20
+# While other partitions may have messages, a request does not wait long at the end of one.
+_WAIT_S_SHARED = 0.25
+_WAIT_S_ALONE = 20.0
 _DIGITS_MAX = 20
 _POSITION_HEADERS = (
     b"penstock-offset",
@@ -40,6 +47,16 @@ _POSITION_HEADERS = (
     b"penstock-latest",
     b"penstock-seed",
 )
+
+
+class FetchOptions(TypedDict, total=False):
+    """From where (the earliest offset by default), how much, and how long to wait at the end."""
+
+    offset: int | None
+    from_time: Moment | None
+    limit: int
+    max_bytes: int
+    timeout: Duration
 
 
 class FetchRequest(NamedTuple):
@@ -54,20 +71,13 @@ class FetchRequest(NamedTuple):
     timeout: Duration = 0
 
     def at(self, offset: int) -> "FetchRequest":
-        """The same from another offset on."""
+        """This request from another offset on."""
         return self._replace(offset=offset, from_time=None)
 
     def after(self, fetched: "Fetched") -> "FetchRequest | None":
-        """What follows an answer; None at the end, unless there is something to wait for."""
+        """The request that follows an answer; None at the end, unless there is a timeout to wait for more."""
         is_over = not (fetched or fetched.skipped) if self.timeout else fetched.more_at is None
         return None if is_over else self.at(fetched.next_offset)
-
-
-def in_large_pieces(topic: str, partition: int, options: FetchOptions) -> FetchRequest:
-    """A fetch of as much at once as is worth it, unless the options say how much."""
-    sizes: FetchOptions = {"limit": LIMIT_MAX_BATCHES, "max_bytes": PREFETCH_BYTES}
-    sizes.update(options)
-    return FetchRequest(topic, partition, **sizes)
 
 
 class Fetched:
@@ -80,8 +90,7 @@ class Fetched:
     """
 
     __slots__ = (
-        "_batches",
-        "_single",
+        "batches",
         "earliest",
         "latest",
         "more_at",
@@ -92,88 +101,69 @@ class Fetched:
     )
 
     def __init__(self, answer: Answer) -> None:
+        """ValueError if a header is missing, MalformedBatch if the batches are not what the headers say."""
         self.offset, self.next_offset, self.earliest, self.latest, self.seed = map(
             answer.number, _POSITION_HEADERS
         )
-        self.skipped = _skipped(answer.headers)
-        # Where to go on, if there was more when this was read.
+        written = answer.headers.get(b"penstock-skipped")
+        pairs = [one.split(b"-") for one in written.split(b",")] if written else []
+        self.skipped = [(int(first), int(following)) for first, following in pairs]
+        # Where to go on, if the partition had more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
-        # Whoever waits for one message at a time mostly gets one.
-        self._single: Message | None = None
-        found = read_value(answer.body, self.seed)
-        if found is not None and found[0].base_offset + 1 == self.next_offset:
-            head, self._single = found
-            self._batches = [(head, memoryview(answer.body))]
-        else:
-            self._batches = [*_split(answer.body, self.seed, self.next_offset)]
+        # The first batch may begin before `offset`.
+        self.batches = [*_split(answer.body, self.seed, self.next_offset)]
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
-
-    @property
-    def batches(self) -> list[tuple[Head, memoryview]]:
-        """The stored batches, verified. The first may begin before `offset`."""
-        return self._batches
+        return bool(self.batches)
 
     def __iter__(self) -> Iterator[Message]:
-        if self._single is not None:
-            return iter(() if self._single.offset < self.offset else (self._single,))
-        return self._messages()
-
-    def _messages(self) -> Iterator[Message]:
-        for head, batch in self._batches:
+        for head, batch in self.batches:
             single = decode_value(batch, head)
-            messages = (
+            messages: Iterable[Message] = (
                 decode_messages(batch, head, size_max=BODY_BYTES_MAX)
                 if single is None
                 else (single,)
             )
             if head.base_offset < self.offset:
-                yield from dropwhile(self._is_before, messages)
-            else:
-                yield from messages
+                messages = dropwhile(self._is_before, messages)
+            yield from messages
 
     def _is_before(self, message: Message) -> bool:
         return message.offset < self.offset
 
     def record_batches(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
         """The messages as Arrow, a record batch for each stored batch; keys and values are not copied."""
-        from ..codec.arrow import ARROW_COLUMNS, decode_arrow
+        from ..codec.arrow import ARROW_COLUMNS, decode_arrow, int64s_of
 
         wanted = tuple(columns or ARROW_COLUMNS)
-        for head, batch in self._batches:
+        for head, batch in self.batches:
             found = decode_arrow(batch, head, columns=wanted, size_max=BODY_BYTES_MAX)
             if head.base_offset < self.offset:
-                found = found.slice(self._before(head, batch))
+                own = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX)
+                found = found.slice(int(int64s_of(own.column(0)).searchsorted(self.offset)))
             yield found
 
-    def _before(self, head: Head, batch: memoryview) -> int:
-        """How many messages of a batch are not asked for."""
-        from ..codec.arrow import decode_arrow, int64s_of
-
-        offsets = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX).column(0)
-        return int(int64s_of(offsets).searchsorted(self.offset))
-
     def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
-        """All of it as one Arrow table."""
-        import pyarrow as pa
-
-        from ..codec.arrow import ARROW_COLUMNS, FIELDS
-
-        wanted = tuple(columns or ARROW_COLUMNS)
-        schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
-        return pa.Table.from_batches(self.record_batches(wanted), schema=schema)
+        """All messages as one Arrow table."""
+        return arrow_table(columns, self.record_batches)
 
 
-def _skipped(headers: Headers) -> Sequence[tuple[int, int]]:
-    """The damaged ranges that the server skipped. ValueError if the header holds anything else."""
-    written = headers.get(b"penstock-skipped")
-    pairs = [one.split(b"-") for one in written.split(b",")] if written else []
-    return [(int(first), int(following)) for first, following in pairs]
+def arrow_table(
+    columns: Sequence[str] | None,
+    decode: "Callable[[Sequence[str]], Iterable[pa.RecordBatch]]",
+) -> "pa.Table":
+    """A table of these columns (None: all) from the record batches that `decode` makes of them."""
+    import pyarrow as pa
+
+    from ..codec.arrow import ARROW_COLUMNS, FIELDS
+
+    wanted = tuple(columns or ARROW_COLUMNS)
+    schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
+    return pa.Table.from_batches(decode(wanted), schema=schema)
 
 
 def more_at(headers: Headers) -> int | None:
-    """Where an answer ends, if there is more behind it; its headers come before it."""
+    """Where an answer ends, if the partition has more behind it; None if it has not, or if the headers do not say."""
     written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
     if not all(one.isdigit() and len(one) <= _DIGITS_MAX for one in written):
         return None
@@ -182,7 +172,7 @@ def more_at(headers: Headers) -> int | None:
 
 
 def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:
-    """The batches of an answer, which follow each other up to `end`; MalformedBatch if they do not."""
+    """The batches of an answer, verified; MalformedBatch if they do not follow each other up to `end`."""
     view, position, following = memoryview(data), 0, None
     while position < len(data):
         head = verify(data, position, seed=seed)
@@ -194,30 +184,99 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
         raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
 
 
-def fetch(asked: FetchRequest, *, is_checked: bool = True) -> Call[Fetched]:
-    """Not `is_checked`: only we check what comes. If it is damaged, whoever asks again asks the server to look, too."""
-    wait_s = duration_s(asked.timeout, "timeout")
+def fetch(request: FetchRequest, *, is_checked: bool = True) -> Call[Fetched]:
+    """Not `is_checked`: the server need not verify the batches that it sends, because the client always does."""
+    wait_s = duration_s(request.timeout, "timeout")
     try:
-        if asked.from_time is None and type(asked.offset) is int:
-            # A reader asks for the same again and again, but for the offset.
-            target = f"{_target(asked._replace(offset=None))}&offset={asked.offset}"
+        if request.from_time is None and type(request.offset) is int:
+            # A reader changes nothing but the offset from one request to the next.
+            target = f"{_target(request._replace(offset=None))}&offset={request.offset}"
         else:
-            target = _target(asked)
+            target = _target(request)
     except TypeError:
-        # A list, or something else that cannot be looked up.
-        raise Refused(f"a fetch is of numbers, times and text: {asked!r}"[:300]) from None
+        # A list, or another value that is not hashable.
+        raise Refused(f"a fetch is of numbers, times and text: {request!r}"[:300]) from None
     headers = ACCEPT_BATCH if is_checked else ACCEPT_BATCH + CHECKED_HERE
     return Call("GET", target, Fetched, b"", headers, wait_s=wait_s)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _target(asked: FetchRequest) -> str:
+def _target(request: FetchRequest) -> str:
     fields: dict[str, Any] = {
-        "limit": asked.limit,
-        "max_bytes": asked.max_bytes,
-        "timeout": span(asked.timeout) if asked.timeout else None,
-        "from_time": None if asked.from_time is None else moment(asked.from_time),
-        "offset": asked.offset,
+        "limit": request.limit,
+        "max_bytes": request.max_bytes,
+        "timeout": span(request.timeout) if request.timeout else None,
+        "from_time": None if request.from_time is None else moment(request.from_time),
+        "offset": request.offset,
     }
-    path = path_of("topics", asked.topic, "partitions", asked.partition, "messages")
+    path = path_of("topics", request.topic, "partitions", request.partition, "messages")
     return with_query(path, fields)
+
+
+@dataclass(slots=True)
+class PartitionReader:
+    """One partition of a topic that is read. `end` is the offset where it stops; None: never."""
+
+    request: FetchRequest
+    end: int | None
+
+    @property
+    def is_done(self) -> bool:
+        offset = self.request.offset
+        return self.end is not None and offset is not None and offset >= self.end
+
+
+class TopicReader:
+    """Reads partitions in turns. `next` says which one to fetch from, `advance` takes what it gave."""
+
+    def __init__(self, partitions: Iterable[PartitionReader]) -> None:
+        self._partitions = deque(one for one in partitions if not one.is_done)
+        self._empty_in_a_row = 0
+
+    def next(self) -> PartitionReader | None:
+        """The partition to fetch from now; None when all are done."""
+        if not self._partitions:
+            return None
+        first, count = self._partitions[0], len(self._partitions)
+        if first.end is None:
+            # Only after a whole round without a message is it worth waiting.
+            longest_s = _WAIT_S_ALONE if count == 1 else _WAIT_S_SHARED
+            wait_s = longest_s if self._empty_in_a_row >= count else 0.0
+            first.request = first.request._replace(timeout=wait_s)
+        return first
+
+    def advance(self, fetched: Fetched) -> None:
+        """Take what the partition from `next` gave; then it is the turn of another one."""
+        first = self._partitions.popleft()
+        first.request = first.request.at(fetched.next_offset)
+        self._empty_in_a_row = 0 if fetched else self._empty_in_a_row + 1
+        # An empty answer before the end: retention removed the rest, or nothing was stored from that time on.
+        is_over = first.is_done or (not fetched and first.end is not None)
+        if not is_over:
+            self._partitions.append(first)
+
+
+def topic_reader(
+    topic: Topic, start: Moment, partition: int | None, *, is_followed: bool
+) -> TopicReader:
+    """Reads all partitions, or one, from `start` on. NotFound if there is no such partition."""
+    if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
+        raise NotFound("partition", f"{topic.name}/{partition}")
+    if isinstance(start, int):
+        whole_number("the offset to start from", start, 0)
+    numbers = range(topic.partitions) if partition is None else [partition]
+    return TopicReader(_partition_reader(topic, start, one, is_followed) for one in numbers)
+
+
+def _partition_reader(
+    topic: Topic, start: Moment, number: int, is_followed: bool
+) -> PartitionReader:
+    ends = topic.ends(number)
+    request = FetchRequest(topic.name, number, max_bytes=_READ_BYTES)
+    if isinstance(start, int):
+        request = request.at(min(max(start, ends.earliest), ends.latest))
+    elif start in ("earliest", "latest"):
+        request = request.at(ends.earliest if start == "earliest" else ends.latest)
+    else:
+        request = request._replace(from_time=start)
+    return PartitionReader(request, None if is_followed else ends.latest)

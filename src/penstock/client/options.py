@@ -25,16 +25,6 @@ class PublishOptions(TypedDict, total=False):
     delay_key: Content
 
 
-class FetchOptions(TypedDict, total=False):
-    """From where (the earliest, if neither is said), how much, and how long to wait at the end."""
-
-    offset: int | None
-    from_time: Moment | None
-    limit: int
-    max_bytes: int
-    timeout: Duration
-
-
 class ProducerOptions(TypedDict, total=False):
     """`linger_ms`: how long a message may wait for company. `buffer_bytes_max`: beyond it `send` waits.
 

@@ -21,7 +21,14 @@ from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..delays import Delayed, DelayedPlace, DelayStats
-from ..fetch import Fetched
+from ..fetch import (
+    LIMIT_MAX_BATCHES,
+    PREFETCH_BYTES,
+    Fetched,
+    FetchOptions,
+    FetchRequest,
+    topic_reader,
+)
 from ..groups import (
     ALL_LETTERS,
     DeadLetter,
@@ -34,12 +41,11 @@ from ..groups import (
     ResetAsked,
 )
 from ..leased_messages import Polled, Received
-from ..options import FetchOptions, ProducerOptions, PublishOptions
+from ..options import ProducerOptions, PublishOptions
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
 from ..publish import BatchStored, Outgoing, Published
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
-from ..topic_reader import topic_reader
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown
 from ..worker import WorkerOptions
 from .pool import AsyncPool
@@ -180,18 +186,18 @@ class AsyncClient:
         """
         from .prefetch import AsyncPrefetch
 
-        asked: fetch_calls.FetchRequest | None = fetch_calls.in_large_pieces(
-            topic, partition, options
-        )
-        ahead = AsyncPrefetch(self.pool)
+        options.setdefault("limit", LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", PREFETCH_BYTES)
+        request: FetchRequest | None = FetchRequest(topic, partition, **options)
+        prefetch = AsyncPrefetch(self.pool)
         try:
-            while asked is not None:
-                fetched = await ahead.fetch(asked, asked.at)
+            while request is not None:
+                fetched = await prefetch.fetch(request, request.at)
                 if fetched:
                     yield fetched
-                asked = asked.after(fetched)
+                request = request.after(fetched)
         finally:
-            ahead.drop()
+            prefetch.drop()
 
     async def read(
         self,
@@ -206,14 +212,13 @@ class AsyncClient:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
-        described = await self.topic(topic)
-        places = topic_reader(described, start, partition, is_followed=is_followed)
-        while (wanted := places.next()) is not None:
-            fetched = await self.fetch(topic, wanted.partition, **wanted.asked())
+        reader = topic_reader(await self.topic(topic), start, partition, is_followed=is_followed)
+        while (reading := reader.next()) is not None:
+            fetched = await self.run(fetch_calls.fetch(reading.request))
             for message in fetched:
-                if wanted.takes(message):
-                    yield wanted.partition, message
-            places.went_to(fetched)
+                if reading.end is None or message.offset < reading.end:
+                    yield reading.request.partition, message
+            reader.advance(fetched)
 
     # Shared groups
 

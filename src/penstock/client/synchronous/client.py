@@ -22,7 +22,14 @@ from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..delays import Delayed, DelayedPlace, DelayStats
-from ..fetch import Fetched
+from ..fetch import (
+    LIMIT_MAX_BATCHES,
+    PREFETCH_BYTES,
+    Fetched,
+    FetchOptions,
+    FetchRequest,
+    topic_reader,
+)
 from ..groups import (
     ALL_LETTERS,
     DeadLetter,
@@ -35,12 +42,11 @@ from ..groups import (
     ResetAsked,
 )
 from ..leased_messages import Polled, Received
-from ..options import FetchOptions, ProducerOptions, PublishOptions
+from ..options import ProducerOptions, PublishOptions
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
 from ..publish import BatchStored, Outgoing, Published
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
-from ..topic_reader import topic_reader
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown
 from ..worker import WorkerOptions
 from .pool import Pool
@@ -181,18 +187,18 @@ class Client:
         """
         from .prefetch import Prefetch
 
-        asked: fetch_calls.FetchRequest | None = fetch_calls.in_large_pieces(
-            topic, partition, options
-        )
-        ahead = Prefetch(self.pool)
+        options.setdefault("limit", LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", PREFETCH_BYTES)
+        request: FetchRequest | None = FetchRequest(topic, partition, **options)
+        prefetch = Prefetch(self.pool)
         try:
-            while asked is not None:
-                fetched = ahead.fetch(asked, asked.at)
+            while request is not None:
+                fetched = prefetch.fetch(request, request.at)
                 if fetched:
                     yield fetched
-                asked = asked.after(fetched)
+                request = request.after(fetched)
         finally:
-            ahead.drop()
+            prefetch.drop()
 
     def read(
         self,
@@ -207,14 +213,13 @@ class Client:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
-        described = self.topic(topic)
-        places = topic_reader(described, start, partition, is_followed=is_followed)
-        while (wanted := places.next()) is not None:
-            fetched = self.fetch(topic, wanted.partition, **wanted.asked())
+        reader = topic_reader(self.topic(topic), start, partition, is_followed=is_followed)
+        while (reading := reader.next()) is not None:
+            fetched = self.run(fetch_calls.fetch(reading.request))
             for message in fetched:
-                if wanted.takes(message):
-                    yield wanted.partition, message
-            places.went_to(fetched)
+                if reading.end is None or message.offset < reading.end:
+                    yield reading.request.partition, message
+            reader.advance(fetched)
 
     # Shared groups
 
