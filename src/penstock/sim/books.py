@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..broker.letters import PROVENANCE, Provenance
+from ..api.dead_letters import Provenance
+from ..broker.dead_letters import PROVENANCE
 from ..broker.node import Node
 from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
 from ..broker.received import Received

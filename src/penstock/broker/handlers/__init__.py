@@ -9,8 +9,9 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers
+from . import answers, dead_letters
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **dead_letters.HANDLERS,
 }
