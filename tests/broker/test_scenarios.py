@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.broker import LATEST
-from penstock.broker.letters import message_at
+from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, ReleaseMember, by_lease
 from penstock.api.command import Command
 from penstock.api.consume import Poll
+from penstock.api.dead_letters import BrowseDeadLetters
 from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
@@ -163,7 +164,7 @@ class World:
         self.node = self._open()
 
     def letters(self, topic: str = TOPIC):
-        return self.node.dead_letters(topic).letters
+        return self.execute(BrowseDeadLetters(topic)).letters
 
     def drain(self, *, group: str = GROUP, rounds: int = 30, topic: str = TOPIC) -> list[Received]:
         """Everything that a group can get now, acked."""

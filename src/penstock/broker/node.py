@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..model import Buffer, Message
 from ..ports import Disk, Entropy
-from . import consumption, delaying, firing, forwarding, groups, redrive
+from . import consumption, delaying, firing, forwarding, groups
 from .admission import DiskGuard
 from .authorise import authorise_command
 from .backlog import is_limited, require_room
@@ -33,19 +33,18 @@ from .catalogue import Catalogue, Topic
 from .changes import Done
 from .clearing import clear_delayed
 from .damage import DamageLedger
+from .dead_letters import dead_letter_topic
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .group_limits import require_group_room
 from .handlers import HANDLERS
-from .letters import dead_letter_topic
 from .memberships import Memberships
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
 from .poll_replay import PollReplay
 from .publishing import Answer, publish, publish_each
-from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
 from .runs import PublishedRun
-from .slots import Fault, Partitions
+from .slots import Fault
 from .start import EARLIEST, Start
 from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
@@ -315,34 +314,6 @@ class Node(Catalogue):
         target = self.partition(topic, partition)
         return groups.commit(target, target.group(group), offset, now)
 
-    def dead_letters(
-        self,
-        topic: str,
-        *,
-        selection: Selection = ALL,
-        limit: int = 100,
-        cursor: tuple[int, int] = (0, 0),
-    ) -> Page:
-        """Dead letters of a topic that nobody has redriven, oldest first in each partition."""
-        return redrive.browse(self._letter_boxes(topic), selection, limit=limit, cursor=cursor)
-
-    def count_dead_letters(
-        self, topic: str, by: GroupBy, *, selection: Selection = ALL
-    ) -> list[LetterCount]:
-        return redrive.count_by(self._letter_boxes(topic), selection, by)
-
-    def redrive(self, topic: str, order: Order, now: Now) -> RedriveAnswer:
-        """Send dead letters back. They arrive with the next `pump` after a sync, once each."""
-        boxes = self._letter_boxes(topic)
-        if not boxes:
-            return RedriveAnswer()
-        return redrive.redrive(boxes, lambda name: self.topic(name).partitions, order, now)
-
-    def _letter_boxes(self, topic: str) -> Partitions:
-        self.topic(topic)
-        letters = self.open.get(dead_letter_topic(topic))
-        return Partitions() if letters is None else letters.partitions
-
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
         for partition in self.partitions():
@@ -410,12 +381,12 @@ class Node(Catalogue):
 
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
-            return self._letter_box(source, now)
+            return self._dead_letter_partition(source, now)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)
         return None
 
-    def _letter_box(self, source: Partition, now: Now) -> Partition:
+    def _dead_letter_partition(self, source: Partition, now: Now) -> Partition:
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
             on_damage = source.config.on_damage

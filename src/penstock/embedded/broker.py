@@ -18,16 +18,23 @@ from ..api.arguments import (
     whole_number,
 )
 from ..api.consume import Poll
+from ..api.dead_letters import (
+    ALL,
+    BrowseDeadLetters,
+    DeadLetter,
+    Edit,
+    RedriveDeadLetters,
+    RedriveReply,
+    Selection,
+    Target,
+)
 from ..api.received import Received
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
 from ..broker.consumption import PartitionLanes
 from ..broker.group_facts import GroupFacts
 from ..broker.groups import InFlight, Move, PartitionLag
-from ..broker.letters import DeadLetter
 from ..broker.node import PartitionFacts, Swept
-from ..broker.outbox import Edit
 from ..broker.partition import Now
-from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
 from ..broker.start import EARLIEST, LATEST, Start
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
@@ -332,13 +339,11 @@ class Broker(OpenOnce, BrokerDelays):
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
     ) -> list[DeadLetter]:
-        """Messages of a topic that were given up, as they were, each with its story; oldest first."""
+        """Messages of a topic that were given up, as they were, each with its provenance; oldest first."""
         instance("selection", selection, Selection)
         count = whole_count("limit", limit)
         self.driver.settle()
-        return self.driver.look(
-            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=count)
-        ).letters
+        return self.driver.execute(BrowseDeadLetters(topic, selection, count)).letters
 
     def redrive(
         self,
@@ -348,18 +353,19 @@ class Broker(OpenOnce, BrokerDelays):
         target: str = "topic",
         edit: Edit | None = None,
         dry_run: bool = False,
-    ) -> RedriveAnswer:
+    ) -> RedriveReply:
         """Send dead letters back: to the topic, for every group, or only to the group that failed."""
         where = choice("target", target, {one.value: one for one in Target})
         instance("selection", selection, Selection)
         if edit is not None:
             instance("edit", edit, Edit)
         is_dry = flag("dry_run", dry_run)
-        order = Order(selection=selection, target=where, edit=edit, is_dry_run=is_dry)
         self.driver.settle()
-        answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
+        reply = self.driver.execute(
+            RedriveDeadLetters(topic, selection, where, edit, is_dry_run=is_dry)
+        )
         self.driver.settle()
-        return answer
+        return reply
 
     def retain(self, topic: str | None = None) -> dict[str, Swept]:
         """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.

@@ -8,12 +8,13 @@ from typing import Any, Unpack
 
 from ..api.arguments import whole_count
 from ..api.consume import Poll
+from ..api.dead_letters import BrowseDeadLetters
 from ..api.principals import LOCAL
 from ..api.received import Received
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
-from ..broker.letters import dead_letter_topic
+from ..broker.dead_letters import dead_letter_topic
 from ..broker.partition import Now, Partition
 from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
@@ -26,7 +27,7 @@ from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
 from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
-from .dead import QueueLetters
+from .dead_letters import QueueDeadLetters
 from .delay import QueueDelays, is_delayed
 from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
@@ -51,9 +52,11 @@ QUEUE_SETTINGS: dict[str, Any] = {
     "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
 }
 _RETRY_NS = 1_000_000_000
+# They are read one by one to be counted.
+_DEAD_LETTERS_COUNTED_MAX = 10_000
 
 
-class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
+class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -69,6 +72,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     puts become one write. `sync` and `close` return when everything is on the disk, and with
     `fsync="always"` every `put` does. docs/embedded.md says what each level loses when the process or the power dies.
     """
+
+    _topic = TOPIC
 
     def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
         self._opened, self._driver = opened, opened.driver
@@ -464,13 +469,19 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def stats(self) -> QueueStats:
         """Counts, sizes and percentiles, as of now."""
-        return self._driver.change_at_once(self._stats)
+        dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
+        return self._driver.change_at_once(lambda now: self._stats(len(dead.letters), now))
 
-    def _stats(self, now: Now) -> QueueStats:
+    def _stats(self, dead_letters: int, now: Now) -> QueueStats:
         self._inlet.flush(now)
         self._outlet.ack(now)
-        unread = len(self._ready)
-        return stats_of(self._driver.node, self._partition(), GROUP, self._timings, unread=unread)
+        return stats_of(
+            self._partition(),
+            GROUP,
+            self._timings,
+            unread=len(self._ready),
+            dead_letters=dead_letters,
+        )
 
     def close(self) -> None:
         """Write and sync everything, give back what nobody took, and let go of the directory."""

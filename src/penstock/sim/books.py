@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ..api.dead_letters import Provenance
 from ..api.received import Received
-from ..broker.letters import PROVENANCE, Provenance
+from ..broker.dead_letters import PROVENANCE
 from ..broker.node import Node
 from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
 from ..broker.records import Forwarded, PartitionRecord

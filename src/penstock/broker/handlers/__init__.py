@@ -9,9 +9,10 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume
+from . import answers, consume, dead_letters
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
+    **dead_letters.HANDLERS,
 }
