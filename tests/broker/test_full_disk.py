@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.broker import EARLIEST, Node
+from penstock.api.start import EARLIEST
+from penstock.broker import Node
 from penstock.broker.redrive import ALL, Order, Target
 from penstock.errors import NoSpace
 from penstock.model import Message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker import EARLIEST
+from penstock.api.start import EARLIEST
 from penstock.broker.letters import PROVENANCE, dead_letter_topic, user_view
 from penstock.broker.outbox import Edit
 from penstock.broker.partitioner import partition_of

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..api.command import Command
 from ..api.principals import Principal
+from ..api.start import EARLIEST, Start
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
@@ -49,7 +50,6 @@ from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Sele
 from .repeats import Repeats
 from .runs import PublishedRun
 from .slots import Fault, Partitions
-from .start import EARLIEST, Start
 from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 

@@ -17,6 +17,7 @@ from ..api.arguments import (
     whole_count,
     whole_number,
 )
+from ..api.start import EARLIEST, LATEST, Start
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
 from ..broker.consumption import PartitionLanes, Wanted
 from ..broker.group_facts import GroupFacts
@@ -27,7 +28,6 @@ from ..broker.outbox import Edit
 from ..broker.partition import Now
 from ..broker.received import Received
 from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
-from ..broker.start import EARLIEST, LATEST, Start
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority

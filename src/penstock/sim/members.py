@@ -9,11 +9,11 @@ from itertools import groupby
 from pyroaring import BitMap64
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
+from ..api.start import Start
 from ..broker import consumption, groups
 from ..broker.consumption import Wanted
 from ..broker.partition import Now, Partition
 from ..broker.received import Received
-from ..broker.start import Start
 from ..delivery import Answered, Delivery
 from ..delivery.offsets import each_offset
 from ..errors import NotFound, PenstockError, Unavailable
