@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.api.start import Start
 from penstock.broker.delaying import Delayed
-from penstock.broker.start import Start
 from penstock.codec import Columns, Origin, encode
 from penstock.delivery.delays import DelayState
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
