@@ -127,7 +127,7 @@ def test_a_stand_in_says_that_everything_before_it_is_durable() -> None:
     head = verify(raw, seed=SEED)
     assert (head.base_offset, head.next_offset, head.message_count) == (100, 250, 0)
     assert (head.epoch, head.append_time, head.durable_end) == (7, NOW_NS, 100)
-    assert head.marks == read_head(encode_messages([Message(b"")])).marks
+    assert head.marks == read_head(encode_messages([Message(b"")]).to_bytes()).marks
 
 
 def test_lost_offsets_get_the_epochs_that_the_checkpoint_knows() -> None:
@@ -162,7 +162,7 @@ def far_apart() -> Tree:
     log, _ = opened(disk)
     append_some(log, 0, 3)
     log.close()
-    batch = encode_messages([Message(b"far away")])
+    batch = encode_messages([Message(b"far away")]).to_bytes()
     epoch = log.epoch
     head = stamp(
         read_head(batch),
