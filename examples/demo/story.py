@@ -18,7 +18,7 @@ from penstock.codec import (
     stamp,
 )
 from penstock.log import Log, Recovery, open_log
-from penstock.log.verify import Progress, Report, verifying
+from penstock.log.doctor.verify import Progress, Report, verifying
 from penstock.model import Message, Offset
 from penstock.runtime import RealDisk
 

@@ -381,7 +381,7 @@ def test_ctrl_c_in_a_repair_says_how_to_finish_it(data, monkeypatch, capsys) -> 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.log.repair._Repair._change", interrupted)
+        patch.setattr("penstock.log.doctor.repair._Repair._change", interrupted)
         assert penstock("repair", data) == Exit.INTERRUPTED
     assert "run the repair again" in capsys.readouterr().err
     assert penstock("verify", data) == Exit.FOUND_PROBLEMS

@@ -11,12 +11,12 @@ from penstock.errors import Damaged, DamagedFile, NoSpace, Refused, WrongLog
 from penstock.log import open_log
 from penstock.log.checkpoint import EpochStart, read_checkpoint
 from penstock.log.compaction import compact
-from penstock.log.repair import Change, Deed, changes_of, stand_in
-from penstock.log.repair_plan import Fill, planning
+from penstock.log.doctor.repair import Change, Deed, changes_of, stand_in
+from penstock.log.doctor.repair_plan import Fill, planning
 from penstock.model import Epoch, LogId, Message, Offset
 from penstock.sim import Kind, SimDisk, Tree, check_crashes
 
-from .damaged import (
+from ..damaged import (
     CONFIG,
     SEED,
     Sample,
@@ -36,8 +36,8 @@ from .damaged import (
     verified,
     with_files,
 )
-from .damages import DAMAGES
-from .naive import DIRECTORY, LOG_ID, NOW_NS, put
+from ..damages import DAMAGES
+from ..naive import DIRECTORY, LOG_ID, NOW_NS, put
 from .test_verify import random_files
 
 

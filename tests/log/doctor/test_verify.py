@@ -12,12 +12,12 @@ from penstock.codec.head import pack_head
 from penstock.config import LogConfig
 from penstock.errors import Damaged, WrongLog
 from penstock.log import open_log
-from penstock.log.pieces import Kind
-from penstock.log.verify import Problem, Progress, Severity, verifying
+from penstock.log.doctor.pieces import Kind
+from penstock.log.doctor.verify import Problem, Progress, Severity, verifying
 from penstock.model import LogId
 from penstock.sim import SimDisk, Tree
 
-from .damaged import (
+from ..damaged import (
     SEED,
     Place,
     Sample,
@@ -31,8 +31,8 @@ from .damaged import (
     verified,
     with_files,
 )
-from .damages import DAMAGES
-from .naive import DIRECTORY, LOG_ID
+from ..damages import DAMAGES
+from ..naive import DIRECTORY, LOG_ID
 
 
 def damaged_batch(place: Place) -> Problem:

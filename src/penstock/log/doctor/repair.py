@@ -17,18 +17,18 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..codec import Compression, seed_of, stamp
-from ..codec.body import Body
-from ..codec.encode import Span as TimeSpan
-from ..codec.encode import assemble
-from ..codec.head import NO_MARKS
-from ..config import LogConfig
-from ..errors import NoSpace
-from ..model import Offset
-from ..ports import File
-from .cuts import CutNames, copy_out, pieces_of
-from .identity import write_identity
-from .layout import (
+from ...codec import Compression, seed_of, stamp
+from ...codec.body import Body
+from ...codec.encode import Span as TimeSpan
+from ...codec.encode import assemble
+from ...codec.head import NO_MARKS
+from ...config import LogConfig
+from ...errors import NoSpace
+from ...model import Offset
+from ...ports import File
+from ..cuts import CutNames, copy_out, pieces_of
+from ..identity import write_identity
+from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,
@@ -41,8 +41,8 @@ from .layout import (
     replace_file,
     segment_path,
 )
+from ..segment import Segment
 from .repair_plan import FilePlan, Fill, Plan, Span
-from .segment import Segment
 from .verify import Progress
 
 _STAND_IN_BYTES_MAX = 1024
