@@ -299,7 +299,7 @@ def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> Non
         Columns(values=[b"x"], delay_keys=[b"k"]),
     ):
         with pytest.raises(MalformedBatch):
-            world.node.append_batch(TOPIC, 0, encode(columns), world.now())
+            world.node.append_batch(TOPIC, 0, encode(columns).to_bytes(), world.now())
 
 
 def test_a_clock_that_steps_neither_loses_nor_repeats() -> None:

@@ -11,9 +11,9 @@ from penstock.codec.checksum import checksum
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
-from penstock.log.repair import repairing
-from penstock.log.repair_plan import planning
-from penstock.log.verify import Progress
+from penstock.log.doctor.repair import repairing
+from penstock.log.doctor.repair_plan import planning
+from penstock.log.doctor.verify import Progress
 from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 

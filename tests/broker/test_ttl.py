@@ -38,7 +38,7 @@ def test_a_topic_s_time_to_live_holds_for_a_batch_that_says_nothing_of_it(stop, 
     world = World()
     world.topic(ttl_ms=100)
     world.group()
-    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks)
+    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks).to_bytes()
     for _ in range(2 if marks.producer_id >= 0 else 1):
         first, _ = world.node.append_batch(TOPIC, 0, batch, world.now())
         assert first.offset == 0

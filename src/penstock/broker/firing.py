@@ -83,8 +83,8 @@ def _append(
     marks = Marks(
         origin=Origin.DELAY, origin_source=partition.delayed.epoch, origin_sequence=lowest
     )
-    batch = encode(columns, compression=partition.compression, limits=NO_LIMITS, marks=marks)
-    partition.append_batch(batch, read_head(batch), now)
+    encoded = encode(columns, compression=partition.compression, limits=NO_LIMITS, marks=marks)
+    partition.append(encoded, now)
 
 
 def _unless_all(column: Sequence[Any], nothing: object) -> Sequence[Any] | None:

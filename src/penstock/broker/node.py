@@ -12,7 +12,7 @@ from ..api.command import Command
 from ..api.principals import Principal
 from ..api.start import EARLIEST, Start
 from ..codec.edit import expiring
-from ..codec.head import NO_MARKS, read_head
+from ..codec.head import NO_MARKS
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
 from ..errors import (
     DamagedBatch,
@@ -160,20 +160,20 @@ class Node(Catalogue):
     ) -> Sequence[Published]:
         """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
         target = self.partition(topic, partition)
-        head, messages = checked_batch(batch, self.limits)
+        encoded, messages = checked_batch(batch, self.limits)
+        head = encoded.head
         self.guard.admit_bytes(head.length, now)
         if messages is not None and head.marks == NO_MARKS:
             return self.publish(topic, messages, now, partition=partition)
         ttl_ms = target.config.ttl_ms
         if ttl_ms != OFF:
-            batch = expiring(
-                batch, head, now.wall_ns + ttl_ms * _MS, size_max=self.limits.batch_bytes_max
-            )
-            head = read_head(batch)
+            expires_at = now.wall_ns + ttl_ms * _MS
+            encoded = expiring(encoded, expires_at, size_max=self.limits.batch_bytes_max)
+            head = encoded.head
         # One that is there already adds nothing, and whoever asks again because its answer was lost has to hear that.
         if is_limited(target) and target.machine.producers.repeat_of(head) is None:
             require_room(target, head.message_count, head.length, is_callers_choice=False)
-        first = target.append_batch(batch, head, now)
+        first = target.append(encoded, now)
         return PublishedRun(first, head.message_count)
 
     def fetch(
