@@ -33,6 +33,7 @@ from .adoption import Adoption, forget_meta, plan_adoption
 from .changes import Changes
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
+from .delay_prefetch import PrefetchCache
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -139,7 +140,7 @@ class Catalogue:
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
-        self.cache = BatchCache(cache_bytes)
+        self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
         # What was recorded since the driver last acted on it.
         self.changes = Changes()
         # What this start found and did, in order. Read by the driver, metrics and health.
@@ -222,6 +223,7 @@ class Catalogue:
             self.cache,
             self.changes,
             self.damage,
+            self.prefetch,
         )
         none = PartitionEnds(facts.topic_id, number, (), ())
         known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)

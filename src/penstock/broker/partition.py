@@ -31,6 +31,7 @@ from ..ports import Entropy
 from .changes import Changes
 from .damage import DamageLedger
 from .delay_log import DelayLog
+from .delay_prefetch import Prefetch, PrefetchCache
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
 from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
@@ -131,6 +132,7 @@ class Setting:
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
+    prefetch: PrefetchCache = field(default_factory=PrefetchCache)
 
 
 class Partition:
@@ -149,6 +151,7 @@ class Partition:
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
         self.shelf = Shelf(self.messages, setting.cache)
+        self.prefetch = Prefetch(setting.prefetch)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
@@ -404,6 +407,7 @@ class Partition:
     def discard(self) -> None:
         """Let go of the files without another write."""
         self.shelf.clear()
+        self.prefetch.clear()
         self.messages.discard()
         self.delayed.discard()
         self.journal.log.discard()
