@@ -221,7 +221,7 @@ def test_a_topic_that_was_deleted_and_recreated_shows_nothing_old(stop) -> None:
     world.nack(old[0])
     world.settle()
     assert len(world.letters()) == 1
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     with pytest.raises(NotFound):
         world.publish(b"nowhere")
     getattr(world, stop)()

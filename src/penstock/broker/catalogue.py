@@ -5,7 +5,7 @@ files a crash left over, and removes those alone. A partition that meta knows ha
 moved to `set-aside`, never removed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +62,6 @@ from .recovery import (
 from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
-    PARTITIONS_DEFAULT,
     FilesPlanned,
     FilesRemoved,
     GenerationsUsed,
@@ -363,15 +362,10 @@ class Catalogue:
                 some = partitions[first : first + _RECORDS_A_BATCH]
                 self._append([partition.ends() for partition in some], now)
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = PARTITIONS_DEFAULT,
-        config: TopicConfig | None = None,
-        now: Now,
-    ) -> Topic:
-        config = config or TopicConfig()
+    def topic_changed(self, name: str, now: Now) -> None:
+        """Called after a topic was made, has grown, or is gone."""
+
+    def create_topic(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
@@ -384,14 +378,15 @@ class Catalogue:
             self._abandon([(plan, facts, prepared)], now)
             raise
         self._note_ends(prepared, now)
-        return self._add(self.topics.find(name), prepared)
+        self._add(self.topics.find(name), prepared)
+        self.topic_changed(name, now)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
         if self.disk.exists(self.topics.create(name, partitions, config).reply.directory):
             self._record((IdsUsed(max(ids_present(self.disk)) + 1),), now)
 
-    def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
+    def configure_topic(self, name: str, changes: Mapping[str, Any], now: Now) -> Topic:
         """Change settings; they hold from the next command on."""
         self._record(self.topics.configure(name, changes), now)
         topic = self.topic(name)
@@ -399,7 +394,7 @@ class Catalogue:
             partition.configure(topic.facts.config)
         return topic
 
-    def add_partitions(self, name: str, total: int, now: Now) -> Topic:
+    def add_partitions(self, name: str, total: int, now: Now) -> None:
         """More partitions; the dead-letter topic grows along, and every group reads the new ones from the start."""
         letters = self.topics.by_name.get(dead_letter_topic(name))
         grown = [self.topics.find(name)]
@@ -427,7 +422,7 @@ class Catalogue:
             self._note_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
-        return self.topic(name)
+        self.topic_changed(name, now)
 
     def _require_free(self, plan: FilesPlanned, facts: TopicFacts) -> None:
         """Refuse to use files that are there already; an attempt that failed before may have left its own."""
@@ -464,6 +459,7 @@ class Catalogue:
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
             self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
+        self.topic_changed(name, now)
 
     def adopt(
         self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None

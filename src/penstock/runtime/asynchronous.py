@@ -74,6 +74,8 @@ class AsyncDriver:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_query:
             return self.driver.execute(command, principal)
+        if command.is_structural:
+            return await self.in_thread(lambda: self.driver.execute(command, principal))
         reply, ticket = self.driver.start(command, principal)
         if ticket is not None:
             await self.settled(ticket)

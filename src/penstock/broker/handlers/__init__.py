@@ -9,8 +9,9 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers
+from . import answers, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **topics.HANDLERS,
 }

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...api.principals import Action, Principal
+from ...api.topics import DescribeTopics, ListTopics
 from ...api.units import time_text
 from ...broker.authorise import authorise
 from ...broker.damage import Damage
@@ -178,18 +179,14 @@ async def version(request: Request) -> Answer:
 
 async def stats(request: Request) -> Answer:
     """All topics with their sizes."""
-    node = request.door.driver
-    found = node.look(
-        lambda _now: {name: request.node.describe(name) for name in request.node.topic_names()}
-    )
+    names = await request.execute(ListTopics(request.principal.prefixes))
     shown = {
-        name: {
-            "partitions": len(parts),
-            "messages": sum(one.messages for one in parts),
-            "size_bytes": sum(one.size_bytes for one in parts),
+        one.name: {
+            "partitions": len(one.partitions),
+            "messages": sum(part.messages for part in one.partitions),
+            "size_bytes": sum(part.size_bytes for part in one.partitions),
         }
-        for name, parts in found.items()
-        if request.principal.reaches(name)
+        for one in await request.execute(DescribeTopics(names))
     }
     total = sum(one["size_bytes"] for one in shown.values())
     broker = request.door.settings.broker.id

@@ -206,7 +206,7 @@ def _of_lanes(
 
 def _of_delays(door: "Door") -> Iterator[Sample]:
     node = door.driver.driver.node
-    for topic in node.topic_names():
+    for topic in sorted(node.open):
         facts = node.delay_facts(topic)
         if not any(one.size_bytes for one in facts):
             continue
