@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.broker import EARLIEST, Node
-from penstock.broker.redrive import ALL, Order, Target
 from penstock.broker.sweeping import sweep_due
 from penstock.errors import NoSpace
 from penstock.model import Message
@@ -13,7 +13,7 @@ from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .world import GROUP, TOPIC, World, values
 
-TO_GROUP = Order(selection=ALL, target=Target.GROUP)
+TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
 
 
 def prepared() -> World:
@@ -44,7 +44,7 @@ COMMANDS = {
     ),
     "open group": lambda world: world.group("another"),
     "close group": lambda world: world.node.close_group(TOPIC, GROUP, world.now()),
-    "redrive": lambda world: world.node.redrive(TOPIC, TO_GROUP, world.now()),
+    "redrive": lambda world: world.execute(TO_GROUP),
     "configure": lambda world: world.configure(max_retries=5),
     "delete": lambda world: world.delete(),
 }
@@ -155,7 +155,7 @@ def test_a_redrive_over_several_partitions_says_which_letters_had_no_room() -> N
     world.settle()
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
     world.disk.inject(full)
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven) == (3, 2)
     assert [one[:2] for one in answer.failed] == [(1, 0)]
     assert values([one.message for one in world.letters()]) == [b"c"]

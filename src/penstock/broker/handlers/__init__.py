@@ -9,9 +9,11 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, topics
+from . import answers, consume, dead_letters, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **consume.HANDLERS,
+    **dead_letters.HANDLERS,
     **topics.HANDLERS,
 }
