@@ -51,7 +51,6 @@ from .partition import (
 )
 from .partition_opening import open_partition
 from .publishing import Router, not_a_partition
-from .queries import QueryForgotten, QueryStarted
 from .recovery import (
     EventKind,
     RecoveryEvent,
@@ -177,7 +176,7 @@ class Catalogue:
             self._sync(with_checkpoint=True)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self._record([*records, *(one.ends() for one in self.partitions())], now)
+            self.record_meta([*records, *(one.ends() for one in self.partitions())], now)
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
@@ -259,7 +258,7 @@ class Catalogue:
                 remove_partition(self.disk, facts.partition_directory(number))
             records.append(FilesRemoved(plan.topic_id, plan.first))
         with suppress(NoSpace):
-            self._record(records, now)
+            self.record_meta(records, now)
 
     def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         topic = self.open.get(facts.name)
@@ -271,7 +270,7 @@ class Catalogue:
                 partition.messages.meta = self._mark
         return topic
 
-    def _record(self, records: Sequence[TopicRecord], now: Now) -> None:
+    def record_meta(self, records: Sequence[TopicRecord], now: Now) -> None:
         """Journal records durably and apply them. NoSpace: nothing happened; of more than a batch perhaps a part."""
         for first in range(0, len(records), _RECORDS_A_BATCH):
             self._append(records[first : first + _RECORDS_A_BATCH], now)
@@ -298,18 +297,7 @@ class Catalogue:
     def reserve_generations(self, below: int, now: Now) -> None:
         """Make sure, durably, that no later life of the node gives a generation below this one again."""
         if below > self.topics.next_generation:
-            self._record((GenerationsUsed(below),), now)
-
-    def keep_query_start(self, start: QueryStarted, now: Now) -> QueryStarted:
-        """Where a query first began, durably; what is kept already wins if it asked for the same."""
-        kept = self.topics.queries.keep(start.name, start.asked, start.offsets, start.ids)
-        if kept is not self.topics.queries.by_name.get(kept.name):
-            self._record((kept,), now)
-        return kept
-
-    def forget_query_start(self, name: str, now: Now) -> None:
-        self.topics.queries.find(name)
-        self._record((QueryForgotten(name),), now)
+            self.record_meta((GenerationsUsed(below),), now)
 
     def _take_snapshot(self) -> None:
         """It names a position in its own log in place of a message log."""
@@ -370,10 +358,10 @@ class Catalogue:
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
         plan = FilesPlanned(facts.topic_id, facts.name, 0, partitions)
-        self._record((plan,), now)
+        self.record_meta((plan,), now)
         prepared = self._prepare(plan, facts, now)
         try:
-            self._record(outcome.records, now)
+            self.record_meta(outcome.records, now)
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
@@ -384,11 +372,11 @@ class Catalogue:
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
         if self.disk.exists(self.topics.create(name, partitions, config).reply.directory):
-            self._record((IdsUsed(max(ids_present(self.disk)) + 1),), now)
+            self.record_meta((IdsUsed(max(ids_present(self.disk)) + 1),), now)
 
     def configure_topic(self, name: str, changes: Mapping[str, Any], now: Now) -> Topic:
         """Change settings; they hold from the next command on."""
-        self._record(self.topics.configure(name, changes), now)
+        self.record_meta(self.topics.configure(name, changes), now)
         topic = self.topic(name)
         for partition in topic.partitions:
             partition.configure(topic.facts.config)
@@ -408,12 +396,12 @@ class Catalogue:
         plans = [FilesPlanned(one.topic_id, one.name, one.partitions, total) for one in grown]
         for plan, facts in zip(plans, grown, strict=True):
             self._require_free(plan, facts)
-        self._record(plans, now)
+        self.record_meta(plans, now)
         prepared: list[Prepared] = []
         try:
             for plan, facts in zip(plans, grown, strict=True):
                 prepared.append((plan, facts, self._prepare(plan, facts, now)))
-            self._record(records, now)
+            self.record_meta(records, now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
                 self._abandon(prepared, now)
@@ -450,7 +438,7 @@ class Catalogue:
         names = [name, dead_letter_topic(name)]
         gone = [self.topics.find(name)]
         gone += [self.topics.by_name[one] for one in names[1:] if one in self.topics.by_name]
-        self._record([record for one in gone for record in self.topics.delete(one.name)], now)
+        self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
@@ -458,7 +446,7 @@ class Catalogue:
             self.damage.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
-            self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
+            self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)
         self.topic_changed(name, now)
 
     def adopt(
@@ -484,7 +472,7 @@ class Catalogue:
             self.disk.sync_directory(SET_ASIDE)
         for number, directory in found.partitions.items():
             forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
-        self._record(found.records, now)
+        self.record_meta(found.records, now)
         return found
 
     def topic(self, name: str) -> Topic:
@@ -523,6 +511,6 @@ class Catalogue:
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)
         with suppress(NoSpace):
-            self._record(ends, Now(self.meta.log.append_time, 0))
+            self.record_meta(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()
         self.meta.log.close()

@@ -9,11 +9,12 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, topics
+from . import answers, consume, dead_letters, queries, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
+    **queries.HANDLERS,
     **topics.HANDLERS,
 }
