@@ -5,11 +5,11 @@ import pytest
 from penstock.api.answers import Kind
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
+from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
-from penstock.broker.recovery import EventKind
 from penstock.errors import PartitionFaulty
 from penstock.model import Message
 

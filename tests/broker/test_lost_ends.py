@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
-from penstock.broker.recovery import EventKind
 from penstock.codec import seed_of
 from penstock.codec.checksum import checksum
 from penstock.config import LogConfig

@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.api.health import EventKind
 from penstock.broker import catalogue
 from penstock.broker.delaying import Delayed
-from penstock.broker.recovery import EventKind
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree

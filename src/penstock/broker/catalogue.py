@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..api.health import EventKind, RecoveryEvent
 from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
@@ -51,13 +52,7 @@ from .partition import (
 )
 from .partition_opening import open_partition
 from .publishing import Router, not_a_partition
-from .recovery import (
-    EventKind,
-    RecoveryEvent,
-    log_events,
-    partition_events,
-    snapshot_events,
-)
+from .recovery import log_events, partition_events, snapshot_events
 from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
