@@ -118,7 +118,7 @@ def test_a_message_that_is_over_when_it_comes_is_stored_and_never_delivered() ->
     (result,) = world.publish(expiring(world, b"late", -5))
     assert result.offset == 0
     assert world.poll() == []
-    assert world.node.describe(TOPIC)[0].messages == 1
+    assert world.describe()[0].messages == 1
 
 
 @pytest.mark.parametrize("limit", [1, 7])

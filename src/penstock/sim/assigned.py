@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ..api.answers import Kind
 from ..api.received import Received
+from ..api.topics import AddPartitions
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
@@ -92,7 +93,7 @@ class AssignedMember(Member):
 
         def grow() -> None:
             with suppress(Unavailable):
-                shell.node.add_partitions(self.topic, total, shell.now())
+                shell.execute(AddPartitions(self.topic, total))
 
         self.place.act(self.place.new_scene(f"{total} partitions"), grow)
 

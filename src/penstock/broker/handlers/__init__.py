@@ -9,10 +9,13 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters
+from . import answers, consume, dead_letters, health, queries, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
+    **health.HANDLERS,
+    **queries.HANDLERS,
+    **topics.HANDLERS,
 }

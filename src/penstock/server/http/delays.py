@@ -270,7 +270,7 @@ async def _change(
 async def stats(request: Request) -> Answer:
     def look(_now: Now) -> dict[str, dict[str, Any]]:
         found = {}
-        for topic in request.door.visible(request, request.node.topic_names()):
+        for topic in request.door.visible(request, sorted(request.node.open)):
             facts = request.node.delay_facts(topic)
             dues = [one.next_due_ns for one in facts if one.next_due_ns is not None]
             found[topic] = {

@@ -42,7 +42,7 @@ async def lanes(request: Request) -> Answer:
         if asked.group is not None and asked.group not in groups:
             raise NotFound("group", asked.group[:60])
         found: dict[str, tuple[str, Sequence[PartitionLanes]]] = {}
-        for topic in request.door.visible(request, request.node.topic_names()):
+        for topic in request.door.visible(request, sorted(request.node.open)):
             name = _group_of(request, topic, asked.group, groups, now)
             if name is not None:
                 found[topic] = (name, request.node.lanes(topic, name, now))
