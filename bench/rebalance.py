@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from functools import cache, partial
 
+from penstock.api.members import Standing
 from penstock.broker.memberships import Join
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
-from penstock.groups import Standing
 from penstock.sim import SimClock, SimDisk
 from penstock.sim.schedule import MS, Schedule
 

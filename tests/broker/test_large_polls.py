@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
+from penstock.api.groups import Mode
 from penstock.broker import Wanted
 from penstock.broker.memberships import Ask, Join
-from penstock.groups import Mode
 from penstock.model import Message, Priority
 
 from .world import GROUP, TOPIC, World, values

@@ -3,14 +3,16 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..api.command import Command
+from ..api.groups import Mode
+from ..api.members import MemberCommand
 from ..api.principals import Principal
-from ..api.start import EARLIEST, Start
+from ..api.start import Start
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
@@ -23,12 +25,11 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
-from ..groups import Mode
 from ..model import Buffer, Message, check_name
 from ..ports import Disk, Entropy
 from . import consumption, delaying, firing, forwarding, groups, redrive
 from .admission import DiskGuard
-from .authorise import authorise_command
+from .authorise import authorise_command, authorise_member
 from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
@@ -37,12 +38,10 @@ from .clearing import clear_delayed
 from .damage import DamageLedger
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
-from .group_limits import require_group_room
 from .handed import Handed
 from .handlers import HANDLERS
 from .letters import dead_letter_topic
 from .memberships import Memberships
-from .modes import require_mode
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
 from .publishing import Answer, publish, publish_each
@@ -115,6 +114,9 @@ class Node(Catalogue):
         reply: R | PenstockError
         try:
             authorise_command(principal, command)
+            if principal.prefixes and isinstance(command, MemberCommand):
+                topics = self.assigned.topics_of(command.group, command.member)
+                authorise_member(principal, command.member, topics)
             reply = HANDLERS[type(command)](self, command, now)
         except Fatal:
             raise
@@ -237,94 +239,13 @@ class Node(Catalogue):
         super().delete_topic(name, now)
         self.assigned.topic_changed(name, now)
 
-    def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
-        """Make sure that a group exists on every partition of a topic; a new one begins at `start`.
-
-        TooManyGroups: there is no room for a new one.
-        """
-        self.open_group_on([topic], group, now, start=start)
-
-    def open_group_on(
-        self, topics: Collection[str], group: str, now: Now, *, start: Start = EARLIEST
-    ) -> None:
-        """The same on several topics; if one of them has no room, none is touched."""
-        require_group_room(self, topics, groups.check_group(group))
-        for topic in topics:
-            groups.open_everywhere(self.topic(topic).partitions, group, start, now)
-
-    def close_group(self, topic: str, group: str, now: Now) -> None:
-        """Forget a group of a topic: its progress, leases and attempts. GroupBusy: it has members."""
-        self.assigned.require_empty(group, topic)
-        for partition, _ in groups.existing(
-            self.topic(topic).partitions, groups.check_group(group)
-        ):
-            partition.close_group(group, now)
-        self.assigned.forget([group])
-
-    def group_names(self) -> dict[str, list[str]]:
-        """Every group with the topics that it reads."""
-        found: dict[str, set[str]] = {}
-        for partition in self.partitions():
-            for name, _ in partition.user_groups():
-                found.setdefault(name, set()).add(partition.topic)
-        return {name: sorted(topics) for name, topics in sorted(found.items())}
-
-    def lag(self, group: str, now: Now) -> list[groups.PartitionLag]:
-        """How far a group is behind, on every partition of every topic that it reads."""
-        found = groups.existing(self.partitions(), group)
-        return [groups.lag_of(partition, delivery, now) for partition, delivery in found]
-
-    def lanes(self, topic: str, group: str, now: Now) -> list[consumption.PartitionLanes]:
-        """What waits in each priority lane, and how it is served."""
-        found = groups.existing(self.topic(topic).partitions, group)
-        return [consumption.lane_stats(partition, delivery, now) for partition, delivery in found]
-
-    def in_flight(self, group: str) -> list[groups.InFlight]:
-        """What the members of a group hold."""
-        found = groups.existing(self.partitions(), group)
-        return [one for place in found for one in groups.in_flight(*place)]
-
-    def plan_reset(self, topic: str, group: str, to: Start) -> list[groups.Move]:
-        """What `reset_group` would do."""
-        return groups.plan_reset(self.topic(topic).partitions, group, to)
-
-    def reset_group(
-        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
-    ) -> list[groups.Move]:
-        """Start a group again from another place. GroupBusy while it has members or they hold messages, unless forced.
-
-        One that was empty may then be read in another mode.
-        """
-        self.check_reset(topic, group, to, now, is_forced=is_forced)
-        partitions = self.topic(topic).partitions
-        is_empty = not self.assigned.members_of(group, topic)
-        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
-
-    def check_reset(
-        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
-    ) -> None:
-        """Refuse what `reset_group` would refuse."""
-        partitions = self.topic(topic).partitions
-        if not is_forced:
-            self.assigned.require_empty(group, topic)
-        groups.check_reset(partitions, group, to, now, is_forced=is_forced)
-
-    def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
-        """Finish everything below an offset for a group. False: it was finished already.
-
-        NotOwner: the partition is assigned to a member, which has to do that itself.
-        """
-        self.assigned.require_unowned(group, topic, partition)
-        target = self.partition(topic, partition)
-        return groups.commit(target, target.group(group), offset, now)
-
     def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> Handed:
         """Lease messages of any partition to a member, each time beginning with another one."""
         check_name(wanted.member, "member")
         target = self.topic(topic)
         target.partitions.next_serving(0)
         places = groups.on_all(target.partitions, group, now)
-        require_mode(places, group, Mode.SHARED, now)
+        groups.require_mode(places, group, Mode.SHARED, now)
         who = (topic, group, wanted.member)
         if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
             return known

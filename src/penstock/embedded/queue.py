@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Unpack
 
 from ..api.arguments import whole_count
+from ..api.groups import OpenGroup
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
@@ -76,6 +77,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         self._after_put = opened.driver.sync if self._is_always else self._after_lazy_put
         self._timings = Timings()
         self._driver.change(lambda now: self._make_topic(settings, now))
+        self._driver.execute(OpenGroup(GROUP, (TOPIC,)))
         config = self._partition().config
         is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
         self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
@@ -107,7 +109,6 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
             if "on_damage" in settings and dead_letter_topic(TOPIC) in self._driver.node.open:
                 policy = {"on_damage": settings["on_damage"]}
                 self._driver.node.configure_topic(dead_letter_topic(TOPIC), policy, now)
-        self._driver.node.open_group(TOPIC, GROUP, now)
 
     def _take_over(self, now: Now) -> None:
         """Leases of a former process are void: nobody is left who could answer them."""

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from ..api.command import Command
 from ..api.principals import LOCAL, Principal
+from ..api.start import EARLIEST
 from ..broker.changes import Done
 from ..broker.consumption import Wanted, check_duration, ready_for
+from ..broker.groups import open_on
 from ..broker.handed import Handed
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, now_of
@@ -347,7 +349,7 @@ class ThreadDriver:
             # A poll that is refused for its lease makes no group.
             for partition in partitions:
                 check_duration(partition, wanted.duration_ms)
-            self.node.open_group(topic, group, now)
+            open_on(self.node, [topic], group, EARLIEST, now)
         return self.node.poll(topic, group, wanted, now)
 
     @property

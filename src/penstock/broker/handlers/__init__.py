@@ -9,8 +9,10 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers
+from . import answers, groups, members
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **groups.HANDLERS,
+    **members.HANDLERS,
 }
