@@ -416,4 +416,4 @@ def test_group_sees_it_as_any_other_message() -> None:
     world.reject(*world.poll())
     world.settle()
     assert [one.message.value for one in world.letters()] == [b"a"]
-    assert world.node.lag(GROUP, world.now())[0].lag == 0
+    assert world.lag(GROUP)[0].lag == 0

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from penstock.api.groups import CloseGroup
 from penstock.api.start import LATEST
 from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
@@ -127,9 +128,9 @@ def test_one_slow_message_blocks_nobody() -> None:
     rest = world.drain()
     assert slow.value == b"0"
     assert values(rest) == [b"%d" % number for number in range(1, 50)]
-    assert world.node.lag(GROUP, world.now())[0][4:8] == (1, 0.0, 1, 49)
+    assert world.lag(GROUP)[0][4:8] == (1, 0.0, 1, 49)
     world.ack(slow)
-    assert world.node.lag(GROUP, world.now())[0].floor == 50
+    assert world.lag(GROUP)[0].floor == 50
 
 
 @STOPS
@@ -335,7 +336,7 @@ def test_groups_never_disturb_each_other() -> None:
     world.ack(theirs[0])
     assert world.node.partition(TOPIC, 0).group("one").progress.floor == 0
     assert world.node.partition(TOPIC, 0).group("two").progress.floor == 1
-    world.node.close_group(TOPIC, "one", world.now())
+    world.execute(CloseGroup("one", topic=TOPIC))
     assert isinstance(world.ack(mine[1])[0], StaleReceipt)
     assert world.ack(theirs[1])[0].floor == 2
 
