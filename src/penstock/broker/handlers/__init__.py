@@ -9,9 +9,10 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, dead_letters
+from . import answers, dead_letters, delays
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **dead_letters.HANDLERS,
+    **delays.HANDLERS,
 }
