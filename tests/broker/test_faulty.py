@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.api.answers import Kind
+from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.api.delays import ListDelayed
-from penstock.broker import Wanted
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
@@ -155,7 +155,7 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
     world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1")))
     for call in (
         lambda: world.publish(b"x"),
-        lambda: world.node.poll(TOPIC, GROUP, Wanted("m", 1, 0), world.now()),
+        lambda: world.execute(Poll(TOPIC, GROUP, "m", 1, 0)),
         lambda: world.node.fetch(TOPIC, 0, None),
     ):
         with pytest.raises(PartitionFaulty):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.leased import LeasedMessages
 from ..api.receipts import Place
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
@@ -32,10 +33,9 @@ from . import consumption, group_facts, groups
 from .catalogue import Catalogue
 from .consumption import Wanted
 from .group_limits import require_group_room
-from .handed import Handed
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
-from .repeats import Repeats
+from .poll_replay import PollReplay
 from .start import EARLIEST, Start
 
 AUTO_COMMIT_NS = 5_000_000_000
@@ -99,7 +99,7 @@ class Memberships:
         self._catalogue = catalogue
         self.groups: dict[str, Membership] = {}
         self._sessions: dict[tuple[str, str], _Session] = {}
-        self._repeats = Repeats(catalogue.partition)
+        self._repeats = PollReplay(catalogue.partition)
         self.revocation_ms = REVOCATION_MS
         # Below it, generations may have been given before.
         self._first_generation = catalogue.topics.next_generation
@@ -212,7 +212,7 @@ class Memberships:
             done[one] = groups.commit(target, target.group(group), offset, now)
         return done
 
-    def poll(self, group: str, ask: Ask, now: Now) -> Handed:
+    def poll(self, group: str, ask: Ask, now: Now) -> LeasedMessages:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""
         membership = self._of(group, ask.member, now)
         decide.require_current(membership, ask.member, ask.generation)
@@ -231,7 +231,9 @@ class Memberships:
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
         return found
 
-    def _take(self, membership: Membership, session: _Session, ask: Ask, now: Now) -> Handed:
+    def _take(
+        self, membership: Membership, session: _Session, ask: Ask, now: Now
+    ) -> LeasedMessages:
         places = membership.readable(ask.member)
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])

@@ -22,8 +22,7 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
-from ..groups import Mode
-from ..model import Buffer, Message, check_name
+from ..model import Buffer, Message
 from ..ports import Disk, Entropy
 from . import consumption, delaying, firing, forwarding, groups
 from .admission import DiskGuard
@@ -38,14 +37,12 @@ from .dead_letters import dead_letter_topic
 from .delaying import Delayed
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .group_limits import require_group_room
-from .handed import Handed
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .modes import require_mode
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
+from .poll_replay import PollReplay
 from .publishing import Answer, publish, publish_each
-from .repeats import Repeats
 from .runs import PublishedRun
 from .slots import Fault
 from .start import EARLIEST, Start
@@ -107,7 +104,7 @@ class Node(Catalogue):
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
         self.assigned = Memberships(self)
-        self._repeats = Repeats(self.partition)
+        self.replays = PollReplay(self.partition)
 
     def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
@@ -316,24 +313,6 @@ class Node(Catalogue):
         self.assigned.require_unowned(group, topic, partition)
         target = self.partition(topic, partition)
         return groups.commit(target, target.group(group), offset, now)
-
-    def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> Handed:
-        """Lease messages of any partition to a member, each time beginning with another one."""
-        check_name(wanted.member, "member")
-        target = self.topic(topic)
-        target.partitions.next_serving(0)
-        places = groups.on_all(target.partitions, group, now)
-        require_mode(places, group, Mode.SHARED, now)
-        who = (topic, group, wanted.member)
-        if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
-            return known
-        target.turn = (target.turn + 1) % len(places)
-        in_turn = (*places[target.turn :], *places[: target.turn])
-        timed = ((partition, delivery, wanted.duration_ms) for partition, delivery in in_turn)
-        found = consumption.poll_all(timed, wanted, now)
-        if wanted.request_id:
-            self._repeats.keep(who, wanted.request_id, found)
-        return found
 
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""

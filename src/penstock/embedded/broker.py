@@ -17,6 +17,7 @@ from ..api.arguments import (
     whole_count,
     whole_number,
 )
+from ..api.consume import Poll
 from ..api.dead_letters import (
     ALL,
     BrowseDeadLetters,
@@ -27,13 +28,13 @@ from ..api.dead_letters import (
     Selection,
     Target,
 )
+from ..api.received import Received
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.consumption import PartitionLanes, Wanted
+from ..broker.consumption import PartitionLanes
 from ..broker.group_facts import GroupFacts
 from ..broker.groups import InFlight, Move, PartitionLag
 from ..broker.node import PartitionFacts, Swept
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..broker.start import EARLIEST, LATEST, Start
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
@@ -209,18 +210,16 @@ class Broker(OpenOnce, BrokerDelays):
         """
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        lent_ms = self._lease_ms(topic, visibility_timeout)
-        count = whole_count("limit", limit)
-        who, name = text("member", member), text("group", group)
-        wanted = Wanted(who, count, lent_ms, lane, text("request_id", request_id))
-        return self.driver.poll(topic, name, wanted, timeout_ns)
-
-    def _lease_ms(self, topic: str, said: Duration | None) -> int:
-        if said is not None:
-            return duration_ms(said)
-        return self.driver.look(
-            lambda _now: self.driver.node.topic(topic).facts.config.visibility_timeout_ms
+        command = Poll(
+            topic,
+            text("group", group),
+            text("member", member),
+            whole_count("limit", limit),
+            None if visibility_timeout is None else duration_ms(visibility_timeout),
+            lane,
+            text("request_id", request_id),
         )
+        return self.driver.poll(command, timeout_ns)
 
     def stream(
         self, topic: str, group: str, *, member: str = "main", timeout: Duration | None = None

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..api.arguments import whole_number
+from ..api.leased import LeasedPart
 from ..api.receipts import Place
+from ..api.received import Received
 from ..api.units import Duration, datetime_ns, duration_ns
 from ..broker.damage import behind
-from ..broker.handed import Part
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..config import OnDamage
 from ..delivery import commands
 from ..delivery.offsets import each_offset
@@ -58,7 +58,7 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
         failure = delivery.failures.get(offset)
         attempts = 0 if failure is None else failure.attempts
         row = [[column[index]] for column in lists]
-        (message,) = Part(place, NO_LEASE, row, attempts).messages()
+        (message,) = LeasedPart(place, NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)
     return found

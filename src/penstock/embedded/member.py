@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from ..api.arguments import choice, instance, several, text, whole_count, whole_number
+from ..api.received import Received
 from ..api.units import Duration, duration_ms, duration_ns, priority_of
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import Refused, StaleGeneration, UnknownMember
 from ..groups import Assignor, Mode, Standing, TopicPartition
 from ..model import Priority

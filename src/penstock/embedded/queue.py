@@ -7,14 +7,15 @@ from itertools import islice
 from typing import Any, Unpack
 
 from ..api.arguments import whole_count
+from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
+from ..api.principals import LOCAL
+from ..api.received import Received
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
-from ..broker.consumption import Wanted
 from ..broker.dead_letters import dead_letter_topic
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
@@ -299,8 +300,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
 
     def _wait_for_one(self, timeout_ns: int) -> Received | None:
         """Wait in the queue of those who wait; not if somebody else has fetched messages by now."""
-        wanted, has_ready = self._outlet.wanted_one(), self._has_ready
-        message = _first(self._driver.poll(TOPIC, GROUP, wanted, timeout_ns, is_needless=has_ready))
+        command, has_ready = self._outlet.poll_of_one(), self._has_ready
+        message = _first(self._driver.poll(command, timeout_ns, is_needless=has_ready))
         if message is not None:
             self._timings.hand_out((message,), self._driver.clock.now_ns())
             self._outlet.note_single(message)
@@ -326,8 +327,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
 
     def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
         self._driver.change_at_once(self._prepare)
-        wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        messages = self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+        messages = self._driver.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
         self._timings.hand_out(messages, self._driver.clock.now_ns())
         return messages
 
@@ -371,12 +371,13 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         if self.is_auto_ack:
             if self._driver.change_at_once(self._fetch):
                 return None
-            wanted = self._outlet.wanted_one()
+            command = self._outlet.poll_of_one()
         else:
             self._driver.change_at_once(self._prepare)
-            wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        who, needless = (TOPIC, GROUP, wanted), self._has_ready
-        waiter = self._driver.enter(*who, timeout_ns, on_settled, is_needless=needless)
+            command = Poll(TOPIC, GROUP, MANUAL, limit)
+        waiter = self._driver.enter(
+            command, LOCAL, timeout_ns, on_settled, is_needless=self._has_ready
+        )
         return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
     def end_get(self, waiter: Waiter) -> list[Received]:
@@ -391,14 +392,11 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
 
     def abandon_get(self, waiter: Waiter) -> None:
         """Give back what nobody is there to take any more."""
-        self._driver.abandon(TOPIC, GROUP, waiter)
+        self._driver.abandon(waiter)
 
     def _prepare(self, now: Now) -> None:
         self._is_wanted = True
         self._inlet.flush(now)
-
-    def _visibility_ms(self) -> int:
-        return self._partition().config.visibility_timeout_ms
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""

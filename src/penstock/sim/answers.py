@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from ..broker.received import Received
+from ..api.received import Received
 from ..delivery import Answered
 from ..delivery.offsets import each_offset
 from ..groups import Mode

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..api.answers import Kind
+from ..api.received import Received
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
 from ..groups import Mode, TopicPartition
 from .members import OLD_KEPT, Member

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..api.dead_letters import Provenance
+from ..api.received import Received
 from ..broker.dead_letters import PROVENANCE
 from ..broker.node import Node
 from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
-from ..broker.received import Received
 from ..broker.records import Forwarded, PartitionRecord
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased

@@ -9,10 +9,11 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, dead_letters, delays
+from . import answers, consume, dead_letters, delays
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
 }
