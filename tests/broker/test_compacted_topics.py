@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.broker.start import Start
+from penstock.api.start import Start
 from penstock.config import Cleanup
 from penstock.model import Message
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from penstock.api.delays import DelayState, DescribeDelays
+from penstock.api.start import EARLIEST, Start
 from penstock.broker.memberships import Ask, Join
-from penstock.broker.start import EARLIEST, Start
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
 from penstock.errors import DamagedBatch, PenstockError

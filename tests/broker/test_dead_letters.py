@@ -11,7 +11,7 @@ from penstock.api.dead_letters import (
     Selection,
     Target,
 )
-from penstock.broker import EARLIEST
+from penstock.api.start import EARLIEST
 from penstock.broker.dead_letters import PROVENANCE, dead_letter_topic
 from penstock.broker.partitioner import partition_of
 from penstock.errors import NotFound, Refused, TooLarge

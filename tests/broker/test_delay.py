@@ -13,8 +13,8 @@ from penstock.api.delays import (
     ListDelayed,
     RescheduleDelayed,
 )
+from penstock.api.start import Start
 from penstock.broker.delaying import Delayed
-from penstock.broker.start import Start
 from penstock.codec import Columns, Origin, encode
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker import EARLIEST, LATEST, Start
+from penstock.api.start import EARLIEST, LATEST, Start
 from penstock.errors import NotFound, OffsetOutOfRange, Refused
 from penstock.model import Message
 

@@ -5,7 +5,8 @@ from contextlib import suppress
 import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
-from penstock.broker import EARLIEST, Node
+from penstock.api.start import EARLIEST
+from penstock.broker import Node
 from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.api.answers import Kind
-from penstock.broker import EARLIEST, LATEST, Start
+from penstock.api.start import EARLIEST, LATEST, Start
 from penstock.errors import GroupBusy, NotFound, OffsetOutOfRange, Refused, StaleReceipt
 
 from .world import GROUP, HOUR_MS, TOPIC, Answered, World, values

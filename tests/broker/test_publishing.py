@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock.broker import EARLIEST
+from penstock.api.start import EARLIEST
 from penstock.broker.partitioner import partition_of
 from penstock.broker.publishing import pack
 from penstock.codec import Columns, Marks, Origin, encode

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.broker import LATEST
+from penstock.api.start import LATEST
 from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message

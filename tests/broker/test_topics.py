@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.broker import LATEST, catalogue
+from penstock.api.start import LATEST
+from penstock.broker import catalogue
 from penstock.broker.topics import config_from, settings_of
 from penstock.config import Cleanup, TopicConfig, TtlAction
 from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused

@@ -11,6 +11,3 @@ from .node import Node as Node
 from .partition import Now as Now
 from .partition import Partition as Partition
 from .partition import Published as Published
-from .start import EARLIEST as EARLIEST
-from .start import LATEST as LATEST
-from .start import Start as Start

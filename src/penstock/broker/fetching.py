@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from ..api.start import Start
 from ..codec import Head, decode_messages, read_head
 from ..codec.decode import Messages, open_body
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
@@ -15,7 +16,7 @@ from ..ports import Lent
 from .damage import behind
 from .delaying import ids_of
 from .partition import Partition
-from .start import Start
+from .start import offset_in
 
 FETCH_BYTES_DEFAULT = 1 << 20
 _NOTHING = memoryview(b"")
@@ -98,7 +99,7 @@ def fetch(
 
     Not `is_checked`: whoever gets them checks them, so that large ones may stay where they are.
     """
-    offset = start.in_log(partition.messages)
+    offset = offset_in(partition.messages, start)
     return fetch_from(partition, offset, bytes_max, limit, is_checked=is_checked)
 
 
@@ -174,7 +175,7 @@ def read_messages(
     batches that hold nothing to be read. DamagedBatch: the first message cannot be read, and the topic does not skip.
     """
     log = partition.messages
-    first = offset = start.in_log(log)
+    first = offset = offset_in(log, start)
     found: list[Message] = []
     skipped: list[SkippedRange] = []
     ids: dict[int, int] = {}

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..api.receipts import Place, write_receipt
+from ..api.start import EARLIEST, Start
 from ..codec import read_head
 from ..config import OFF, Cleanup
 from ..delivery import Delivery
@@ -18,7 +19,7 @@ from ..model import check_name
 from . import consumption
 from .partition import Now, Partition
 from .records import ModeSet, PartitionRecord
-from .start import EARLIEST, Start
+from .start import offset_in
 from .topics import INTERNAL_PREFIX
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -78,7 +79,7 @@ def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, n
     missing = [one for one in present if group not in one.machine.numbers]
     if len(missing) < len(present):
         start = EARLIEST
-    starts = [start.in_log(partition.messages) for partition in missing]
+    starts = [offset_in(partition.messages, start) for partition in missing]
     for partition, offset in zip(missing, starts, strict=True):
         partition.open_group(group, offset, now)
 
@@ -111,7 +112,7 @@ def plan_reset(partitions: Sequence[Partition], group: str, to: Start) -> list[M
         Move(
             partition.number,
             delivery.progress.floor,
-            to.in_log(partition.messages),
+            offset_in(partition.messages, to),
             delivery.leases.in_flight,
         )
         for partition, delivery in existing(partitions, group)

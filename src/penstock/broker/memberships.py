@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from ..api.leased import LeasedMessages
 from ..api.receipts import Place
+from ..api.start import EARLIEST, Start
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
 from ..groups import (
@@ -36,7 +37,6 @@ from .group_limits import require_group_room
 from .modes import mode_of, require_mode
 from .partition import Now, Partition
 from .poll_replay import PollReplay
-from .start import EARLIEST, Start
 
 AUTO_COMMIT_NS = 5_000_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..api.command import Command
 from ..api.principals import Principal
+from ..api.start import EARLIEST, Start
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS, read_head
 from ..config import CACHE_BYTES, OFF, Cleanup, LimitsConfig, TopicConfig
@@ -45,7 +46,6 @@ from .poll_replay import PollReplay
 from .publishing import Answer, publish, publish_each
 from .runs import PublishedRun
 from .slots import Fault
-from .start import EARLIEST, Start
 from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 

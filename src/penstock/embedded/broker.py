@@ -29,13 +29,13 @@ from ..api.dead_letters import (
     Target,
 )
 from ..api.received import Received
+from ..api.start import EARLIEST, LATEST, Start
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
 from ..broker.consumption import PartitionLanes
 from ..broker.group_facts import GroupFacts
 from ..broker.groups import InFlight, Move, PartitionLag
 from ..broker.node import PartitionFacts, Swept
 from ..broker.partition import Now
-from ..broker.start import EARLIEST, LATEST, Start
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority

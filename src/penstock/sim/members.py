@@ -12,9 +12,9 @@ from pyroaring import BitMap64
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ..api.consume import Poll
 from ..api.received import Received
+from ..api.start import Start
 from ..broker import groups
 from ..broker.partition import Now, Partition
-from ..broker.start import Start
 from ..delivery import Answered, Delivery
 from ..delivery.offsets import each_offset
 from ..errors import NotFound, PenstockError, Unavailable

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...api.command import Command
 from ...api.consume import CountHeld, CountReady, Poll
 from ...api.leased import LeasedMessages
+from ...api.start import EARLIEST
 from ...groups import Mode
 from ...model import check_name
 from .. import consumption, groups
@@ -14,7 +15,6 @@ from ..consumption import Wanted
 from ..group_limits import require_group_room
 from ..modes import require_mode
 from ..partition import Now
-from ..start import EARLIEST
 
 if TYPE_CHECKING:
     from ..node import Node

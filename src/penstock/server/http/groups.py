@@ -7,11 +7,11 @@ import msgspec
 
 from ...api.answers import Kind, checked_reason
 from ...api.principals import Action
+from ...api.start import EARLIEST, LATEST, Start
 from ...api.units import time_text
 from ...broker import groups as group_facts
 from ...broker.groups import InFlight, PartitionLag
 from ...broker.partition import Now
-from ...broker.start import EARLIEST, LATEST, Start
 from ...errors import (
     BadRequest,
     GroupBusy,

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 
 from ...api.principals import Action, Role
+from ...api.start import Start
 from ...broker.partition import Now
 from ...broker.queries import QueryStarted
-from ...broker.start import Start
+from ...broker.start import offset_in
 from ...errors import BadRequest, DamagedBatch, Forbidden, NotFound, OffsetOutOfRange
 from ...log import Log
 from .requests import Request
@@ -74,7 +75,7 @@ def _ends(request: Request, names: list[str], time: Start | None) -> EndsOut:
             topic.facts.topic_id,
             {
                 number: PartitionEnds(
-                    log.start_offset, log.end_offset, None if time is None else time.in_log(log)
+                    log.start_offset, log.end_offset, None if time is None else offset_in(log, time)
                 )
                 for number, log in logs
             },

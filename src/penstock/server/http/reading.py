@@ -6,8 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from ...api.principals import Action
+from ...api.start import EARLIEST, Start
 from ...broker.fetching import Fetched, MessagesRead
-from ...broker.start import EARLIEST, Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
 from .consuming import poll_timeout_ns
 from .requests import Request
