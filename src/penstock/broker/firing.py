@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from ..codec import Marks, Origin, encode
+from ..codec import Marks, Origin, batches_in, encode
 from ..codec.decode import offsets_of, open_body, rows_of
 from ..codec.delays import due_times
 from ..codec.encode import without_empty
@@ -22,7 +22,6 @@ from ..delivery.delay_records import DelaysLost
 from ..delivery.offsets import runs_of
 from ..errors import Damaged, DamagedBatch
 from ..log import Log, Run
-from ..log.records import batches_in
 from .delay_prefetch import Row, rows_from
 from .forwarding import NO_LIMITS
 from .partition import Now, Partition

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codec import Compression, Head, read_head
+from ..codec import Compression, Head, batches_in
 from ..codec.body import EXPIRES_AT, Body
 from ..codec.decode import lists_of, open_body
 from ..codec.head import BODY_BYTES_MAX
@@ -128,15 +128,13 @@ class _Stretch:
         self.opened: list[Opened] = []
         # The read may have ended in the middle of a batch.
         self.read_bytes = memoryview(run.data.obj).nbytes
-        self.size = position = 0
-        while position < len(run.data):
-            head = read_head(run.data, position, seed=seed)
+        self.size = 0
+        for head, batch in batches_in(run.data, seed=seed, is_verified=True):
             self.bases.append(head.base_offset)
-            self.opened.append(Opened(head, run.data[position : position + head.length], cache))
+            self.opened.append(Opened(head, batch, cache))
             self.size += head.length
             if head.compression is not Compression.NONE:
                 self.size += head.body_size
-            position += head.length
 
     def cost(self) -> int:
         return self.read_bytes + sum(one.cost for one in self.opened)

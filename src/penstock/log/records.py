@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode, verify
+from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode
 from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
@@ -40,12 +40,3 @@ class RecordFormat(Generic[Record]):
             yield from map(self._decode, columns.values)  # type: ignore[arg-type]  # Never null here.
         except msgspec.DecodeError as error:
             raise DamagedFile(path, f"a record cannot be read: {error}") from None
-
-
-def batches_in(data: Buffer, *, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive verified batches."""
-    view, position = memoryview(data), 0
-    while position < len(view):
-        head = verify(view, position, seed=seed)
-        yield head, view[position : position + head.length]
-        position += head.length
