@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from penstock.api.delays import CancelDelayed, DelayedId
+from penstock.api.principals import LOCAL
+from penstock.api.topics import CreateTopic
 from penstock.broker.node import Node
 from penstock.broker.partition import Now, Partition
 from penstock.codec import Columns, read_head
 from penstock.codec.decode import open_body
 from penstock.codec.delays import delay_ids
-from penstock.config import FsyncPolicy, StorageConfig, TopicConfig
+from penstock.config import FsyncPolicy, StorageConfig
 from penstock.delivery.offsets import each_offset
 from penstock.runtime import RealDisk
 
@@ -47,8 +50,8 @@ class Rig:
         self.now = Now(START_NS, 0)
         self.node = Node(disk, now=self.now, entropy=random.Random(3))  # noqa: S311 - nothing secret, and the same in every run
         if TOPIC not in self.node.open:
-            config = TopicConfig(retention_hours=-1)
-            self.node.create_topic(TOPIC, partitions=1, config=config, now=self.now)
+            create = CreateTopic(TOPIC, 1, {"retention_hours": -1})
+            self.node.execute(create, LOCAL, self.now).outcome()
         self._chance = np.random.default_rng(5)
         self._dues: list[npt.NDArray[np.int64]] = []
 
@@ -146,7 +149,7 @@ def _cancel_ns(pending: int, effort: Effort) -> float:
 def _cancelling(made: Rig, ids: list[int]) -> Callable[[], None]:
     def cancel() -> None:
         for identity in ids:
-            made.node.cancel_delayed(TOPIC, 0, identity, made.now)
+            made.node.execute(CancelDelayed(TOPIC, DelayedId(0, identity)), LOCAL, made.now)
 
     return cancel
 

@@ -64,6 +64,16 @@ class Message(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     offset: int = OFFSET_NONE
 
 
+class TopicPartition(NamedTuple):
+    """A partition by its name, which users write as "orders/0"."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
 class LogEnd(NamedTuple):
     """How far a log reaches: the next offset to be written, and by whom the last one was."""
 

@@ -28,7 +28,7 @@ def stopped(world: World, stop: str) -> None:
     """Start again; or lose the messages to retention first, and then start again."""
     if stop == "retain":
         world.now(200 * 3600 * 1000)
-        assert world.node.retain(world.now())[TOPIC].segments_removed
+        assert world.sweep()[TOPIC].segments_removed
         world.kill()
     else:
         getattr(world, stop)()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
+from ..api.groups import PartitionLanes
 from ..api.leased import LeasedMessages, LeasedPart, joined_columns
 from ..api.receipts import Place
 from ..codec import Origin
@@ -26,7 +27,6 @@ from ..delivery import (
 )
 from ..delivery.lanes import Ask, held_by_lane
 from ..delivery.offsets import next_of
-from ..delivery.turns import LaneStats
 from ..errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
 from ..kernel import Outcome
 from ..model import Priority
@@ -166,13 +166,6 @@ def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
         for lane, rows in groups:
             wait_ns = max(0, now.wall_ns - times[rows[0]])
             delivery.turns.averages[lane].add(len(rows), wait_ns, now.monotonic_ns)
-
-
-class PartitionLanes(NamedTuple):
-    """The lanes of a group on one partition, the most urgent first."""
-
-    partition: int
-    lanes: tuple[LaneStats, ...]
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:
