@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
-from ..codec.decode import lists_of, open_body
+from ..codec.decode import message_columns, open_body
 from ..codec.leased import Part, decode_leased
 from ..model import Headers
 from .wire import BODY_BYTES_MAX, Answer
@@ -72,7 +72,8 @@ class LeasedPart:
             lent, head, batch = self._part
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             # The offsets of the batch itself say nothing.
-            self._lists = [*lists_of(body, head)[:-1], lent.offsets, lent.counts()]
+            columns = message_columns(body, head)._replace(offsets=lent.offsets)
+            self._lists = [*columns, lent.counts()]
         return self._lists
 
     def record_batch(self, columns: Sequence[str]) -> "pa.RecordBatch":

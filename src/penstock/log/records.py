@@ -1,6 +1,6 @@
 """Records of a machine as bytes: one message a record, MessagePack inside, the format's version as schema id."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ class RecordFormat(Generic[Record]):
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
         columns = decode_columns(batch, head)
-        versions: Sequence[int | None] = columns.schema_ids  # type: ignore[assignment]  # A list once decoded.
+        versions = columns.schema_ids
         # None in a batch that only stands for offsets which a repair could not save.
         if max((version or 0 for version in versions), default=0) > self.version:
             raise UnsupportedFormat(f"{path} holds records newer than version {self.version}")
