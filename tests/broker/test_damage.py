@@ -33,7 +33,7 @@ def batches_of(world: World, partition: int = 0, topic: str = TOPIC) -> list[Sto
     log = world.node.partition(topic, partition).messages
     found, offset = [], log.start_offset
     while offset < log.end_offset:
-        number, position, _ = log.place_of_batch(offset)
+        number, (position, _) = log.place_of_batch(offset)
         head = read_head(log.read(offset, bytes_max=1).data, seed=log.seed)
         offsets = range(head.base_offset, head.next_offset)
         found.append(StoredBatch(log.segments[number].path, position, head.length, offsets))

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ..api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ..codec import Columns, Head, Origin, decode_messages, read_head
 from ..codec.body import Body
+from ..codec.columns import columns_of
 from ..codec.decode import offsets_of, open_body
 from ..codec.delays import delay_ids, due_times
-from ..codec.encode import columns_of
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from ..api.groups import Mode, PartitionLag
 from ..api.start import EARLIEST, Start
-from ..codec import read_head
 from ..config import OFF, Cleanup
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
@@ -194,7 +193,7 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
     log = partition.messages
     while offset < log.end_offset:
         try:
-            head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
+            head = log.head_at(offset)
         except DamagedBatch as damage:
             offset = damage.next_offset or log.end_offset
         else:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-from ..codec import HEAD_BYTES
+from ..codec import HEAD_BYTES, batches_in
 from ..config import LogConfig, TopicConfig
 from ..errors import DamagedBatch, NoSpace
 from ..log import Log, Recovery
 from ..log.journal import Replayed
 from ..log.opening import Examined, KnownEnd, examine
-from ..log.records import batches_in
 from ..model import LogId
 from ..ports import Disk
 from .damage import behind
