@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from penstock.api.received import Received
 from penstock.broker.partition import Now
-from penstock.broker.received import Received
 from penstock.codec import Columns
 from penstock.embedded.broker import Broker
 from penstock.embedded.open_queue import open_queue

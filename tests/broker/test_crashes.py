@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Selection, Target
 from penstock.broker.outbox import Burial
-from penstock.broker.redrive import ALL, Order, Selection, Target
 from penstock.errors import StaleReceipt
 from penstock.model import Message
 from penstock.sim import Kind, Model, SimDisk, Tree, power_cut
@@ -116,11 +116,11 @@ def with_letters(count: int) -> Tree:
 def test_a_redriven_letter_comes_back_once_at_every_crash_state(target, effort) -> None:
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
-        world.node.redrive(TOPIC, Order(selection=ALL, target=target, limit=1), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, target=target, limit=1))
         world.sync()
         disk.mark("redriven")
         pump_without_sync(world, LETTERS)
-        world.node.redrive(TOPIC, Order(selection=ALL, target=target), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, target=target))
         for _ in range(4):
             world.node.pump(world.now())
             world.sync()
@@ -153,7 +153,7 @@ def test_letters_for_the_topic_and_for_the_group_do_not_overtake_each_other(effo
         world = World(disk)
         for offset, target in ((0, Target.GROUP), (1, Target.TOPIC), (2, Target.GROUP)):
             selection = Selection(offsets=frozenset({(0, offset)}))
-            world.node.redrive(TOPIC, Order(selection=selection, target=target), world.now())
+            world.execute(RedriveDeadLetters(TOPIC, selection=selection, target=target))
         world.node.partition(LETTERS, 0).sync()
         disk.mark("redriven")
         world.node.pump(world.now())

@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.api.answers import Kind
-from penstock.broker import Wanted
+from penstock.api.consume import Poll
+from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
 from penstock.broker.recovery import EventKind
-from penstock.broker.redrive import ALL, Order
 from penstock.errors import PartitionFaulty
 from penstock.model import Message
 
@@ -126,8 +126,8 @@ def test_dead_letters_for_a_faulty_partition_wait_and_the_others_go() -> None:
     world.settle()
     assert sorted(values([one.message for one in world.letters()])) == [b"0", b"0 again"]
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
-    order = Order(selection=ALL, is_dry_run=True)
-    assert world.node.redrive(TOPIC, order, world.now()).matched == 2
+    order = RedriveDeadLetters(TOPIC, is_dry_run=True)
+    assert world.execute(order).matched == 2
     world.node.retain(world.now())
     world.restart()
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
@@ -142,7 +142,7 @@ def test_redriving_to_a_faulty_partition_fails_for_that_letter_alone() -> None:
     world.reject(*world.poll(10))
     world.settle()
     world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1/partition-1/messages")))
-    answer = world.node.redrive(TOPIC, Order(selection=ALL), world.now())
+    answer = world.execute(RedriveDeadLetters(TOPIC))
     assert (answer.matched, answer.redriven) == (2, 1)
     assert "cannot be used" in answer.failed[0][2]
 
@@ -154,7 +154,7 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
     world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1")))
     for call in (
         lambda: world.publish(b"x"),
-        lambda: world.node.poll(TOPIC, GROUP, Wanted("m", 1, 0), world.now()),
+        lambda: world.execute(Poll(TOPIC, GROUP, "m", 1, 0)),
         lambda: world.node.fetch(TOPIC, 0, None),
     ):
         with pytest.raises(PartitionFaulty):

@@ -4,17 +4,17 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
 from penstock.broker import Node
-from penstock.broker.redrive import ALL, Order, Target
 from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .world import GROUP, TOPIC, World, values
 
-TO_GROUP = Order(selection=ALL, target=Target.GROUP)
+TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
 
 
 def prepared() -> World:
@@ -43,7 +43,7 @@ COMMANDS = {
     "reset": lambda world: world.reset(EARLIEST, is_forced=True),
     "open group": lambda world: world.group("another"),
     "close group": lambda world: world.execute(CloseGroup(GROUP, topic=TOPIC)),
-    "redrive": lambda world: world.node.redrive(TOPIC, TO_GROUP, world.now()),
+    "redrive": lambda world: world.execute(TO_GROUP),
     "configure": lambda world: world.node.configure_topic(TOPIC, {"max_retries": 5}, world.now()),
     "delete": lambda world: world.node.delete_topic(TOPIC, world.now()),
 }
@@ -154,7 +154,7 @@ def test_a_redrive_over_several_partitions_says_which_letters_had_no_room() -> N
     world.settle()
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
     world.disk.inject(full)
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven) == (3, 2)
     assert [one[:2] for one in answer.failed] == [(1, 0)]
     assert values([one.message for one in world.letters()]) == [b"c"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker import Wanted
+from penstock.api.consume import Poll
 from penstock.config import TtlAction
 from penstock.model import Message, Priority
 
@@ -31,8 +31,7 @@ def make(**settings: object) -> World:
 
 
 def only(world: World, priority: Priority, limit: int = 100):
-    wanted = Wanted("m", limit, 30_000, priority)
-    return world.node.poll(TOPIC, GROUP, wanted, world.now())
+    return world.execute(Poll(TOPIC, GROUP, "m", limit, 30_000, priority))
 
 
 def test_a_late_critical_message_comes_first():

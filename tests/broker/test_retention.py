@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.broker import partition
-from penstock.broker.redrive import ALL, Order, Target
 from penstock.config import Cleanup
 from penstock.log import trim
 from penstock.model import Message
@@ -136,7 +136,7 @@ def test_keep_unread_keeps_what_was_redriven_to_a_group() -> None:
     world.reject(held[4])
     world.ack(*held)
     world.settle()
-    world.node.redrive(TOPIC, Order(selection=ALL, target=Target.GROUP), world.now())
+    world.execute(RedriveDeadLetters(TOPIC, target=Target.GROUP))
     world.settle()
     world.now(5 * HOUR_MS)
     world.node.retain(world.now())

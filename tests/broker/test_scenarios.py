@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api.groups import CloseGroup
 from penstock.api.start import LATEST
-from penstock.broker.letters import message_at
+from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message
 
@@ -228,7 +228,7 @@ def test_a_topic_that_was_deleted_and_recreated_shows_nothing_old(stop) -> None:
     getattr(world, stop)()
     world.topic()
     with pytest.raises(NotFound):
-        world.poll()
+        world.lag()
     assert world.letters() == []
     world.group()
     assert world.poll() == []

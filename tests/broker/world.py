@@ -6,6 +6,8 @@ from typing import NamedTuple, TypeVar
 
 from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, ReleaseMember, by_lease
 from penstock.api.command import Command
+from penstock.api.consume import Poll
+from penstock.api.dead_letters import BrowseDeadLetters
 from penstock.api.groups import (
     Commit,
     DescribeLag,
@@ -17,11 +19,11 @@ from penstock.api.groups import (
     PartitionOffset,
     ResetGroup,
 )
+from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
 from penstock.api.start import Start
-from penstock.broker import Node, Now, Received, Wanted
-from penstock.broker.handed import Handed
+from penstock.broker import Node, Now, Received
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
@@ -120,9 +122,9 @@ class World:
         group: str = GROUP,
         ms: int = 30_000,
         **options,
-    ) -> Handed:
+    ) -> LeasedMessages:
         topic = options.get("topic", TOPIC)
-        return self.node.poll(topic, group, Wanted(member, limit, ms), self.now())
+        return self.execute(Poll(topic, group, member, limit, ms))
 
     def execute(self, command: Command[R]) -> R:
         return self.node.execute(command, LOCAL, self.now()).outcome()
@@ -187,7 +189,7 @@ class World:
         self.node = self._open()
 
     def letters(self, topic: str = TOPIC):
-        return self.node.dead_letters(topic).letters
+        return self.execute(BrowseDeadLetters(topic)).letters
 
     def drain(self, *, group: str = GROUP, rounds: int = 30, topic: str = TOPIC) -> list[Received]:
         """Everything that a group can get now, acked."""

@@ -352,7 +352,7 @@ def test_what_could_not_be_sent_is_kept(client, url):
     with Client(relay.url, settings=ONE_TRY) as far:
         consumer = far.consumer("unsent", "readers", on_error=lost.append)
         polled = consumer.poll(wait=5)
-        consumer._messenger.try_to_send = lambda: None  # Only we send.
+        consumer._ack_batcher.try_to_send = lambda: None  # Only we send.
         consumer.ack(polled[0])
         consumer.nack(polled[1], "bad")
         with pytest.raises(Unreachable):

@@ -9,9 +9,9 @@ import trustme
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.asynchronous.io import Lock as AsyncLock
-from penstock.client.gathering import Room
-from penstock.client.producing import NO_EXTRA, Batch, Given
+from penstock.client.producer_batch import NO_EXTRA, Batch, CheckedMessage
 from penstock.client.synchronous.io import Lock
+from penstock.client.value_appender import BatchLimits
 from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge, TooManyRequests
 from penstock.testing.server import running_server
 
@@ -19,7 +19,7 @@ from .meddler import Meddler, busy, garbage, swallowed, trickled
 from .servers import restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
-ROOM = Room(bytes_max=1000, messages_max=10, value_bytes_max=5000)
+ROOM = BatchLimits(bytes_max=1000, messages_max=10, value_bytes_max=5000)
 
 
 def values_in(client, topic):
@@ -27,10 +27,10 @@ def values_in(client, topic):
 
 
 def made_batch(*values):
-    """Places instead of deliveries."""
+    """TopicReader instead of deliveries."""
     batch = Batch(0, (1, 0.0), ROOM, threading.Event(), lambda _batch, index: index)
     for place, value in enumerate(values):
-        assert batch.add(Given(value, None, NO_EXTRA)) == place
+        assert batch.add(CheckedMessage(value, None, NO_EXTRA)) == place
     return batch
 
 
@@ -38,30 +38,30 @@ def test_a_sealed_batch_takes_no_more():
     batch = made_batch(b"first", b"other")
     batch.seal()
     with pytest.raises(StopIteration):
-        batch.take_in(b"late")
+        batch.append(b"late")
     assert list(batch.columns().values) == [b"first", b"other"]
     assert (batch.count, batch.size) == (2, 10)
-    batch.let_go()
+    batch.clear()
     with pytest.raises(StopIteration):
-        batch.take_in(b"very late")
+        batch.append(b"very late")
 
 
 def test_a_batch_is_full_by_bytes_and_by_messages_and_takes_one_that_is_too_large_alone():
-    keyed = Given(b"x" * 600, b"key", NO_EXTRA)
-    assert made_batch().add(Given(b"x" * 5000, b"key", NO_EXTRA)) == 0
-    assert made_batch(b"x" * 5000).add(Given(b"", b"k", NO_EXTRA)) is None
+    keyed = CheckedMessage(b"x" * 600, b"key", NO_EXTRA)
+    assert made_batch().add(CheckedMessage(b"x" * 5000, b"key", NO_EXTRA)) == 0
+    assert made_batch(b"x" * 5000).add(CheckedMessage(b"", b"k", NO_EXTRA)) is None
     assert made_batch(b"x" * 397).add(keyed) is None
     assert made_batch(b"x" * 396).add(keyed) == 1
-    assert made_batch(*[b"x"] * 10).add(Given(b"", b"", NO_EXTRA)) is None
-    assert made_batch(*[b"x"] * 9).add(Given(b"", b"", NO_EXTRA)) == 9
+    assert made_batch(*[b"x"] * 10).add(CheckedMessage(b"", b"", NO_EXTRA)) is None
+    assert made_batch(*[b"x"] * 9).add(CheckedMessage(b"", b"", NO_EXTRA)) == 9
 
 
 def test_a_batch_counts_what_came_in_plain_when_something_else_follows():
     batch = made_batch(b"one", b"two")
-    assert batch.add(Given(None, b"key", NO_EXTRA)) == 2
+    assert batch.add(CheckedMessage(None, b"key", NO_EXTRA)) == 2
     with pytest.raises(StopIteration):
-        batch.take_in(b"not by this way")
-    assert batch.add(Given(b"four", None, NO_EXTRA)) == 3
+        batch.append(b"not by this way")
+    assert batch.add(CheckedMessage(b"four", None, NO_EXTRA)) == 3
     batch.seal()
     assert (batch.count, batch.size) == (4, 13)
     columns = batch.columns()

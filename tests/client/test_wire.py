@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import recolour
+import unasync
 from penstock.client.address import Address
 from penstock.client.failures import error_of
-from penstock.client.retrying import Breaker, RetryPolicy
+from penstock.client.retry import Breaker, RetryPolicy
 from penstock.client.wire import Answer, AnswerReader
 from penstock.errors import BadAnswer, NotFound, Refused, StaleReceipt, Unavailable, Unreachable
 
@@ -22,68 +22,6 @@ def written(status: int, body: bytes, *, is_chunked: bool) -> bytes:
         b"%x\r\n%b\r\n" % (len(one), one) for one in (body[:half], body[half:]) if one
     )
     return b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % (status, chunks)
-
-
-OURS = (
-    b"HTTP/1.1 200 OK\r\ndate: Sun, 15 Nov 2026 20:00:00 GMT\r\nx-request-id: abc-%d\r\n"
-    b"content-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
-)
-PLACES = b"".join(
-    b"penstock-%b: 7\r\n" % name
-    for name in (b"offset", b"next-offset", b"earliest", b"latest", b"seed")
-)
-
-
-def ours(number: int, body: bytes, own: bytes = b"") -> bytes:
-    return OURS % (number, len(body), own, body)
-
-
-def said(reader: AnswerReader, raw: bytes) -> object:
-    """What a reader makes of bytes: an answer, nothing yet, or that they are bad; and what it still has of them."""
-    try:
-        answer = reader.feed(raw)
-    except BadAnswer as error:
-        return str(error)
-    found = None if answer is None else answer._replace(headers=dict(answer.headers))
-    return found, reader.is_idle, bytes(reader._buffer)
-
-
-@pytest.mark.parametrize("own", [b"", PLACES], ids=["published", "fetched"])
-def test_what_was_answered_before_changes_nothing(own):
-    body = b"0123456789"
-    usual = ours(2, body, own)
-    others = [
-        usual,
-        ours(3, b"012345678", own),
-        ours(3, body, PLACES if not own else b""),
-        ours(3, body, own + b"transfer-encoding: chunked\r\n"),
-        ours(3, body, own + b"connection: close\r\n"),
-        ours(3, body, own + b"content-length: 3\r\n"),
-        ours(3, body, own + b"x: y\r\n"),
-        ours(3, body, own + own),
-        # The headers end sooner.
-        ours(3, body, b"\r\n" + own),
-        ours(3, body, own + b"\r\n"),
-        ours(3, body).replace(b"x-request-id: abc-3", b"x-request-id: a\r\nconnection: close"),
-        ours(3, b"").replace(b"length: 0", b"length: 10"),
-        usual.replace(b"200 OK", b"503 NO"),
-        usual.replace(b"HTTP/1.1", b"HTTP/1.0"),
-        usual.replace(b"date:", b"rate:"),
-        usual.replace(b"x-request-id", b"y-request-id"),
-        usual.replace(b"json", b"cbor"),
-        usual.replace(b"x-request-id: abc-2", b"connection: close"),
-        usual.replace(b"\r\n\r\n", b"\r\nno"),
-        *(usual[:place] for place in range(0, len(usual), 7)),
-        usual + b"HTTP/1.1 200",
-    ]
-    for raw in others:
-        reader = AnswerReader("here")
-        assert said(reader, ours(1, body, own)) == said(AnswerReader("here"), ours(1, body, own))
-        assert said(reader, raw) == said(AnswerReader("here"), raw), raw
-    one, fresh = AnswerReader("here"), AnswerReader("here")
-    one.feed(usual)
-    places = [one.feed(usual).headers.places, fresh.feed(usual).headers.places]
-    assert places == [(b"7",) * 5 if own else ()] * 2
 
 
 @given(st.binary(max_size=200), st.booleans(), st.lists(st.integers(1, 40), max_size=20))
@@ -212,4 +150,4 @@ def test_what_is_no_address_is_refused(url):
 
 
 def test_the_synchronous_client_is_made_from_the_asynchronous_one():
-    assert recolour.stale() == []
+    assert unasync.stale() == []

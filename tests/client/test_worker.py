@@ -20,7 +20,7 @@ from penstock.client import (
     Retry,
     RetryPolicy,
 )
-from penstock.client.working import Pace
+from penstock.client.worker import Pace
 from penstock.errors import Refused, Unreachable
 
 from .servers import restartable, until
@@ -300,7 +300,7 @@ if sys.argv[2] == "async":
 else:
     with Client(sys.argv[1]) as client:
         client.worker("TOPIC", "signalled", handle).run()
-print("left", flush=True)
+print("unanswered", flush=True)
 """
 
 
@@ -314,7 +314,7 @@ def test_a_signal_lets_the_handler_finish(client, url, colour, number):
         try:
             assert program.stdout.readline() == "begun\n"
             program.send_signal(number)
-            assert program.stdout.read().split() == ["done", "left"]
+            assert program.stdout.read().split() == ["done", "unanswered"]
             assert program.wait(30) == 0
         finally:
             program.kill()

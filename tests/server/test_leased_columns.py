@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
-from penstock.broker.handed import Handed, Part
 from penstock.server.http.leased import leased_response
 
 
@@ -20,7 +20,7 @@ def bare(offsets, times):
         *[[None] * count] * 3,
         offsets,
     ]
-    return Part(Place("t", 0, 5), 1, columns, 1, True)
+    return LeasedPart(Place("t", 0, 5), 1, columns, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def bare(offsets, times):
 )
 def test_what_is_known_beforehand_changes_no_byte(parts):
     looked_at = [msgspec.structs.replace(one, is_bare=False) for one in parts]
-    known, unknown = (leased_response(Handed(*some), {}) for some in (parts, looked_at))
+    known, unknown = (leased_response(LeasedMessages(*some), {}) for some in (parts, looked_at))
     assert bytes(known.body) == bytes(unknown.body)

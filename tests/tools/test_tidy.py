@@ -262,7 +262,7 @@ def test_functions_that_do_different_things_are_not_copies(tmp_path, change):
 
 def test_a_copy_that_a_tool_makes_is_no_duplicate(tmp_path):
     text = f"def grow(total):\n{TEN_LINES}    return total\n"
-    made = f"# Made from ../asynchronous/a.py by tools/recolour.py.\n{text}"
+    made = f"# Made from ../asynchronous/a.py by tools/unasync.py.\n{text}"
     assert plant(tmp_path, {"tools/a.py": text, "tools/b.py": made}) == []
 
 

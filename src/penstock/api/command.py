@@ -17,6 +17,8 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     action: ClassVar[Action]
     # Changes nothing, so its reply waits for nothing.
     is_query: ClassVar[bool] = False
+    # Reads so much that an event loop has a thread carry it out.
+    is_long: ClassVar[bool] = False
 
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""

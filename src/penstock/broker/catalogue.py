@@ -32,6 +32,7 @@ from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
 from .changes import Changes
 from .damage import DamageLedger
+from .dead_letters import dead_letter_topic
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -41,7 +42,6 @@ from .directories import (
     remove_topic,
 )
 from .leftovers import tidy
-from .letters import dead_letter_topic
 from .partition import (
     Now,
     Partition,

@@ -1,6 +1,6 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -9,7 +9,9 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ..api.groups import PartitionLanes
+from ..api.leased import LeasedMessages, LeasedPart, joined_columns
 from ..api.receipts import Place
+from ..codec import Origin
 from ..codec.decode import rows_of
 from ..delivery import (
     Answered,
@@ -29,7 +31,7 @@ from ..errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
 from ..kernel import Outcome
 from ..model import Priority
 from .damage import Skip, behind
-from .handed import Handed, Part, joined_columns
+from .delaying import ids_of
 from .partition import Now, Partition
 from .shelf import Opened
 
@@ -51,12 +53,10 @@ class Wanted(NamedTuple):
     duration_ms: int
     # Of this lane only.
     priority: Priority | None = None
-    # One that comes again gets the same messages again.
-    request_id: str = ""
     # As many batches as hold so many bytes together are opened for it, and at least one. None: as many as it takes.
     bytes_max: int | None = None
 
-    def after(self, found: Handed) -> "Wanted | None":
+    def after(self, found: LeasedMessages) -> "Wanted | None":
         """What is still wanted when these were found; None if that is enough."""
         limit, left = self.limit - len(found), self.bytes_max
         if limit <= 0:
@@ -69,14 +69,15 @@ class Wanted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority if they all have the same. `is_bare`: see Part."""
+    """Messages of one batch in columns, and their priority if they all have the same; the rest: see LeasedPart."""
 
     priority: int
     columns: Sequence[Sequence[Any]]
     is_bare: bool = False
+    delay_ids: Mapping[int, int] = {}
 
 
-def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> Handed:
+def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> LeasedMessages:
     """Lease the next messages to a member: one record for all of them. None ready: nothing in it.
 
     DamagedBatch: the next message cannot be read any more. Where the topic says that damage is skipped, the group has
@@ -108,14 +109,9 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             if choice.is_by_lanes:
                 rows = _by_priority(rows)
             _note_served(delivery, rows, now)
-            return Handed(
-                *[
-                    Part(place, granted.lease, columns, _attempts(delivery, columns[-1]), is_bare)
-                    for _, columns, is_bare in rows
-                ]
-            )
+            return LeasedMessages(*[_part(delivery, place, granted.lease, some) for some in rows])
         look = room if is_look else _LOOK_AHEAD
-    return Handed()
+    return LeasedMessages()
 
 
 def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority | None) -> Choice:
@@ -155,12 +151,13 @@ def _by_priority(found: list[Rows]) -> list[Rows]:
         return sorted(found, key=itemgetter(0))
     columns = joined_columns([rows.columns for rows in found])
     order = sorted(range(len(columns[-1])), key=columns[_PRIORITIES].__getitem__)
-    return [Rows(MIXED, [[column[row] for row in order] for column in columns])]
+    ids = {offset: one for rows in found for offset, one in rows.delay_ids.items()}
+    return [Rows(MIXED, [[column[row] for row in order] for column in columns], delay_ids=ids)]
 
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
-    for priority, columns, _ in found:
+    for priority, columns, *_ in found:
         times = columns[_TIMESTAMPS]
         groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
         if priority == MIXED:
@@ -286,7 +283,8 @@ def _rows_of_all(seen: list[Opened], offsets: BitMap64) -> list[Rows]:
         if columns:
             mask = opened.head.priorities
             priority = mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED
-            found.append(Rows(priority, columns, opened.body.is_bare))
+            ids = ids_of(opened.body, opened.head) if opened.head.origin is Origin.DELAY else {}
+            found.append(Rows(priority, columns, opened.body.is_bare, ids))
     return found
 
 
@@ -312,10 +310,18 @@ def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
     return [list(compress(column, mask)) for column in lists]
 
 
-def _attempts(delivery: Delivery, offsets: Sequence[int]) -> int | list[int]:
+def _part(delivery: Delivery, place: Place, lease: int, rows: Rows) -> LeasedPart:
+    _, columns, is_bare, delay_ids = rows
     if not delivery.failures:
-        return 1
-    return list(map(delivery.attempts_of, offsets))
+        return LeasedPart(place, lease, columns, 1, is_bare, delay_ids=delay_ids)
+    attempts = list(map(delivery.attempts_of, columns[-1]))
+    failed = (delivery.failures.get(offset) for offset in columns[-1])
+    errors = {
+        offset: failure.error
+        for offset, failure in zip(columns[-1], failed, strict=True)
+        if failure is not None
+    }
+    return LeasedPart(place, lease, columns, attempts, is_bare, errors, delay_ids)
 
 
 def failing_of(partition: Partition, now: Now) -> Failing:
@@ -398,20 +404,22 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
     partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
 
 
-def poll_all(places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now) -> Handed:
+def poll_all(
+    places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now
+) -> LeasedMessages:
     """Lease messages of several partitions to a member, each for its own time in milliseconds.
 
     A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
     served. Its error is raised if none of them had anything.
     """
-    found, some = Handed(), Handed()
+    found, some = LeasedMessages(), LeasedMessages()
     trouble: PenstockError | None = None
     rest = wanted
     for partition, delivery, duration_ms in places:
         more = rest.after(some)
         if more is None:
             break
-        rest, some = more, Handed()
+        rest, some = more, LeasedMessages()
         try:
             some = poll(partition, delivery, rest._replace(duration_ms=duration_ms), now)
         except (Damaged, Unavailable) as error:

@@ -11,7 +11,7 @@ from ..delivery.commands import reopen
 from ..delivery.image import in_pieces
 from ..errors import Damaged, NotFound, PartitionFaulty
 from ..model import Message
-from .letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
+from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
 from .outbox import Burial, Channel, Letter, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from ..api.groups import Mode
+from ..api.leased import LeasedMessages
 from ..api.members import Assignor, CommitAsMember, Standing
 from ..api.receipts import Place
 from ..api.start import EARLIEST, Start
@@ -25,9 +26,8 @@ from ..model import Priority, TopicPartition, check_name
 from . import consumption, groups
 from .catalogue import Catalogue
 from .consumption import Wanted
-from .handed import Handed
 from .partition import Now, Partition
-from .repeats import Repeats
+from .poll_replay import PollReplay
 
 AUTO_COMMIT_NS = 5_000_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.
@@ -90,7 +90,7 @@ class Memberships:
         self._catalogue = catalogue
         self.groups: dict[str, Membership] = {}
         self._sessions: dict[tuple[str, str], _Session] = {}
-        self._repeats = Repeats(catalogue.partition)
+        self._repeats = PollReplay(catalogue.partition)
         self.revocation_ms = REVOCATION_MS
         # Below it, generations may have been given before.
         self._first_generation = catalogue.topics.next_generation
@@ -198,7 +198,7 @@ class Memberships:
         ]
         return any(moved)
 
-    def poll(self, group: str, ask: Ask, now: Now) -> Handed:
+    def poll(self, group: str, ask: Ask, now: Now) -> LeasedMessages:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""
         membership = self._of(group, ask.member, now)
         decide.require_current(membership, ask.member, ask.generation)
@@ -217,7 +217,9 @@ class Memberships:
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
         return found
 
-    def _take(self, membership: Membership, session: _Session, ask: Ask, now: Now) -> Handed:
+    def _take(
+        self, membership: Membership, session: _Session, ask: Ask, now: Now
+    ) -> LeasedMessages:
         places = membership.readable(ask.member)
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])

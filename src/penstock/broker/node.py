@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..api.command import Command
-from ..api.groups import Mode
 from ..api.members import MemberCommand
 from ..api.principals import Principal
 from ..api.start import Start
@@ -25,9 +24,9 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
-from ..model import Buffer, Message, check_name
+from ..model import Buffer, Message
 from ..ports import Disk, Entropy
-from . import consumption, delaying, firing, forwarding, groups, redrive
+from . import consumption, delaying, firing, forwarding, groups
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .backlog import is_limited, require_room
@@ -36,19 +35,17 @@ from .catalogue import Catalogue, Topic
 from .changes import Done
 from .clearing import clear_delayed
 from .damage import DamageLedger
+from .dead_letters import dead_letter_topic
 from .delaying import Delayed, DelayFacts, Waiting
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
-from .handed import Handed
 from .handlers import HANDLERS
-from .letters import dead_letter_topic
 from .memberships import Memberships
 from .outbox import Burial, Letter
 from .partition import Now, Partition, Published
+from .poll_replay import PollReplay
 from .publishing import Answer, publish, publish_each
-from .redrive import ALL, GroupBy, LetterCount, Order, Page, RedriveAnswer, Selection
-from .repeats import Repeats
 from .runs import PublishedRun
-from .slots import Fault, Partitions
+from .slots import Fault
 from .sweeping import Sweep, Sweeps
 from .topics import PARTITIONS_DEFAULT
 
@@ -107,7 +104,7 @@ class Node(Catalogue):
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
         self.assigned = Memberships(self)
-        self._repeats = Repeats(self.partition)
+        self.replays = PollReplay(self.partition)
 
     def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
@@ -239,52 +236,6 @@ class Node(Catalogue):
         super().delete_topic(name, now)
         self.assigned.topic_changed(name, now)
 
-    def poll(self, topic: str, group: str, wanted: consumption.Wanted, now: Now) -> Handed:
-        """Lease messages of any partition to a member, each time beginning with another one."""
-        check_name(wanted.member, "member")
-        target = self.topic(topic)
-        target.partitions.next_serving(0)
-        places = groups.on_all(target.partitions, group, now)
-        groups.require_mode(places, group, Mode.SHARED, now)
-        who = (topic, group, wanted.member)
-        if (known := self._repeats.answer_to(who, wanted.request_id)) is not None:
-            return known
-        target.turn = (target.turn + 1) % len(places)
-        in_turn = (*places[target.turn :], *places[: target.turn])
-        timed = ((partition, delivery, wanted.duration_ms) for partition, delivery in in_turn)
-        found = consumption.poll_all(timed, wanted, now)
-        if wanted.request_id:
-            self._repeats.keep(who, wanted.request_id, found)
-        return found
-
-    def dead_letters(
-        self,
-        topic: str,
-        *,
-        selection: Selection = ALL,
-        limit: int = 100,
-        cursor: tuple[int, int] = (0, 0),
-    ) -> Page:
-        """Dead letters of a topic that nobody has redriven, oldest first in each partition."""
-        return redrive.browse(self._letter_boxes(topic), selection, limit=limit, cursor=cursor)
-
-    def count_dead_letters(
-        self, topic: str, by: GroupBy, *, selection: Selection = ALL
-    ) -> list[LetterCount]:
-        return redrive.count_by(self._letter_boxes(topic), selection, by)
-
-    def redrive(self, topic: str, order: Order, now: Now) -> RedriveAnswer:
-        """Send dead letters back. They arrive with the next `pump` after a sync, once each."""
-        boxes = self._letter_boxes(topic)
-        if not boxes:
-            return RedriveAnswer()
-        return redrive.redrive(boxes, lambda name: self.topic(name).partitions, order, now)
-
-    def _letter_boxes(self, topic: str) -> Partitions:
-        self.topic(topic)
-        letters = self.open.get(dead_letter_topic(topic))
-        return Partitions() if letters is None else letters.partitions
-
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
         for partition in self.partitions():
@@ -352,12 +303,12 @@ class Node(Catalogue):
 
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
-            return self._letter_box(source, now)
+            return self._dead_letter_partition(source, now)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)
         return None
 
-    def _letter_box(self, source: Partition, now: Now) -> Partition:
+    def _dead_letter_partition(self, source: Partition, now: Now) -> Partition:
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
             on_damage = source.config.on_damage

@@ -6,26 +6,26 @@
         client.create_topic("orders")                         await client.create_topic("orders")
         client.publish("orders", b"lamp")                     await client.publish("orders", b"lamp")
 
-The asynchronous client is written by hand, the synchronous one is made from it (tools/recolour.py); what neither waits
+The asynchronous client is written by hand, the synchronous one is made from it (tools/unasync.py); what neither waits
 nor sends (requests, answers, retries, errors) is in the modules here, once. The guide: docs/client.md.
 """
 
 from typing import TYPE_CHECKING
 
 from ..api.units import Duration as Duration
+from .ack_batcher import Delivered as Delivered
 from .calls import Content as Content
 from .calls import Moment as Moment
 from .groups import Letters as Letters
 from .groups import Redrive as Redrive
-from .lent import Polled as Polled
-from .lent import Received as Received
-from .publishing import Outgoing as Outgoing
-from .publishing import Published as Published
-from .retrying import RetryPolicy as RetryPolicy
-from .saying import Delivered as Delivered
+from .leased_messages import Polled as Polled
+from .leased_messages import Received as Received
+from .publish import Outgoing as Outgoing
+from .publish import Published as Published
+from .retry import RetryPolicy as RetryPolicy
 from .settings import ClientSettings as ClientSettings
-from .working import Reject as Reject
-from .working import Retry as Retry
+from .worker import Reject as Reject
+from .worker import Retry as Retry
 
 if TYPE_CHECKING:
     from .asynchronous.client import AsyncClient as AsyncClient

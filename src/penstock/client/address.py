@@ -50,7 +50,7 @@ class Address:
         return f"{self.scheme}://{self.authority}{self.prefix}"
 
 
-def standing_headers(address: Address, key: str | None) -> bytes:
+def common_headers(address: Address, key: str | None) -> bytes:
     """The lines that are the same in every request."""
     lines = f"Host: {address.authority}\r\nUser-Agent: penstock\r\n"
     if key:

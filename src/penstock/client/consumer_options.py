@@ -90,7 +90,7 @@ class ConsumerSettings:
         return self.mode == "assigned"
 
     @property
-    def beat_s(self) -> float:
+    def heartbeat_s(self) -> float:
         longest_s = duration_s(self.session_timeout) / _BEATS_A_SESSION
         return min(duration_s(self.heartbeat_interval), longest_s)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..api.units import Duration
+from .ack_batcher import Delivered
 from .calls import (
     ACCEPT_BATCH,
     Call,
@@ -16,8 +17,7 @@ from .calls import (
     span,
     with_query,
 )
-from .lent import Polled, parts_of
-from .saying import Delivered
+from .leased_messages import Polled, parts_of
 from .wire import Answer
 
 
@@ -37,14 +37,14 @@ class Joining(NamedTuple):
     keeps_leases: bool = False
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinReply(msgspec.Struct, frozen=True):
     member_id: str
     generation: int
     assigned_partitions: list[str]
     rebalance_required: bool
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeartbeatReply(msgspec.Struct, frozen=True):
     """What a member has to know: all that is its own, and what it shall let go of."""
 
     state: str
@@ -55,11 +55,11 @@ class Heard(msgspec.Struct, frozen=True):
     changes: int = 0
 
 
-class Revoked(msgspec.Struct, frozen=True):
+class RevokeReply(msgspec.Struct, frozen=True):
     released: list[str]
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommitReply(msgspec.Struct, frozen=True):
     advanced: bool
 
 
@@ -72,7 +72,7 @@ class Membership(NamedTuple):
     changes: int | None = None
 
 
-def join(joining: Joining) -> Call[Joined]:
+def join(joining: Joining) -> Call[JoinReply]:
     """Repeatable: under a name of its own a member only takes its own place; without one, a lost answer is raised."""
     body = given(
         topics=list(joining.topics),
@@ -84,7 +84,7 @@ def join(joining: Joining) -> Call[Joined]:
         keeps_leases=True if joining.keeps_leases and joining.mode == "assigned" else None,
     )
     target = path_of("groups", joining.group, "join")
-    return send("POST", target, body, Joined, is_repeatable=bool(joining.member))
+    return send("POST", target, body, JoinReply, is_repeatable=bool(joining.member))
 
 
 def _post(verb: str, who: Membership, kind: type[Any], **more: object) -> Call[Any]:
@@ -92,12 +92,12 @@ def _post(verb: str, who: Membership, kind: type[Any], **more: object) -> Call[A
     return send("POST", path_of("groups", who.group, verb), given(**body), kind)
 
 
-def heartbeat(who: Membership) -> Call[Heard]:
-    return _post("heartbeat", who, Heard)
+def heartbeat(who: Membership) -> Call[HeartbeatReply]:
+    return _post("heartbeat", who, HeartbeatReply)
 
 
-def revoke(who: Membership, partitions: Sequence[str]) -> Call[Revoked]:
-    return _post("revoke", who, Revoked, partitions=list(partitions))
+def revoke(who: Membership, partitions: Sequence[str]) -> Call[RevokeReply]:
+    return _post("revoke", who, RevokeReply, partitions=list(partitions))
 
 
 def leave(who: Membership) -> Call[None]:
@@ -105,8 +105,8 @@ def leave(who: Membership) -> Call[None]:
     return Call(call.method, call.target, nothing, call.body, call.headers)
 
 
-def commit(who: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[Committed]:
-    return _post("offsets", who, Committed, offsets=offsets)
+def commit(who: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[CommitReply]:
+    return _post("offsets", who, CommitReply, offsets=offsets)
 
 
 class MemberPoll(NamedTuple):

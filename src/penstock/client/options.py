@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from ..api.units import Duration
 from .calls import Content, Moment
-from .publishing import HeadersIn
+from .publish import HeadersIn
 
 
 class PublishOptions(TypedDict, total=False):
@@ -23,16 +23,6 @@ class PublishOptions(TypedDict, total=False):
     delay: Duration | None
     deliver_at: Moment | None
     delay_key: Content
-
-
-class FetchOptions(TypedDict, total=False):
-    """From where (the earliest, if neither is said), how much, and how long to wait at the end."""
-
-    offset: int | None
-    from_time: Moment | None
-    limit: int
-    max_bytes: int
-    timeout: Duration
 
 
 class ProducerOptions(TypedDict, total=False):

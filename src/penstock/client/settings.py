@@ -6,7 +6,7 @@ from os import PathLike
 
 from ..api.arguments import instance, number, type_name, whole_number
 from ..errors import Refused
-from .retrying import RetryPolicy
+from .retry import RetryPolicy
 
 _TIMEOUT_S_MAX = 86_400 * 366
 # More than a process has ports for.

@@ -54,7 +54,7 @@ class TopicGrown(msgspec.Struct, frozen=True):
     new_partition_count: int
 
 
-class Swept(msgspec.Struct, frozen=True):
+class Compaction(msgspec.Struct, frozen=True):
     segments_removed: int
     bytes_freed: int
 
@@ -91,5 +91,5 @@ def grow(name: str, total: int) -> Call[TopicGrown]:
     return send("POST", target, {"count": total}, TopicGrown, is_repeatable=False)
 
 
-def compact(name: str) -> Call[Swept]:
-    return send("POST", path_of("admin", "topics", name, "compact"), {}, Swept)
+def compact(name: str) -> Call[Compaction]:
+    return send("POST", path_of("admin", "topics", name, "compact"), {}, Compaction)

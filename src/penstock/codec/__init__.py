@@ -20,9 +20,7 @@ from .columns import Columns as Columns
 from .compression import Compression as Compression
 from .decode import decode_columns as decode_columns
 from .decode import decode_messages as decode_messages
-from .edit import merge as merge
 from .edit import select as select
-from .edit import slice_batch as slice_batch
 from .encode import encode as encode
 from .encode import encode_messages as encode_messages
 from .head import COUNT_MAX as COUNT_MAX

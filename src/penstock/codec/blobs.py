@@ -69,17 +69,6 @@ class Blobs(NamedTuple):
                 items[index] = None
         return items
 
-    def part(self, start: int, stop: int, count: int) -> "Blobs":
-        """Items `start` to `stop`."""
-        if self.lengths is None:
-            return self
-        starts = self.starts(count)
-        return Blobs(
-            self.lengths if isinstance(self.lengths, int) else self.lengths[start:stop],
-            None if self.valid is None else self.valid[start:stop],
-            memoryview(self.blob)[int(starts[start]) : int(starts[stop])],
-        )
-
     def chosen(self, mask: Bools, count: int) -> "Blobs":
         """Items where the mask is true."""
         if self.lengths is None:

@@ -1,20 +1,15 @@
-"""Batches made from batches: a part of one, some messages of one, one with another time to live, or several as one."""
-
-from collections.abc import Sequence
+"""Batches made from batches: some messages of one, or one with another time to live."""
 
 import numpy as np
 import numpy.typing as npt
 
-from ..config import LimitsConfig
-from ..errors import OffsetOutOfRange, Refused, TooLarge
+from ..errors import TooLarge
 from ..model import Buffer
-from .blobs import Bools, join_blobs
+from .blobs import Bools
 from .body import (
-    BLOB_COLUMNS,
     EXPIRES_AT,
     HEADER_COLUMNS,
     HEADER_COUNTS,
-    NUMBER_COLUMNS,
     OFFSET_DELTAS,
     TIMESTAMPS,
     U32_MAX,
@@ -23,33 +18,10 @@ from .body import (
 from .compression import Compression
 from .decode import BATCH_BYTES_MAX, offsets_of, open_body
 from .encode import Span, build
-from .head import BODY_BYTES_MAX, COUNT_MAX, HEAD_BYTES, NO_MARKS, Head, read_head, stamp, verify
-from .numbers import Numbers, as_array, moved, narrow, starts_of
+from .head import BODY_BYTES_MAX, HEAD_BYTES, Head, read_head, stamp
+from .numbers import Numbers, as_array, moved, narrow
 
 Int64s = npt.NDArray[np.int64]
-_LIMITS = LimitsConfig()
-# Sequences go from 0 to 2^31 - 1 and start again, as they do in Kafka.
-_SEQUENCE_MASK = (1 << 31) - 1
-
-
-def slice_batch(
-    batch: Buffer, head: Head, first: int, end: int, *, size_max: int = BATCH_BYTES_MAX
-) -> bytes:
-    """The messages with offsets in [first, end) as a batch of their own, uncompressed.
-
-    Producer and origin marks stay; the first sequence moves with the first offset.
-    """
-    if not head.base_offset <= first < end <= head.next_offset:
-        raise OffsetOutOfRange(first, start=head.base_offset, end=head.next_offset)
-    body = open_body(batch, head, size_max=size_max)
-    offsets = _offsets(body, head)
-    start, stop = (int(index) for index in np.searchsorted(offsets, (first, end)))
-    if head.first_sequence >= 0:
-        # By offsets and not by messages: those that compaction took away had a sequence too.
-        moved_on = head.first_sequence + first - head.base_offset
-        head = head._replace(first_sequence=moved_on & _SEQUENCE_MASK)
-    part, place = _part(body, start, stop), (first, end - 1)
-    return _rebuild(part, offsets[start:stop], head, place, Compression.NONE)
 
 
 def select(
@@ -87,30 +59,6 @@ def expiring(batch: Buffer, head: Head, expires_at: int, *, size_max: int) -> Bu
     return made
 
 
-def merge(batches: Sequence[Buffer], *, limits: LimitsConfig = _LIMITS) -> bytes:
-    """Several fresh batches as one. Batches of a producer, transaction or origin stay as they are."""
-    # A body is checked here, or the fresh checksum of the result would vouch for what was broken.
-    heads = [verify(batch) for batch in batches]
-    if not heads:
-        raise Refused("nothing to merge")
-    if any(head.marks != NO_MARKS for head in heads):
-        raise Refused("a batch with a producer, transaction, origin or control mark stands alone")
-    if not all(head.is_dense for head in heads):
-        raise Refused("a batch with gaps belongs to a log")
-    count = sum(head.message_count for head in heads)
-    if count > COUNT_MAX:
-        raise TooLarge("batch in messages", found=count, limit=COUNT_MAX)
-    size_max = limits.batch_bytes_max
-    bodies = [
-        open_body(batch, head, size_max=size_max)
-        for batch, head in zip(batches, heads, strict=True)
-    ]
-    merged = _joined(bodies, count)
-    times = [_timestamps(body, head) for body, head in zip(bodies, heads, strict=True)]
-    span = _set_times(merged, np.concatenate(times), last_delta=count - 1)
-    return build(merged, span, NO_MARKS, compression=Compression.NONE, size_max=size_max)
-
-
 def _offsets(body: Body, head: Head) -> Int64s:
     return np.asarray(offsets_of(body, head), dtype=np.int64)
 
@@ -131,36 +79,6 @@ def _put(body: Body, column: int, numbers: Numbers) -> None:
         body.put_header_counts(narrow(numbers))
     else:
         body.put_numbers(column, narrow(numbers))
-
-
-def _joined(bodies: list[Body], count: int) -> Body:
-    """The columns of all bodies end to end, timestamps left out: they have another base in each."""
-    joined = Body(count)
-    for column in NUMBER_COLUMNS:
-        if column != TIMESTAMPS and any(column in body.numbers for body in bodies):
-            arrays = [as_array(body.number(column), body.count, np.uint64) for body in bodies]
-            _put(joined, column, np.concatenate(arrays))
-    for column in BLOB_COLUMNS:
-        parts = [(body.blob(column), body.items(column)) for body in bodies]
-        joined.put_blobs(column, join_blobs(parts))
-    return joined
-
-
-def _part(body: Body, start: int, stop: int) -> Body:
-    """Messages `start` to `stop`, and the headers that are theirs."""
-    headers = starts_of(body.number(HEADER_COUNTS), body.count)
-    header_range = int(headers[start]), int(headers[stop])
-    part = Body(stop - start)
-    if part.count == 0:
-        return part
-    for column, numbers in body.numbers.items():
-        if column != OFFSET_DELTAS:
-            _put(part, column, numbers if isinstance(numbers, int) else numbers[start:stop])
-    for column, blobs in body.blobs.items():
-        low, high = header_range if column in HEADER_COLUMNS else (start, stop)
-        if low < high:
-            part.put_blobs(column, blobs.part(low, high, body.items(column)).plain())
-    return part
 
 
 def chosen(body: Body, mask: Bools) -> Body:

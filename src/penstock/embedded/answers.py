@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from ..api.answers import Answer, Kind, LeaseAnswer
 from ..api.receipts import Place, read_receipt
+from ..api.received import Received
 from ..api.units import Duration, duration_ms
-from ..broker.received import Received
 from ..errors import PenstockError, Refused, StaleReceipt
 from ..runtime.threads import ThreadDriver
 from .messages import as_bytes

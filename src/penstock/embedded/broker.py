@@ -17,6 +17,17 @@ from ..api.arguments import (
     whole_count,
     whole_number,
 )
+from ..api.consume import Poll
+from ..api.dead_letters import (
+    ALL,
+    BrowseDeadLetters,
+    DeadLetter,
+    Edit,
+    RedriveDeadLetters,
+    RedriveReply,
+    Selection,
+    Target,
+)
 from ..api.groups import (
     CloseGroup,
     Commit,
@@ -35,15 +46,11 @@ from ..api.groups import (
     PlanReset,
     ResetGroup,
 )
+from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.consumption import Wanted
-from ..broker.letters import DeadLetter
 from ..broker.node import PartitionFacts, Swept
-from ..broker.outbox import Edit
 from ..broker.partition import Now
-from ..broker.received import Received
-from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
 from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority
@@ -218,18 +225,16 @@ class Broker(OpenOnce, BrokerDelays):
         """
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        lent_ms = self._lease_ms(topic, visibility_timeout)
-        count = whole_count("limit", limit)
-        who, name = text("member", member), text("group", group)
-        wanted = Wanted(who, count, lent_ms, lane, text("request_id", request_id))
-        return self.driver.poll(topic, name, wanted, timeout_ns)
-
-    def _lease_ms(self, topic: str, said: Duration | None) -> int:
-        if said is not None:
-            return duration_ms(said)
-        return self.driver.look(
-            lambda _now: self.driver.node.topic(topic).facts.config.visibility_timeout_ms
+        command = Poll(
+            topic,
+            text("group", group),
+            text("member", member),
+            whole_count("limit", limit),
+            None if visibility_timeout is None else duration_ms(visibility_timeout),
+            lane,
+            text("request_id", request_id),
         )
+        return self.driver.poll(command, timeout_ns)
 
     def stream(
         self, topic: str, group: str, *, member: str = "main", timeout: Duration | None = None
@@ -338,13 +343,11 @@ class Broker(OpenOnce, BrokerDelays):
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
     ) -> list[DeadLetter]:
-        """Messages of a topic that were given up, as they were, each with its story; oldest first."""
+        """Messages of a topic that were given up, as they were, each with its provenance; oldest first."""
         instance("selection", selection, Selection)
         count = whole_count("limit", limit)
         self.driver.settle()
-        return self.driver.look(
-            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=count)
-        ).letters
+        return self.driver.execute(BrowseDeadLetters(topic, selection, count)).letters
 
     def redrive(
         self,
@@ -354,18 +357,19 @@ class Broker(OpenOnce, BrokerDelays):
         target: str = "topic",
         edit: Edit | None = None,
         dry_run: bool = False,
-    ) -> RedriveAnswer:
+    ) -> RedriveReply:
         """Send dead letters back: to the topic, for every group, or only to the group that failed."""
         where = choice("target", target, {one.value: one for one in Target})
         instance("selection", selection, Selection)
         if edit is not None:
             instance("edit", edit, Edit)
         is_dry = flag("dry_run", dry_run)
-        order = Order(selection=selection, target=where, edit=edit, is_dry_run=is_dry)
         self.driver.settle()
-        answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
+        reply = self.driver.execute(
+            RedriveDeadLetters(topic, selection, where, edit, is_dry_run=is_dry)
+        )
         self.driver.settle()
-        return answer
+        return reply
 
     def retain(self, topic: str | None = None) -> dict[str, Swept]:
         """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..api.arguments import whole_number
+from ..api.leased import LeasedPart
 from ..api.receipts import Place
+from ..api.received import Received
 from ..api.units import Duration, datetime_ns, duration_ns
 from ..broker.damage import behind
-from ..broker.handed import Part
-from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..config import OnDamage
 from ..delivery import commands
 from ..delivery.offsets import each_offset
@@ -23,8 +22,6 @@ _HOUR_NS = 3600 * 1_000_000_000
 # Retention counts in hours above zero; this is less than a microsecond.
 _AT_ONCE_HOURS = 1e-10
 NO_LEASE = 0
-# They are read one by one to be counted; more than this nobody wants to know exactly.
-_LETTERS_COUNTED_MAX = 10_000
 
 
 class Compacted(NamedTuple):
@@ -61,7 +58,7 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
         failure = delivery.failures.get(offset)
         attempts = 0 if failure is None else failure.attempts
         row = [[column[index]] for column in lists]
-        (message,) = Part(place, NO_LEASE, row, attempts).messages()
+        (message,) = LeasedPart(place, NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)
     return found
@@ -95,19 +92,18 @@ def compact(partition: Partition, older_than: Duration | None, now: Now) -> Comp
 
 
 def stats_of(
-    node: Node, partition: Partition, group: str, timings: Timings, *, unread: int
+    partition: Partition, group: str, timings: Timings, *, unread: int, dead_letters: int
 ) -> QueueStats:
-    """Figures of a queue; `unread` messages are leased and nobody has seen them yet."""
+    """Figures of a queue; `unread` messages are leased to the queue itself, and no caller has got them yet."""
     delivery, log = partition.group(group), partition.messages
     unfinished = delivery.progress.unfinished_below(log.end_offset)
-    letters = node.dead_letters(partition.topic, limit=_LETTERS_COUNTED_MAX).letters
     return QueueStats(
         put=log.end_offset,
         waiting=unfinished - delivery.leases.in_flight + unread,
         in_flight=delivery.leases.in_flight - unread,
         done=log.end_offset - unfinished,
         expired=delivery.expired_count,
-        dead_letters=len(letters),
+        dead_letters=dead_letters,
         first_id=log.start_offset + 1,
         next_id=log.end_offset + 1,
         bytes=log.size,

@@ -9,10 +9,10 @@ from typing import Self
 from ..api.arguments import choice, instance, several, text, whole_count, whole_number
 from ..api.groups import Mode, PartitionOffset
 from ..api.members import Assignor, CommitAsMember, Standing
+from ..api.received import Received
 from ..api.units import Duration, duration_ms, duration_ns, priority_of
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import Refused, StaleGeneration, UnknownMember
 from ..model import Priority, TopicPartition
 from ..runtime.threads import FOR_EVER, ThreadDriver

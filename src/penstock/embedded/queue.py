@@ -7,14 +7,16 @@ from itertools import islice
 from typing import Any, Unpack
 
 from ..api.arguments import whole_count
+from ..api.consume import Poll
+from ..api.dead_letters import BrowseDeadLetters
 from ..api.groups import OpenGroup
+from ..api.principals import LOCAL
+from ..api.received import Received
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
-from ..broker.consumption import Wanted
-from ..broker.letters import dead_letter_topic
+from ..broker.dead_letters import dead_letter_topic
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
@@ -26,7 +28,7 @@ from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
 from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
-from .dead import QueueLetters
+from .dead_letters import QueueDeadLetters
 from .delay import QueueDelays, is_delayed
 from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
@@ -51,9 +53,11 @@ QUEUE_SETTINGS: dict[str, Any] = {
     "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
 }
 _RETRY_NS = 1_000_000_000
+# They are read one by one to be counted.
+_DEAD_LETTERS_COUNTED_MAX = 10_000
 
 
-class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
+class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -69,6 +73,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     puts become one write. `sync` and `close` return when everything is on the disk, and with
     `fsync="always"` every `put` does. docs/embedded.md says what each level loses when the process or the power dies.
     """
+
+    _topic = TOPIC
 
     def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
         self._opened, self._driver = opened, opened.driver
@@ -295,8 +301,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def _wait_for_one(self, timeout_ns: int) -> Received | None:
         """Wait in the queue of those who wait; not if somebody else has fetched messages by now."""
-        wanted, has_ready = self._outlet.wanted_one(), self._has_ready
-        message = _first(self._driver.poll(TOPIC, GROUP, wanted, timeout_ns, is_needless=has_ready))
+        command, has_ready = self._outlet.poll_of_one(), self._has_ready
+        message = _first(self._driver.poll(command, timeout_ns, is_needless=has_ready))
         if message is not None:
             self._timings.hand_out((message,), self._driver.clock.now_ns())
             self._outlet.note_single(message)
@@ -322,8 +328,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
         self._driver.change_at_once(self._prepare)
-        wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        messages = self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+        messages = self._driver.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
         self._timings.hand_out(messages, self._driver.clock.now_ns())
         return messages
 
@@ -367,12 +372,13 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         if self.is_auto_ack:
             if self._driver.change_at_once(self._fetch):
                 return None
-            wanted = self._outlet.wanted_one()
+            command = self._outlet.poll_of_one()
         else:
             self._driver.change_at_once(self._prepare)
-            wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        who, needless = (TOPIC, GROUP, wanted), self._has_ready
-        waiter = self._driver.enter(*who, timeout_ns, on_settled, is_needless=needless)
+            command = Poll(TOPIC, GROUP, MANUAL, limit)
+        waiter = self._driver.enter(
+            command, LOCAL, timeout_ns, on_settled, is_needless=self._has_ready
+        )
         return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
     def end_get(self, waiter: Waiter) -> list[Received]:
@@ -387,14 +393,11 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def abandon_get(self, waiter: Waiter) -> None:
         """Give back what nobody is there to take any more."""
-        self._driver.abandon(TOPIC, GROUP, waiter)
+        self._driver.abandon(waiter)
 
     def _prepare(self, now: Now) -> None:
         self._is_wanted = True
         self._inlet.flush(now)
-
-    def _visibility_ms(self) -> int:
-        return self._partition().config.visibility_timeout_ms
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
@@ -467,13 +470,19 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def stats(self) -> QueueStats:
         """Counts, sizes and percentiles, as of now."""
-        return self._driver.change_at_once(self._stats)
+        dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
+        return self._driver.change_at_once(lambda now: self._stats(len(dead.letters), now))
 
-    def _stats(self, now: Now) -> QueueStats:
+    def _stats(self, dead_letters: int, now: Now) -> QueueStats:
         self._inlet.flush(now)
         self._outlet.ack(now)
-        unread = len(self._ready)
-        return stats_of(self._driver.node, self._partition(), GROUP, self._timings, unread=unread)
+        return stats_of(
+            self._partition(),
+            GROUP,
+            self._timings,
+            unread=len(self._ready),
+            dead_letters=dead_letters,
+        )
 
     def close(self) -> None:
         """Write and sync everything, give back what nobody took, and let go of the directory."""

@@ -13,16 +13,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..api.command import Command
+from ..api.consume import CountReady, Poll
+from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
-from ..api.start import EARLIEST
+from ..api.received import Received
 from ..broker.changes import Done
-from ..broker.consumption import Wanted, check_duration, ready_for
-from ..broker.groups import open_on
-from ..broker.handed import Handed
 from ..broker.node import Node, Swept
 from ..broker.partition import Now, now_of
-from ..broker.received import Received
 from ..config import LogConfig, StorageConfig
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
@@ -278,34 +278,31 @@ class ThreadDriver:
 
     def poll(
         self,
-        topic: str,
-        group: str,
-        wanted: Wanted,
+        command: Poll,
         timeout_ns: int = 0,
         *,
         is_needless: Callable[[], bool] = _never_needless,
     ) -> list[Received]:
         """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever).
 
-        Asked with the lock held, `is_needless` says that there are some elsewhere; then nobody waits.
+        Asked with the lock held, `is_needless` says that there are some elsewhere; then the caller does not wait.
         """
-        waiter = self.enter(topic, group, wanted, timeout_ns, is_needless=is_needless)
+        waiter = self.enter(command, LOCAL, timeout_ns, is_needless=is_needless)
         if waiter.is_settled:
             return waiter.outcome().messages()
         is_timed = timeout_ns >= 0 and not self._is_stepped
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
         except BaseException:
-            self.abandon(topic, group, waiter)
+            self.abandon(waiter)
             raise
-        self.leave(topic, group, waiter)
+        self.leave(waiter)
         return waiter.outcome().messages()
 
     def enter(
         self,
-        topic: str,
-        group: str,
-        wanted: Wanted,
+        command: Poll,
+        principal: Principal,
         timeout_ns: int,
         on_settled: Callable[[], None] | None = None,
         *,
@@ -316,41 +313,37 @@ class ThreadDriver:
         With `on_settled`, which is called once, from any thread, the ticker sees to it that the wait ends in time.
         """
 
-        def take_or_wait(now: Now) -> Waiter:
+        def take_or_wait(now: Now) -> Done[Waiter]:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = Waiter(wanted, until_ns, on_settled=on_settled)
-            messages = self.take(topic, group, wanted, now)
-            if messages or not (timeout_ns and wanted.limit) or is_needless():
-                waiter.settle(messages)
+            waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
+            done = self.node.execute(command, principal, now)
+            if isinstance(done.reply, PenstockError):
+                return Done(done.reply, *done[1:])
+            if done.reply or not (timeout_ns and command.limit) or is_needless():
+                waiter.settle(done.reply)
             else:
-                self._room.enter(topic, group, waiter)
+                self._room.enter(waiter)
             if on_settled is not None:
                 self.expect(until_ns)
-            return waiter
+            return Done(waiter, *done[1:])
 
-        return self._change(take_or_wait)[0]
+        return self._run(take_or_wait, None)[0]
 
-    def leave(self, topic: str, group: str, waiter: Waiter) -> None:
+    def leave(self, waiter: Waiter) -> None:
         """Wait no longer; what the waiter was settled with stays with it."""
         with self.lock:
-            self._room.leave(topic, group, waiter)
+            self._room.leave(waiter)
 
-    def abandon(self, topic: str, group: str, waiter: Waiter) -> None:
-        """Wait no longer, and give back what came a moment too late: nobody will see it, so it does not count."""
-        self.leave(topic, group, waiter)
+    def abandon(self, waiter: Waiter) -> None:
+        """Wait no longer, and give back what came a moment too late: no client will see it, so it does not count."""
+        self.leave(waiter)
         if waiter.messages:
             with suppress(PenstockError):
                 self.start(waiter.messages.release())
 
-    def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> Handed:
-        """Lease messages; a group that is new begins at the earliest. With the lock held."""
-        partitions = self.node.topic(topic).partitions
-        if any(group not in one.machine.numbers for one in partitions):
-            # A poll that is refused for its lease makes no group.
-            for partition in partitions:
-                check_duration(partition, wanted.duration_ms)
-            open_on(self.node, [topic], group, EARLIEST, now)
-        return self.node.poll(topic, group, wanted, now)
+    def execute_locked(self, command: Command[R], now: Now) -> R:
+        """Carry out a command in the middle of another one, which waits for both. With the lock held."""
+        return self.node.execute(command, LOCAL, now).outcome()
 
     @property
     def is_awaited(self) -> bool:
@@ -379,9 +372,13 @@ class ThreadDriver:
         if topic not in self.node.open:
             return
         now = self.now()
-        partitions = self.node.topic(topic).partitions
-        ready = sum(ready_for(one, group) for one in partitions)
-        self._room.serve(topic, group, ready, lambda wanted: self.take(topic, group, wanted, now))
+        ready = self.execute_locked(CountReady(topic, group), now)
+
+        def take(waiter: Waiter, limit: int) -> LeasedMessages:
+            command = msgspec.structs.replace(waiter.command, limit=limit)
+            return self.node.execute(command, waiter.principal, now).outcome()
+
+        self._room.serve((topic, group), ready, take)
 
     def tick(self) -> None:
         """Let time pass: leases that nobody answered come back, retries are due, waits are over."""

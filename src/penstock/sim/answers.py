@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyroaring import BitMap64
 
 from ..api.groups import Mode
-from ..broker.received import Received
+from ..api.received import Received
 from ..delivery import Answered
 from ..delivery.offsets import each_offset
 from .groupbook import Entry, GroupBook, Status

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from ..api.answers import Kind
 from ..api.groups import Mode, PartitionOffset
 from ..api.members import CommitAsMember
+from ..api.received import Received
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
 from ..model import TopicPartition
 from .members import OLD_KEPT, Member

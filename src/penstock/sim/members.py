@@ -5,18 +5,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from pyroaring import BitMap64
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ..api.command import Command
-from ..api.groups import Commit, OpenGroup, PartitionOffset, ResetGroup
+from ..api.consume import Poll
+from ..api.groups import Commit, PartitionOffset, ResetGroup
+from ..api.received import Received
 from ..api.start import Start
-from ..broker import consumption
-from ..broker.consumption import Wanted
 from ..broker.partition import Partition
-from ..broker.received import Received
 from ..delivery import Answered
 from ..delivery.offsets import each_offset
 from ..errors import NotFound, PenstockError, Unavailable
@@ -81,27 +81,25 @@ class Member:
             self._poll(self.place.shell, 16)
 
     def _poll(self, shell: Shell, limit: int) -> None:
-        partitions = shell.node.topic(self.topic).partitions
-        number = self.place.entropy.randrange(len(partitions))
-        scene = self.place.new_scene(f"{self.name} polls {number} for {limit}")
-        self.place.act(scene, lambda: self._lease(shell, number, limit))
+        scene = self.place.new_scene(f"{self.name} polls for {limit}")
+        self.place.act(scene, lambda: self._lease(shell, limit))
 
-    def _lease(self, shell: Shell, number: int, limit: int) -> None:
-        wanted = Wanted(self.name, limit, self.lease_ms)
+    def _lease(self, shell: Shell, limit: int) -> None:
         try:
-            shell.execute(OpenGroup(self.group, (self.topic,)))
-            partition = shell.node.partition(self.topic, number)
-            delivery = partition.group(self.group)
-            received = consumption.poll(partition, delivery, wanted, shell.now())
+            leased = shell.execute(Poll(self.topic, self.group, self.name, limit, self.lease_ms))
         except Unavailable as error:
             self.place.note(f"refused: {error.code}")
             return
         self.place.books.follow(shell.node, self.place.scene)
-        self.place.books.check_received(self.name, partition, received, self.place.scene)
+        received = sorted(leased, key=attrgetter("partition"))
+        for number, some in groupby(received, attrgetter("partition")):
+            partition = shell.node.partition(self.topic, number)
+            self.place.books.check_received(self.name, partition, [*some], self.place.scene)
         self.hand.extend(received)
         self.received += len(received)
         if received:
-            self.place.note(f"got {[(one.offset, one.attempts) for one in received]}")
+            got = [(one.partition, one.offset, one.attempts) for one in received]
+            self.place.note(f"got {got}")
 
     def _answer_some(self, shell: Shell) -> None:
         if not self.hand:

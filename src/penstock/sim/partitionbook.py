@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.received import Received
 from ..broker.partition import FORMAT, Partition
-from ..broker.received import Received
 from ..broker.records import (
     DelayLogMade,
     Forwarded,

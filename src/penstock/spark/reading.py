@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ..client import Client
-from ..client.reading import AHEAD_BYTES, LIMIT_MAX_BATCHES, Asked, Fetched
-from ..client.synchronous.ahead import Ahead
+from ..client.fetch import LIMIT_MAX_BATCHES, PREFETCH_BYTES, Fetched, FetchRequest
+from ..client.synchronous.prefetch import Prefetch
 from ..errors import NotFound, OffsetOutOfRange
 from .decoding import Stored
 from .files import FileReader
@@ -14,7 +14,7 @@ from .parts import parts_of
 
 
 class RangeReader:
-    """Fetches a range, one request ahead of whoever takes the batches."""
+    """Fetches a range, one request ahead of the task that takes the batches."""
 
     def __init__(self, client: Client, wanted: OffsetRange, *, is_loss_fatal: bool) -> None:
         self._client, self._wanted, self._is_loss_fatal = client, wanted, is_loss_fatal
@@ -28,32 +28,32 @@ class RangeReader:
         yield from self._from_broker(at)
 
     def _from_broker(self, at: int) -> Iterator[Stored]:
-        ahead = Ahead(self._client.pool)
+        prefetch = Prefetch(self._client.pool)
         try:
             while at < self._wanted.end:
-                fetched = self._fetched(at, ahead)
+                fetched = self._fetched(at, prefetch)
                 if fetched is None or fetched.next_offset <= at:
                     at = self._after_loss(at, fetched)
                     continue
                 yield from parts_of(fetched.batches, at, self._wanted.end)
                 at = fetched.next_offset
         finally:
-            ahead.drop()
+            prefetch.drop()
 
-    def _asked(self, at: int) -> Asked:
+    def _asked(self, at: int) -> FetchRequest:
         # In few different words: a server remembers what it was asked for last. What is too much is left out here.
         left = 1 << (self._wanted.end - at - 1).bit_length()
         limit = min(LIMIT_MAX_BATCHES, left)
         topic, partition = self._wanted.topic, self._wanted.partition
-        return Asked(topic, partition, offset=at, limit=limit, max_bytes=AHEAD_BYTES)
+        return FetchRequest(topic, partition, offset=at, limit=limit, max_bytes=PREFETCH_BYTES)
 
-    def _following(self, at: int) -> Asked | None:
+    def _following(self, at: int) -> FetchRequest | None:
         return self._asked(at) if at < self._wanted.end else None
 
-    def _fetched(self, at: int, ahead: Ahead) -> Fetched | None:
+    def _fetched(self, at: int, prefetch: Prefetch) -> Fetched | None:
         """What is there from an offset on; None if the partition does not reach there."""
         try:
-            return ahead.fetch(self._asked(at), self._following)
+            return prefetch.fetch(self._asked(at), self._following)
         except OffsetOutOfRange:
             return None
         except NotFound:

@@ -9,10 +9,12 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, groups, members
+from . import answers, consume, dead_letters, groups, members
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **consume.HANDLERS,
+    **dead_letters.HANDLERS,
     **groups.HANDLERS,
     **members.HANDLERS,
 }

@@ -1,1 +1,1 @@
-"""The client for asyncio. Written by hand; `tools/recolour.py` makes the synchronous one from it, all but `io`."""
+"""The client for asyncio. Written by hand; `tools/unasync.py` makes the synchronous one from it, all but `io`."""

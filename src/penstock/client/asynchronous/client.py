@@ -9,16 +9,26 @@ from ...api.arguments import instance, whole_number
 from ...api.units import Duration
 from ...errors import NotFound
 from ...model import Message
-from .. import consuming, delays, figures, publishing, reading
+from .. import delays
+from .. import fetch as fetch_calls
 from .. import groups as group_calls
+from .. import poll as poll_calls
+from .. import publish as publish_calls
+from .. import stats as stats_calls
 from .. import topics as topic_calls
+from ..ack_batcher import Delivered
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
-from ..consuming import Answered, Held, Results, all_or_first_error, receipts_of
 from ..delays import Delayed, DelayedPlace, DelayStats
-from ..figures import Lanes, Reliability, Stats
-from ..following import places_of
+from ..fetch import (
+    LIMIT_MAX_BATCHES,
+    PREFETCH_BYTES,
+    Fetched,
+    FetchOptions,
+    FetchRequest,
+    topic_reader,
+)
 from ..groups import (
     ALL_LETTERS,
     DeadLetter,
@@ -30,14 +40,14 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
-from ..lent import Polled, Received
-from ..options import FetchOptions, ProducerOptions, PublishOptions
-from ..publishing import BatchStored, Outgoing, Published
-from ..reading import Fetched
-from ..saying import Delivered
+from ..leased_messages import Polled, Received
+from ..options import ProducerOptions, PublishOptions
+from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
+from ..publish import BatchStored, Outgoing, Published
 from ..settings import ClientSettings
-from ..topics import Swept, Topic, TopicCreated, TopicGrown
-from ..working import WorkerOptions
+from ..stats import Lanes, Reliability, Stats
+from ..topics import Compaction, Topic, TopicCreated, TopicGrown
+from ..worker import WorkerOptions
 from .pool import AsyncPool
 
 if TYPE_CHECKING:
@@ -125,7 +135,7 @@ class AsyncClient:
         """Delete a topic with everything in it, dead letters included."""
         await self.run(topic_calls.delete(name))
 
-    async def compact_topic(self, name: str) -> Swept:
+    async def compact_topic(self, name: str) -> Compaction:
         """Remove what retention lets go, now."""
         return await self.run(topic_calls.compact(name))
 
@@ -141,28 +151,30 @@ class AsyncClient:
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
         if options:
-            call = publishing.publish(topic, [Outgoing(value, **options)], acks)
+            call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
         else:
-            call = publishing.publish_value(topic, value, acks)
+            call = publish_calls.publish_value(topic, value, acks)
         return (await self.pool.run(call))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
     ) -> list[Published]:
         """Publish messages with one request. PartlyPublished has a result or an error for each."""
-        return await self.run(publishing.publish(topic, messages, acks))
+        return await self.run(publish_calls.publish(topic, messages, acks))
 
     async def append_batch(
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
         whole_batch = instance("a batch", batch, bytes)
-        call = publishing.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
+        call = publish_calls.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
         return await self.run(call)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return await self.pool.run(reading.fetch(reading.Asked(topic, partition, **options)))
+        return await self.pool.run(
+            fetch_calls.fetch(fetch_calls.FetchRequest(topic, partition, **options))
+        )
 
     async def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]
@@ -172,18 +184,20 @@ class AsyncClient:
         The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
         is under way goes on until it is forgotten.
         """
-        from .ahead import AsyncAhead
+        from .prefetch import AsyncPrefetch
 
-        asked: reading.Asked | None = reading.in_large_pieces(topic, partition, options)
-        ahead = AsyncAhead(self.pool)
+        options.setdefault("limit", LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", PREFETCH_BYTES)
+        request: FetchRequest | None = FetchRequest(topic, partition, **options)
+        prefetch = AsyncPrefetch(self.pool)
         try:
-            while asked is not None:
-                fetched = await ahead.fetch(asked, asked.at)
+            while request is not None:
+                fetched = await prefetch.fetch(request, request.at)
                 if fetched:
                     yield fetched
-                asked = asked.after(fetched)
+                request = request.after(fetched)
         finally:
-            ahead.drop()
+            prefetch.drop()
 
     async def read(
         self,
@@ -198,14 +212,13 @@ class AsyncClient:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
-        described = await self.topic(topic)
-        places = places_of(described, start, partition, is_followed=is_followed)
-        while (wanted := places.next()) is not None:
-            fetched = await self.fetch(topic, wanted.partition, **wanted.asked())
+        reader = topic_reader(await self.topic(topic), start, partition, is_followed=is_followed)
+        while (reading := reader.next()) is not None:
+            fetched = await self.run(fetch_calls.fetch(reading.request))
             for message in fetched:
-                if wanted.takes(message):
-                    yield wanted.partition, message
-            places.went_to(fetched)
+                if reading.end is None or message.offset < reading.end:
+                    yield reading.request.partition, message
+            reader.advance(fetched)
 
     # Shared groups
 
@@ -226,39 +239,45 @@ class AsyncClient:
         `max_in_flight_per_consumer`.
         """
         name = self._name if owner is None else owner
-        asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
-        return await self.run(consuming.poll(asked))
+        asked = poll_calls.PollRequest(
+            topic, group, limit, timeout, name, visibility_timeout, priority
+        )
+        return await self.run(poll_calls.poll(asked))
 
-    async def ack(self, held: Held | Iterable[Held]) -> list[Answered]:
+    async def ack(self, held: Receipts) -> list[AnswerResult]:
         """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
         return all_or_first_error(await self.answer_ack(receipts_of(held)))
 
     async def nack(
-        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
-    ) -> list[Answered]:
+        self,
+        held: Receipts,
+        reason: str = "",
+        *,
+        delay: Duration | None = None,
+    ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(await self.run(consuming.nack(receipts, reason, delay)))
+        return all_or_first_error(await self.run(poll_calls.nack(receipts, reason, delay)))
 
-    async def reject(self, held: Held | Iterable[Held], reason: str = "") -> list[Answered]:
+    async def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:
         """No attempt will ever succeed: a dead letter, at once."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(await self.run(consuming.reject(receipts, reason)))
+        return all_or_first_error(await self.run(poll_calls.reject(receipts, reason)))
 
-    async def extend(self, held: Held | Iterable[Held], timeout: Duration) -> list[Answered]:  # noqa: ASYNC109 - the server's
+    async def extend(self, held: Receipts, timeout: Duration) -> list[AnswerResult]:  # noqa: ASYNC109 - the server's
         """Still working on it: the lease ends so long from now."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(await self.run(consuming.extend(receipts, timeout)))
+        return all_or_first_error(await self.run(poll_calls.extend(receipts, timeout)))
 
     async def answer_ack(self, receipts: list[str]) -> Results:
         """Finish messages by receipt; an answer or an error for each."""
-        return await self.run(consuming.ack(receipts)) if receipts else []
+        return await self.run(poll_calls.ack(receipts)) if receipts else []
 
     # Groups and dead letters
 
@@ -386,18 +405,18 @@ class AsyncClient:
 
     async def stats(self) -> Stats:
         """Sizes of everything."""
-        return await self.run(figures.stats())
+        return await self.run(stats_calls.stats())
 
     async def reliability(self) -> Reliability:
         """What is lent, waits, was given up; in all and by group."""
-        return await self.run(figures.reliability())
+        return await self.run(stats_calls.reliability())
 
     async def lanes(self, group: str | None = None) -> Lanes:
         """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
-        return await self.run(figures.lanes(group))
+        return await self.run(stats_calls.lanes(group))
 
     async def health(self) -> dict[str, Any]:
-        return await self.run(publishing.health())
+        return await self.run(publish_calls.health())
 
     # Whoever works for longer
 

@@ -187,7 +187,7 @@ def check_callback(what: str, call: Callable[..., Any] | None) -> None:
 
 
 class Lock:
-    """Held by one task at a time."""
+    """MessageOrReceipt by one task at a time."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

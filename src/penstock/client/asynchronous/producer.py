@@ -13,9 +13,9 @@ from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused, Unreachable
 from ..calls import Call, Content
 from ..failures import wait_asked_s
-from ..producing import (
+from ..producer_batch import (
     Batch,
-    Given,
+    CheckedMessage,
     Next,
     Numbering,
     Tally,
@@ -28,11 +28,11 @@ from ..producing import (
     partition_of,
     room_of,
 )
-from ..publishing import BatchStored, HeadersIn, Published
+from ..publish import BatchStored, HeadersIn, Published
 from ..settings import chance
 from ..topics import describe
 from .io import Background, Connection, Guard, Lock, Signal
-from .outlet import AsyncOutlet
+from .partition_queue import AsyncPartitionQueue
 from .pool import AsyncPool
 
 _ROOM_CHECK_S = 1.0
@@ -115,10 +115,10 @@ class AsyncProducer:
         self._producer_id = randbits(62) if is_idempotent else None
         self._on_delivery = on_delivery
         self._guard = Guard()
-        self._outlets: list[AsyncOutlet] = []
+        self._outlets: list[AsyncPartitionQueue] = []
         # Whose turn it is, and what takes plain values for it.
         self._turn = randbits(16)
-        self._take_in: Callable[[bytes], AsyncDelivery] = _nobody
+        self._append: Callable[[bytes], AsyncDelivery] = _nobody
         self._tally = Tally()
         self._room, self._wake, self._stop = Signal(), Signal(), Signal()
         self._background: Background | None = None
@@ -164,20 +164,20 @@ class AsyncProducer:
             and partition is None
         ):
             try:
-                return self._take_in(value)
+                return self._append(value)
             except (StopIteration, ValueError):
                 # It is full, or sealed; or another thread is just inside.
                 pass
         one = given(value, key, extra_of(headers or (), priority, ttl))
         return await self._send_with_care(one, partition)
 
-    async def _send_with_care(self, one: Given, partition: int | None) -> AsyncDelivery:
+    async def _send_with_care(self, one: CheckedMessage, partition: int | None) -> AsyncDelivery:
         if not self._outlets:
             await self._start()
         # However batches were sealed: plain values come by here once a batch, all others each time.
         if self._tally.buffered_bytes > self._buffer_bytes_max:
             await self._await_room()
-        full: list[AsyncOutlet] = []
+        full: list[AsyncPartitionQueue] = []
         with self._guard:
             while True:
                 outlet = self._outlet_of(one.key, partition)
@@ -188,12 +188,12 @@ class AsyncProducer:
                 self._seal(outlet, batch)
                 full.append(outlet)
             if one.key is None and partition is None:
-                self._take_in = batch.take_in
+                self._append = batch.append
         for outlet in full:
             await self._push(outlet)
         return delivery
 
-    def _outlet_of(self, key: bytes | None, partition: int | None) -> AsyncOutlet:
+    def _outlet_of(self, key: bytes | None, partition: int | None) -> AsyncPartitionQueue:
         count = len(self._outlets)
         if partition is not None:
             if type(partition) is not int:
@@ -203,7 +203,7 @@ class AsyncProducer:
             return self._outlets[partition]
         return self._outlets[self._turn % count if key is None else partition_of(key, count)]
 
-    def _opened(self, outlet: AsyncOutlet) -> Batch:
+    def _opened(self, outlet: AsyncPartitionQueue) -> Batch:
         """A batch to fill. Guard held."""
         if self._stop.is_set:
             raise Refused("the producer was closed")
@@ -214,7 +214,7 @@ class AsyncProducer:
             self._wake.set()
         return batch
 
-    def _seal(self, outlet: AsyncOutlet, batch: Batch) -> None:
+    def _seal(self, outlet: AsyncPartitionQueue, batch: Batch) -> None:
         """Close the batch that is being filled; then it is the next one's turn. Guard held."""
         batch.seal()
         if outlet is self._outlet_of(None, None):
@@ -247,9 +247,9 @@ class AsyncProducer:
             for number in range(len(self._outlets), partitions):
                 identity = self._producer_id
                 numbering = None if identity is None else Numbering(identity)
-                self._outlets.append(AsyncOutlet(number, numbering))
+                self._outlets.append(AsyncPartitionQueue(number, numbering))
 
-    async def _push(self, outlet: AsyncOutlet) -> None:
+    async def _push(self, outlet: AsyncPartitionQueue) -> None:
         """Send what is full, and wait while too much is on its way."""
         await self._pump(outlet, _SOON_S)
         await self._await_room()
@@ -264,7 +264,7 @@ class AsyncProducer:
             await self._room.wait(_ROOM_CHECK_S)
 
     async def _pump(
-        self, outlet: AsyncOutlet, within_s: float | None = None, *, is_patient: bool = True
+        self, outlet: AsyncPartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Send what is queued. The last one stays under way: its answer travels while the next is filled.
 
@@ -283,12 +283,12 @@ class AsyncProducer:
         finally:
             outlet.lock.release()
 
-    async def _is_ours(self, outlet: AsyncOutlet, within_s: float | None) -> bool:
+    async def _is_ours(self, outlet: AsyncPartitionQueue, within_s: float | None) -> bool:
         if await outlet.lock.try_acquire():
             return True
         return within_s is not None and await outlet.lock.acquire_within(within_s)
 
-    async def _is_collected(self, outlet: AsyncOutlet, within_s: float | None) -> bool:
+    async def _is_collected(self, outlet: AsyncPartitionQueue, within_s: float | None) -> bool:
         """Take the answer; whether it came so soon. One that takes too long is an error."""
         if outlet.sent is None:
             return True
@@ -301,7 +301,7 @@ class AsyncProducer:
         await self._collect(outlet, waited_s)
         return True
 
-    async def _begin(self, outlet: AsyncOutlet, batch: Batch, *, is_patient: bool) -> None:
+    async def _begin(self, outlet: AsyncPartitionQueue, batch: Batch, *, is_patient: bool) -> None:
         try:
             call = call_of(batch, self._wanted, outlet.numbering)
         except PenstockError as error:
@@ -310,7 +310,12 @@ class AsyncProducer:
         await self._post(outlet, batch, call, is_patient=is_patient)
 
     async def _post(
-        self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored], *, is_patient: bool
+        self,
+        outlet: AsyncPartitionQueue,
+        batch: Batch,
+        call: Call[BatchStored],
+        *,
+        is_patient: bool,
     ) -> None:
         batch.tries += 1
         try:
@@ -334,7 +339,7 @@ class AsyncProducer:
             return await self._pool.begin(call)
         return await self._pool.begin_now(call)
 
-    async def _collect(self, outlet: AsyncOutlet, waited_s: float) -> None:
+    async def _collect(self, outlet: AsyncPartitionQueue, waited_s: float) -> None:
         assert outlet.sent is not None, "there is an answer to come"
         (batch, call, connection), outlet.sent = outlet.sent, None
         try:
@@ -347,7 +352,9 @@ class AsyncProducer:
             raise
         self._settle(outlet, batch, stored, None)
 
-    def _interrupted(self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored]) -> None:
+    def _interrupted(
+        self, outlet: AsyncPartitionQueue, batch: Batch, call: Call[BatchStored]
+    ) -> None:
         """Whoever waited was cancelled, which the batch has nothing to do with: the background goes on with it."""
         batch.is_doubtful = True
         if outlet.numbering is None:
@@ -359,7 +366,11 @@ class AsyncProducer:
         self._wake.set()
 
     def _failed(
-        self, outlet: AsyncOutlet, batch: Batch, call: Call[BatchStored], error: PenstockError
+        self,
+        outlet: AsyncPartitionQueue,
+        batch: Batch,
+        call: Call[BatchStored],
+        error: PenstockError,
     ) -> None:
         now_s = time.monotonic()
         is_late = now_s - batch.created_s > self._delivery_timeout_s
@@ -380,7 +391,7 @@ class AsyncProducer:
 
     def _settle(
         self,
-        outlet: AsyncOutlet,
+        outlet: AsyncPartitionQueue,
         batch: Batch,
         stored: BatchStored | None,
         error: PenstockError | None,
@@ -390,7 +401,7 @@ class AsyncProducer:
         batch.stored, batch.error = stored, error
         with self._guard:
             self._tally.settled(batch)
-        batch.let_go()
+        batch.clear()
         batch.settled.set()
         self._room.set()
         if stored is not None and stored.partitions > len(self._outlets):
@@ -420,12 +431,12 @@ class AsyncProducer:
     def _is_idle(self) -> bool:
         return all(one.is_idle for one in self._outlets)
 
-    async def _tend(self, outlet: AsyncOutlet, until_s: float) -> None:
+    async def _tend(self, outlet: AsyncPartitionQueue, until_s: float) -> None:
         await self._pump(outlet, _left_s(until_s), is_patient=False)
         if outlet.trouble or self._is_left_alone(outlet):
             await self._finish(outlet, _left_s(until_s), is_patient=False)
 
-    def _is_left_alone(self, outlet: AsyncOutlet) -> bool:
+    def _is_left_alone(self, outlet: AsyncPartitionQueue) -> bool:
         """Whether nobody else would take the answer soon."""
         sent = outlet.sent
         if sent is None:
@@ -435,7 +446,7 @@ class AsyncProducer:
         return time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
 
     async def _finish(
-        self, outlet: AsyncOutlet, within_s: float | None = None, *, is_patient: bool = True
+        self, outlet: AsyncPartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Try again what failed if it is time, and take the answer that is due."""
         if not await outlet.lock.try_acquire():

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ...api.units import duration_s
 from ...errors import Refused
-from ..saying import Delivered
-from ..working import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
-from .crew import Inbox, stopping_on_signals, within
+from ..ack_batcher import Delivered
+from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
 from .io import Background, Guard, Signal, call_back, check_callback
+from .worker_pool import Inbox, stopping_on_signals, within
 
 if TYPE_CHECKING:
     from .client import AsyncClient
@@ -56,7 +56,7 @@ class AsyncWorker:
         self._handler = handler
         self._pace = Pace(self.settings.concurrency, _AT_HAND_MAX)
         self._inbox = Inbox()
-        self.consumer.also_drop = self._drop
+        self.consumer.on_drop = self._drop
         self._guard = Guard()
         # How many messages came, and with how many we are done; `failed` of those raised.
         self._came = self.done = self.failed = 0
@@ -104,7 +104,7 @@ class AsyncWorker:
         if self._came - self.done > self._low:
             await self._room.wait(_LOOK_S)
         self._low = -1
-        await self.consumer.keep_up()
+        await self.consumer.rebalance()
 
     async def _slot(self) -> None:
         """One handler after the other."""
@@ -123,7 +123,7 @@ class AsyncWorker:
         if left <= self._low:
             self._room.set()
         if is_due or not left:
-            self.consumer.hurry()
+            self.consumer.wake()
 
     async def _handle(self, message: Delivered) -> None:
         limit_s = self.settings.deadline_s

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/client.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/client.py by tools/unasync.py; change that one.
 """The client: everything that a server can be asked, one method for each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,16 +10,26 @@ from ...api.arguments import instance, whole_number
 from ...api.units import Duration
 from ...errors import NotFound
 from ...model import Message
-from .. import consuming, delays, figures, publishing, reading
+from .. import delays
+from .. import fetch as fetch_calls
 from .. import groups as group_calls
+from .. import poll as poll_calls
+from .. import publish as publish_calls
+from .. import stats as stats_calls
 from .. import topics as topic_calls
+from ..ack_batcher import Delivered
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
-from ..consuming import Answered, Held, Results, all_or_first_error, receipts_of
 from ..delays import Delayed, DelayedPlace, DelayStats
-from ..figures import Lanes, Reliability, Stats
-from ..following import places_of
+from ..fetch import (
+    LIMIT_MAX_BATCHES,
+    PREFETCH_BYTES,
+    Fetched,
+    FetchOptions,
+    FetchRequest,
+    topic_reader,
+)
 from ..groups import (
     ALL_LETTERS,
     DeadLetter,
@@ -31,14 +41,14 @@ from ..groups import (
     Redriven,
     ResetAsked,
 )
-from ..lent import Polled, Received
-from ..options import FetchOptions, ProducerOptions, PublishOptions
-from ..publishing import BatchStored, Outgoing, Published
-from ..reading import Fetched
-from ..saying import Delivered
+from ..leased_messages import Polled, Received
+from ..options import ProducerOptions, PublishOptions
+from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
+from ..publish import BatchStored, Outgoing, Published
 from ..settings import ClientSettings
-from ..topics import Swept, Topic, TopicCreated, TopicGrown
-from ..working import WorkerOptions
+from ..stats import Lanes, Reliability, Stats
+from ..topics import Compaction, Topic, TopicCreated, TopicGrown
+from ..worker import WorkerOptions
 from .pool import Pool
 
 if TYPE_CHECKING:
@@ -126,7 +136,7 @@ class Client:
         """Delete a topic with everything in it, dead letters included."""
         self.run(topic_calls.delete(name))
 
-    def compact_topic(self, name: str) -> Swept:
+    def compact_topic(self, name: str) -> Compaction:
         """Remove what retention lets go, now."""
         return self.run(topic_calls.compact(name))
 
@@ -142,28 +152,30 @@ class Client:
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
         if options:
-            call = publishing.publish(topic, [Outgoing(value, **options)], acks)
+            call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
         else:
-            call = publishing.publish_value(topic, value, acks)
+            call = publish_calls.publish_value(topic, value, acks)
         return (self.pool.run(call))[0]
 
     def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
     ) -> list[Published]:
         """Publish messages with one request. PartlyPublished has a result or an error for each."""
-        return self.run(publishing.publish(topic, messages, acks))
+        return self.run(publish_calls.publish(topic, messages, acks))
 
     def append_batch(
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
         whole_batch = instance("a batch", batch, bytes)
-        call = publishing.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
+        call = publish_calls.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
         return self.run(call)
 
     def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return self.pool.run(reading.fetch(reading.Asked(topic, partition, **options)))
+        return self.pool.run(
+            fetch_calls.fetch(fetch_calls.FetchRequest(topic, partition, **options))
+        )
 
     def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]
@@ -173,18 +185,20 @@ class Client:
         The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
         is under way goes on until it is forgotten.
         """
-        from .ahead import Ahead
+        from .prefetch import Prefetch
 
-        asked: reading.Asked | None = reading.in_large_pieces(topic, partition, options)
-        ahead = Ahead(self.pool)
+        options.setdefault("limit", LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", PREFETCH_BYTES)
+        request: FetchRequest | None = FetchRequest(topic, partition, **options)
+        prefetch = Prefetch(self.pool)
         try:
-            while asked is not None:
-                fetched = ahead.fetch(asked, asked.at)
+            while request is not None:
+                fetched = prefetch.fetch(request, request.at)
                 if fetched:
                     yield fetched
-                asked = asked.after(fetched)
+                request = request.after(fetched)
         finally:
-            ahead.drop()
+            prefetch.drop()
 
     def read(
         self,
@@ -199,14 +213,13 @@ class Client:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
-        described = self.topic(topic)
-        places = places_of(described, start, partition, is_followed=is_followed)
-        while (wanted := places.next()) is not None:
-            fetched = self.fetch(topic, wanted.partition, **wanted.asked())
+        reader = topic_reader(self.topic(topic), start, partition, is_followed=is_followed)
+        while (reading := reader.next()) is not None:
+            fetched = self.run(fetch_calls.fetch(reading.request))
             for message in fetched:
-                if wanted.takes(message):
-                    yield wanted.partition, message
-            places.went_to(fetched)
+                if reading.end is None or message.offset < reading.end:
+                    yield reading.request.partition, message
+            reader.advance(fetched)
 
     # Shared groups
 
@@ -227,39 +240,45 @@ class Client:
         `max_in_flight_per_consumer`.
         """
         name = self._name if owner is None else owner
-        asked = consuming.Asked(topic, group, limit, timeout, name, visibility_timeout, priority)
-        return self.run(consuming.poll(asked))
+        asked = poll_calls.PollRequest(
+            topic, group, limit, timeout, name, visibility_timeout, priority
+        )
+        return self.run(poll_calls.poll(asked))
 
-    def ack(self, held: Held | Iterable[Held]) -> list[Answered]:
+    def ack(self, held: Receipts) -> list[AnswerResult]:
         """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
         return all_or_first_error(self.answer_ack(receipts_of(held)))
 
     def nack(
-        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
-    ) -> list[Answered]:
+        self,
+        held: Receipts,
+        reason: str = "",
+        *,
+        delay: Duration | None = None,
+    ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(self.run(consuming.nack(receipts, reason, delay)))
+        return all_or_first_error(self.run(poll_calls.nack(receipts, reason, delay)))
 
-    def reject(self, held: Held | Iterable[Held], reason: str = "") -> list[Answered]:
+    def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:
         """No attempt will ever succeed: a dead letter, at once."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(self.run(consuming.reject(receipts, reason)))
+        return all_or_first_error(self.run(poll_calls.reject(receipts, reason)))
 
-    def extend(self, held: Held | Iterable[Held], timeout: Duration) -> list[Answered]:
+    def extend(self, held: Receipts, timeout: Duration) -> list[AnswerResult]:
         """Still working on it: the lease ends so long from now."""
         receipts = receipts_of(held)
         if not receipts:
             return []
-        return all_or_first_error(self.run(consuming.extend(receipts, timeout)))
+        return all_or_first_error(self.run(poll_calls.extend(receipts, timeout)))
 
     def answer_ack(self, receipts: list[str]) -> Results:
         """Finish messages by receipt; an answer or an error for each."""
-        return self.run(consuming.ack(receipts)) if receipts else []
+        return self.run(poll_calls.ack(receipts)) if receipts else []
 
     # Groups and dead letters
 
@@ -387,18 +406,18 @@ class Client:
 
     def stats(self) -> Stats:
         """Sizes of everything."""
-        return self.run(figures.stats())
+        return self.run(stats_calls.stats())
 
     def reliability(self) -> Reliability:
         """What is lent, waits, was given up; in all and by group."""
-        return self.run(figures.reliability())
+        return self.run(stats_calls.reliability())
 
     def lanes(self, group: str | None = None) -> Lanes:
         """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
-        return self.run(figures.lanes(group))
+        return self.run(stats_calls.lanes(group))
 
     def health(self) -> dict[str, Any]:
-        return self.run(publishing.health())
+        return self.run(publish_calls.health())
 
     # Whoever works for longer
 

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/consumer.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/consumer.py by tools/unasync.py; change that one.
 """A consumer: a member of a group, with everything that has to go on beside the program that uses it."""
 
 import time
@@ -13,17 +13,17 @@ from ...api.answers import Kind
 from ...api.arguments import whole_number
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
+from ..ack_batcher import AnswerBuffer, Delivered, OneOrMany, PendingAnswer, messages_of, shortened
 from ..consumer_options import ConsumerSettings, topics_of
-from ..lent import Polled
+from ..leased_messages import Polled
 from ..membership import MemberPoll
 from ..membership import commit as commit_call
 from ..membership import poll as poll_call
-from ..saying import Answers, Delivered, Said, Told, messages_of, shortened
 from ..settings import chance
 from ..topics import describe
+from .ack_batcher import AckBatcher
 from .io import Background, Connection, Signal, check_callback
 from .member import Member
-from .messenger import Messenger
 from .pool import Pool
 
 # One request of a long wait: a proxy in between should not find it too long.
@@ -62,8 +62,8 @@ class Consumer:
         for name in ("on_assigned", "on_revoked", "on_lost"):
             check_callback(name, getattr(settings, name))
         self._pool = pool
-        self._answers = Answers()
-        self._messenger = Messenger(pool, self._answers, settings.on_error)
+        self._answers = AnswerBuffer()
+        self._ack_batcher = AckBatcher(pool, self._answers, settings.on_error)
         self._member = Member(pool, settings, settings.joining(group, self.topics))
         self._buffer: deque[Delivered] = deque()
         # What auto commit finishes when more is asked for.
@@ -75,7 +75,7 @@ class Consumer:
         self._is_closed = False
         self._lease_s = 0.0
         # For a worker, which has messages of its own that nobody has looked at.
-        self.also_drop: Callable[[Sequence[str]], None] | None = None
+        self.on_drop: Callable[[Sequence[str]], None] | None = None
 
     @property
     def member(self) -> str:
@@ -101,8 +101,8 @@ class Consumer:
         until_s: float | None = None
         most = self.settings.max_poll if limit is None else whole_number("limit", limit, 1)
         while not self._stop.is_set:
-            self.keep_up()
-            self._messenger.send()
+            self.rebalance()
+            self._ack_batcher.send()
             # Counted from when the server is there and knows us.
             until_s = until_s or time.monotonic() + duration_s(wait)
             left_s = until_s - time.monotonic()
@@ -111,7 +111,7 @@ class Consumer:
                 until_s = None
                 continue
             if polled:
-                self._keep_up_with(polled)
+                self._rebalance_before(polled)
             if polled:
                 self._last = polled if self.settings.auto_commit else None
                 return polled
@@ -119,10 +119,10 @@ class Consumer:
                 break
         return Polled([], Delivered)
 
-    def _keep_up_with(self, polled: Polled[Delivered]) -> None:
+    def _rebalance_before(self, polled: Polled[Delivered]) -> None:
         """The program hears of a partition before it gets messages of it, and gets none of what has passed on since."""
-        if self._member.has_news:
-            self.keep_up()
+        if self._member.has_changes:
+            self.rebalance()
             polled.parts = [one for one in polled.parts if self._answers.is_held(one)]
 
     def stream(self, idle: Duration | None = None) -> Iterator[Delivered]:
@@ -143,8 +143,8 @@ class Consumer:
                 self._last = message if self.settings.auto_commit else None
                 yield message
                 self._finish_last()
-                if self._member.has_news:
-                    self.keep_up()
+                if self._member.has_changes:
+                    self.rebalance()
 
     def _finish_last(self) -> None:
         """Whoever asks for more is done with what came last, where that is how it is finished."""
@@ -171,7 +171,7 @@ class Consumer:
 
     def _ask(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
         """One poll; None: something has to be heard first."""
-        if self._member.is_handing_over:
+        if self._member.is_revoking:
             wait_s = min(wait_s, 0)
         # The same until it is answered: a repeat brings the same messages.
         self._request_id = self._request_id or token_hex(8)
@@ -185,10 +185,10 @@ class Consumer:
         if polled is None:
             return None
         self._request_id = ""
-        self._answers.lend(polled.parts, time.monotonic())
+        self._answers.track(polled.parts, time.monotonic())
         self._wake.set()
         self._member.note_poll(polled)
-        if not polled and self._member.is_handing_over:
+        if not polled and self._member.is_revoking:
             self._stop.wait(_HAND_OVER_S)
         return polled
 
@@ -228,36 +228,36 @@ class Consumer:
 
     # Answer
 
-    def ack(self, told: Told) -> None:
+    def ack(self, told: OneOrMany) -> None:
         """Finish messages: one, several, or all of a poll."""
         self._say(told, Kind.ACK)
 
-    def nack(self, told: Told, reason: str = "", *, delay: Duration | None = None) -> None:
+    def nack(self, told: OneOrMany, reason: str = "", *, delay: Duration | None = None) -> None:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
         self._say(told, Kind.NACK, reason, None if delay is None else duration_ms(delay))
 
-    def reject(self, told: Told, reason: str = "") -> None:
+    def reject(self, told: OneOrMany, reason: str = "") -> None:
         """No attempt will ever succeed: dead letters, at once."""
         self._say(told, Kind.REJECT, reason)
 
-    def give_back(self, told: Told) -> None:
+    def give_back(self, told: OneOrMany) -> None:
         """Not looked at: somebody else may have them at once, and no attempt counts."""
         self._say(told, Kind.RELEASE)
 
-    def _say(self, told: Told, kind: Kind, reason: str = "", ms: int | None = None) -> None:
+    def _say(self, told: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None) -> None:
         why = shortened(reason)
         if isinstance(told, Polled):
             for part in told.parts:
-                self._answers.say_all(part, kind, why, ms)
+                self._answers.add_all(part, kind, why, ms)
             return
         for message in messages_of(told):
-            self._answers.say(Said(message.part, kind, why, ms), message.offset)
+            self._answers.add(PendingAnswer(message.part, kind, why, ms), message.offset)
 
     def flush(self) -> None:
         """Return when the server has everything that was said so far. Unavailable: it has not, and it is kept."""
-        self._messenger.send()
+        self._ack_batcher.send()
 
-    def commit(self, reached: Told | Mapping[str, int]) -> bool:
+    def commit(self, reached: OneOrMany | Mapping[str, int]) -> bool:
         """Finish everything up to these messages, or below these offsets ("orders/0": 17); False if it was already.
 
         Only in an assigned group, and for partitions that are ours: NotOwner, UnknownMember.
@@ -265,7 +265,7 @@ class Consumer:
         if not self.settings.is_assigned:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
         offsets = reached if isinstance(reached, Mapping) else _next_offsets(reached)
-        self._messenger.send()
+        self._ack_batcher.send()
         by_topic: dict[str, dict[str, int]] = {}
         for place, offset in offsets.items():
             topic, _, number = place.rpartition("/")
@@ -297,24 +297,24 @@ class Consumer:
         found = [self._pool.run(describe(topic)) for topic in self.topics]
         return min(float(one.config["visibility_timeout_ms"]) for one in found) / 1000
 
-    def keep_up(self) -> None:
+    def rebalance(self) -> None:
         """Hear what the group wants of us, and do it, as every poll does. For whoever does not poll for a while."""
-        while self._member.has_news and not self._stop.is_set:
-            heard = self._member.hear()
+        while self._member.has_changes and not self._stop.is_set:
+            heard = self._member.refresh()
             self._drop(heard.lost)
             if not heard.is_rejoined:
                 # After a restart of the server what we hold is still ours, and its acks count.
                 self._answers.forget(heard.lost)
             if heard.to_release and not self._hand_over(heard.to_release):
-                self._member.has_news = True
+                self._member.has_changes = True
                 return
 
     def _hand_over(self, asked: Sequence[str]) -> bool:
         """Let go of what was asked back; False if there is something that has to wait."""
         self._drop(asked)
-        self._member.tell_revoked(asked)
-        self._messenger.send()
-        held = set() if self.settings.on_revoked is not None else self._answers.held_places()
+        self._member.call_on_revoked(asked)
+        self._ack_batcher.send()
+        held = set() if self.settings.on_revoked is not None else self._answers.held_partitions()
         free = [one for one in asked if one not in held]
         if free:
             self._member.release(free)
@@ -331,18 +331,18 @@ class Consumer:
             else:
                 kept.append(message)
         self._buffer = kept
-        if self.also_drop is not None and places:
-            self.also_drop(places)
+        if self.on_drop is not None and places:
+            self.on_drop(places)
 
     def _tend(self) -> None:
         """The background: heartbeats, what was said, and more time for what is in our hands."""
-        beat_s, extend_s = self.settings.beat_s, self._lease_s / _EXTENSIONS_A_LEASE
+        heartbeat_s, extend_s = self.settings.heartbeat_s, self._lease_s / _EXTENSIONS_A_LEASE
         beat_at = extend_at = time.monotonic()
         while not self._is_closed:
             now_s = time.monotonic()
             if now_s >= beat_at:
-                self._member.beat()
-                beat_at = now_s + beat_s
+                self._member.heartbeat()
+                beat_at = now_s + heartbeat_s
             if now_s >= extend_at:
                 longest_s = duration_s(self.settings.extend_for)
                 # What came a moment ago has time until the next round.
@@ -351,7 +351,7 @@ class Consumer:
                 extend_at = now_s + extend_s
             # First cleared, then looked: whatever comes in between is seen.
             self._nudge.clear()
-            self._messenger.try_to_send()
+            self._ack_batcher.try_to_send()
             self._wake.clear()
             if self._is_closed:
                 break
@@ -360,7 +360,7 @@ class Consumer:
             else:
                 self._nudge.wait(min(_ANSWER_S, extend_s))
 
-    def hurry(self) -> None:
+    def wake(self) -> None:
         """Send what was said now and not a moment later: the server may keep back the next messages until then."""
         self._nudge.set()
 
@@ -383,8 +383,8 @@ class Consumer:
             self._say(self._last, Kind.ACK)
         self._drop(self._buffer_places())
         try:
-            self._member.tell_revoked(self.assigned)
-            self._messenger.send()
+            self._member.call_on_revoked(self.assigned)
+            self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 self._member.leave()
@@ -407,7 +407,7 @@ class Consumer:
         self.close()
 
 
-def _next_offsets(reached: Told) -> dict[str, int]:
+def _next_offsets(reached: OneOrMany) -> dict[str, int]:
     offsets: dict[str, int] = {}
     for one in messages_of(reached):
         place = one.part.place

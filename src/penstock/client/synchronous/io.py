@@ -188,7 +188,7 @@ class Connection:
 
     def _collect(self, timeout_s: float, on_head: OnHead | None) -> Answer:
         deadline_s = time.monotonic() + timeout_s
-        # Said only when it changes: it is a system call, and mostly an answer comes in one piece.
+        # PendingAnswer only when it changes: it is a system call, and mostly an answer comes in one piece.
         if timeout_s != self._waits_s:
             self._wait_at_most(timeout_s)
         while True:
@@ -241,7 +241,7 @@ def check_callback(what: str, call: Callable[..., Any] | None) -> None:
 
 
 class Lock:
-    """Held by one thread at a time."""
+    """MessageOrReceipt by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

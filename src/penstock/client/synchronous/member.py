@@ -1,4 +1,4 @@
-# Made from ../asynchronous/member.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/member.py by tools/unasync.py; change that one.
 """Our place in a group: joined, kept by heartbeats, handed over in parts, lost and taken again."""
 
 from collections.abc import Iterable, Sequence
@@ -6,19 +6,19 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ...errors import PenstockError, StaleGeneration, Unavailable, UnknownMember
+from ..ack_batcher import Delivered
 from ..consumer_options import ConsumerSettings, PartitionsTold
-from ..lent import Polled
+from ..leased_messages import Polled
 from ..membership import Joining, Membership
 from ..membership import heartbeat as heartbeat_call
 from ..membership import join as join_call
 from ..membership import leave as leave_call
 from ..membership import revoke as revoke_call
-from ..saying import Delivered
 from .io import call_back
 from .pool import Pool
 
 
-class News(NamedTuple):
+class MembershipChange(NamedTuple):
     """What has to be let go of, what is gone already, and whether we have just joined anew."""
 
     to_release: list[str]
@@ -35,12 +35,12 @@ class Member:
         # What the program was told to be its own, and what of that is asked back.
         self.assigned: set[str] = set()
         self._asked: set[str] = set()
-        self.has_news = False
-        self._is_missed = False
+        self.has_changes = False
+        self._is_unknown = False
         self._trouble: PenstockError | None = None
 
     @property
-    def is_handing_over(self) -> bool:
+    def is_revoking(self) -> bool:
         return bool(self._asked)
 
     def join(self) -> None:
@@ -48,10 +48,10 @@ class Member:
         self.who = Membership(self.who.group, joined.member_id, joined.generation)
         # From now on it is the same member that comes again, with what it has in its hands.
         self._joining = self._joining._replace(keeps_leases=True)
-        self._is_missed = False
-        self.has_news = self._settings.is_assigned
+        self._is_unknown = False
+        self.has_changes = self._settings.is_assigned
 
-    def hear(self) -> News:
+    def refresh(self) -> MembershipChange:
         """Ask how we stand, join anew if we have been missed, and tell what was gained or lost.
 
         StaleGeneration: somebody else joined under our name.
@@ -59,37 +59,37 @@ class Member:
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble
-        self.has_news = False
-        if self._is_missed:
-            return self._come_again()
+        self.has_changes = False
+        if self._is_unknown:
+            return self._rejoin()
         try:
             heard = self._pool.run(heartbeat_call(self.who))
         except UnknownMember:
-            return self._come_again()
+            return self._rejoin()
         except PenstockError:
-            self.has_news = True
+            self.has_changes = True
             raise
         self.who = self.who._replace(generation=heard.generation, changes=heard.changes)
         self._asked = set(heard.partitions_to_revoke)
         return self._tell(set(heard.partitions_assigned))
 
-    def _tell(self, readable: set[str]) -> News:
+    def _tell(self, readable: set[str]) -> MembershipChange:
         current = readable | self._asked
         lost, gained = self.assigned - current, readable - self.assigned
         self.assigned = (self.assigned & current) | gained
         self._call(self._settings.on_lost, lost)
         self._call(self._settings.on_assigned, gained)
-        return News(sorted(self._asked), sorted(lost))
+        return MembershipChange(sorted(self._asked), sorted(lost))
 
-    def _come_again(self) -> News:
+    def _rejoin(self) -> MembershipChange:
         """The server does not know us: it was restarted, or has not heard of us for too long."""
-        self._is_missed, self.has_news = True, True
+        self._is_unknown, self.has_changes = True, True
         lost, self.assigned, self._asked = self.assigned, set(), set()
         self._call(self._settings.on_lost, lost)
         self.join()
-        return News([], sorted(lost), is_rejoined=True)
+        return MembershipChange([], sorted(lost), is_rejoined=True)
 
-    def tell_revoked(self, places: Sequence[str]) -> None:
+    def call_on_revoked(self, places: Sequence[str]) -> None:
         self._call(self._settings.on_revoked, self.assigned.intersection(places))
 
     def _call(self, told: PartitionsTold | None, places: Iterable[str]) -> None:
@@ -101,12 +101,12 @@ class Member:
         """Let go of partitions that were asked back."""
         self.assigned.difference_update(places)
         self._asked.difference_update(places)
-        self.has_news = True
+        self.has_changes = True
         # Whatever has changed meanwhile is heard next.
         with suppress(StaleGeneration, UnknownMember):
             self._pool.run(revoke_call(self.who, places))
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """A sign of life. What it brings is left to whoever polls."""
         try:
             heard = self._pool.run_once(heartbeat_call(self.who))
@@ -115,19 +115,19 @@ class Member:
         except (UnknownMember, StaleGeneration) as error:
             self.note(error)
         except PenstockError as error:
-            self._trouble, self.has_news = error, True
+            self._trouble, self.has_changes = error, True
         else:
             # Also if only the generation is another one: without it a poll would be refused.
             if (heard.changes, heard.generation) != (self.who.changes, self.who.generation):
-                self.has_news = self._settings.is_assigned
+                self.has_changes = self._settings.is_assigned
 
     def note(self, error: UnknownMember | StaleGeneration) -> None:
         """Something was refused because of how we stand."""
-        self._is_missed |= isinstance(error, UnknownMember)
-        self.has_news = True
+        self._is_unknown |= isinstance(error, UnknownMember)
+        self.has_changes = True
 
     def note_poll(self, polled: Polled[Delivered]) -> None:
-        self.has_news |= self._settings.is_assigned and polled.changes != self.who.changes
+        self.has_changes |= self._settings.is_assigned and polled.changes != self.who.changes
 
     def leave(self) -> None:
         """What we still hold is ready for others at once."""

@@ -1,13 +1,13 @@
-# Made from ../asynchronous/pool.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/pool.py by tools/unasync.py; change that one.
 """Connections that are kept for the next request, and the one request that uses them all."""
 
 import time
 from typing import TypeVar
 
 from ...errors import PenstockError, Unreachable
-from ..address import Address, standing_headers
+from ..address import Address, common_headers
 from ..calls import Call, outcome
-from ..retrying import Breaker
+from ..retry import Breaker
 from ..settings import ClientSettings, chance
 from ..wire import Answer, request_bytes
 from .io import Connection, OnHead, Semaphore, sleep, take_now
@@ -22,7 +22,7 @@ class Pool:
         self.address, self.settings = address, settings
         self.name = str(address)
         self.breaker = Breaker(self.name)
-        self._standing = standing_headers(address, key)
+        self._standing = common_headers(address, key)
         self._room = Semaphore(settings.connections_max)
         # Calls that nobody waits for yet never take all of the room: whoever made them may call something else first.
         self._spare = Semaphore(settings.connections_max - 1)

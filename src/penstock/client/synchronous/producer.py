@@ -1,4 +1,4 @@
-# Made from ../asynchronous/producer.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/producer.py by tools/unasync.py; change that one.
 """The producer: `send` one by one, stored in large batches, each exactly once."""
 
 import time
@@ -14,9 +14,9 @@ from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused, Unreachable
 from ..calls import Call, Content
 from ..failures import wait_asked_s
-from ..producing import (
+from ..producer_batch import (
     Batch,
-    Given,
+    CheckedMessage,
     Next,
     Numbering,
     Tally,
@@ -29,11 +29,11 @@ from ..producing import (
     partition_of,
     room_of,
 )
-from ..publishing import BatchStored, HeadersIn, Published
+from ..publish import BatchStored, HeadersIn, Published
 from ..settings import chance
 from ..topics import describe
 from .io import Background, Connection, Guard, Lock, Signal
-from .outlet import Outlet
+from .partition_queue import PartitionQueue
 from .pool import Pool
 
 _ROOM_CHECK_S = 1.0
@@ -116,10 +116,10 @@ class Producer:
         self._producer_id = randbits(62) if is_idempotent else None
         self._on_delivery = on_delivery
         self._guard = Guard()
-        self._outlets: list[Outlet] = []
+        self._outlets: list[PartitionQueue] = []
         # Whose turn it is, and what takes plain values for it.
         self._turn = randbits(16)
-        self._take_in: Callable[[bytes], Delivery] = _nobody
+        self._append: Callable[[bytes], Delivery] = _nobody
         self._tally = Tally()
         self._room, self._wake, self._stop = Signal(), Signal(), Signal()
         self._background: Background | None = None
@@ -165,20 +165,20 @@ class Producer:
             and partition is None
         ):
             try:
-                return self._take_in(value)
+                return self._append(value)
             except (StopIteration, ValueError):
                 # It is full, or sealed; or another thread is just inside.
                 pass
         one = given(value, key, extra_of(headers or (), priority, ttl))
         return self._send_with_care(one, partition)
 
-    def _send_with_care(self, one: Given, partition: int | None) -> Delivery:
+    def _send_with_care(self, one: CheckedMessage, partition: int | None) -> Delivery:
         if not self._outlets:
             self._start()
         # However batches were sealed: plain values come by here once a batch, all others each time.
         if self._tally.buffered_bytes > self._buffer_bytes_max:
             self._await_room()
-        full: list[Outlet] = []
+        full: list[PartitionQueue] = []
         with self._guard:
             while True:
                 outlet = self._outlet_of(one.key, partition)
@@ -189,12 +189,12 @@ class Producer:
                 self._seal(outlet, batch)
                 full.append(outlet)
             if one.key is None and partition is None:
-                self._take_in = batch.take_in
+                self._append = batch.append
         for outlet in full:
             self._push(outlet)
         return delivery
 
-    def _outlet_of(self, key: bytes | None, partition: int | None) -> Outlet:
+    def _outlet_of(self, key: bytes | None, partition: int | None) -> PartitionQueue:
         count = len(self._outlets)
         if partition is not None:
             if type(partition) is not int:
@@ -204,7 +204,7 @@ class Producer:
             return self._outlets[partition]
         return self._outlets[self._turn % count if key is None else partition_of(key, count)]
 
-    def _opened(self, outlet: Outlet) -> Batch:
+    def _opened(self, outlet: PartitionQueue) -> Batch:
         """A batch to fill. Guard held."""
         if self._stop.is_set:
             raise Refused("the producer was closed")
@@ -215,7 +215,7 @@ class Producer:
             self._wake.set()
         return batch
 
-    def _seal(self, outlet: Outlet, batch: Batch) -> None:
+    def _seal(self, outlet: PartitionQueue, batch: Batch) -> None:
         """Close the batch that is being filled; then it is the next one's turn. Guard held."""
         batch.seal()
         if outlet is self._outlet_of(None, None):
@@ -248,9 +248,9 @@ class Producer:
             for number in range(len(self._outlets), partitions):
                 identity = self._producer_id
                 numbering = None if identity is None else Numbering(identity)
-                self._outlets.append(Outlet(number, numbering))
+                self._outlets.append(PartitionQueue(number, numbering))
 
-    def _push(self, outlet: Outlet) -> None:
+    def _push(self, outlet: PartitionQueue) -> None:
         """Send what is full, and wait while too much is on its way."""
         self._pump(outlet, _SOON_S)
         self._await_room()
@@ -265,7 +265,7 @@ class Producer:
             self._room.wait(_ROOM_CHECK_S)
 
     def _pump(
-        self, outlet: Outlet, within_s: float | None = None, *, is_patient: bool = True
+        self, outlet: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Send what is queued. The last one stays under way: its answer travels while the next is filled.
 
@@ -284,12 +284,12 @@ class Producer:
         finally:
             outlet.lock.release()
 
-    def _is_ours(self, outlet: Outlet, within_s: float | None) -> bool:
+    def _is_ours(self, outlet: PartitionQueue, within_s: float | None) -> bool:
         if outlet.lock.try_acquire():
             return True
         return within_s is not None and outlet.lock.acquire_within(within_s)
 
-    def _is_collected(self, outlet: Outlet, within_s: float | None) -> bool:
+    def _is_collected(self, outlet: PartitionQueue, within_s: float | None) -> bool:
         """Take the answer; whether it came so soon. One that takes too long is an error."""
         if outlet.sent is None:
             return True
@@ -302,7 +302,7 @@ class Producer:
         self._collect(outlet, waited_s)
         return True
 
-    def _begin(self, outlet: Outlet, batch: Batch, *, is_patient: bool) -> None:
+    def _begin(self, outlet: PartitionQueue, batch: Batch, *, is_patient: bool) -> None:
         try:
             call = call_of(batch, self._wanted, outlet.numbering)
         except PenstockError as error:
@@ -311,7 +311,12 @@ class Producer:
         self._post(outlet, batch, call, is_patient=is_patient)
 
     def _post(
-        self, outlet: Outlet, batch: Batch, call: Call[BatchStored], *, is_patient: bool
+        self,
+        outlet: PartitionQueue,
+        batch: Batch,
+        call: Call[BatchStored],
+        *,
+        is_patient: bool,
     ) -> None:
         batch.tries += 1
         try:
@@ -335,7 +340,7 @@ class Producer:
             return self._pool.begin(call)
         return self._pool.begin_now(call)
 
-    def _collect(self, outlet: Outlet, waited_s: float) -> None:
+    def _collect(self, outlet: PartitionQueue, waited_s: float) -> None:
         assert outlet.sent is not None, "there is an answer to come"
         (batch, call, connection), outlet.sent = outlet.sent, None
         try:
@@ -348,7 +353,7 @@ class Producer:
             raise
         self._settle(outlet, batch, stored, None)
 
-    def _interrupted(self, outlet: Outlet, batch: Batch, call: Call[BatchStored]) -> None:
+    def _interrupted(self, outlet: PartitionQueue, batch: Batch, call: Call[BatchStored]) -> None:
         """Whoever waited was cancelled, which the batch has nothing to do with: the background goes on with it."""
         batch.is_doubtful = True
         if outlet.numbering is None:
@@ -360,7 +365,11 @@ class Producer:
         self._wake.set()
 
     def _failed(
-        self, outlet: Outlet, batch: Batch, call: Call[BatchStored], error: PenstockError
+        self,
+        outlet: PartitionQueue,
+        batch: Batch,
+        call: Call[BatchStored],
+        error: PenstockError,
     ) -> None:
         now_s = time.monotonic()
         is_late = now_s - batch.created_s > self._delivery_timeout_s
@@ -381,7 +390,7 @@ class Producer:
 
     def _settle(
         self,
-        outlet: Outlet,
+        outlet: PartitionQueue,
         batch: Batch,
         stored: BatchStored | None,
         error: PenstockError | None,
@@ -391,7 +400,7 @@ class Producer:
         batch.stored, batch.error = stored, error
         with self._guard:
             self._tally.settled(batch)
-        batch.let_go()
+        batch.clear()
         batch.settled.set()
         self._room.set()
         if stored is not None and stored.partitions > len(self._outlets):
@@ -421,12 +430,12 @@ class Producer:
     def _is_idle(self) -> bool:
         return all(one.is_idle for one in self._outlets)
 
-    def _tend(self, outlet: Outlet, until_s: float) -> None:
+    def _tend(self, outlet: PartitionQueue, until_s: float) -> None:
         self._pump(outlet, _left_s(until_s), is_patient=False)
         if outlet.trouble or self._is_left_alone(outlet):
             self._finish(outlet, _left_s(until_s), is_patient=False)
 
-    def _is_left_alone(self, outlet: Outlet) -> bool:
+    def _is_left_alone(self, outlet: PartitionQueue) -> bool:
         """Whether nobody else would take the answer soon."""
         sent = outlet.sent
         if sent is None:
@@ -436,7 +445,7 @@ class Producer:
         return time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
 
     def _finish(
-        self, outlet: Outlet, within_s: float | None = None, *, is_patient: bool = True
+        self, outlet: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Try again what failed if it is time, and take the answer that is due."""
         if not outlet.lock.try_acquire():

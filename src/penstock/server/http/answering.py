@@ -19,7 +19,7 @@ from ...api.answers import (
 from ...api.principals import Action
 from ...api.receipts import Place, Receipt, read_receipt
 from ...api.units import time_text
-from ...broker.letters import dead_letter_topic
+from ...broker.dead_letters import dead_letter_topic
 from ...errors import (
     BadRequest,
     NotFound,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from ...client.producing import partition_of
-from ...client.publishing import append_batch
+from ...client.producer_batch import partition_of
+from ...client.publish import append_batch
 from ...codec import Columns, Marks, encode
 from ...errors import OutOfSequence, PenstockError, Refused
 from .model import FileFormat

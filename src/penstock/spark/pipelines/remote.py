@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...client.retrying import RetryPolicy
+from ...client.retry import RetryPolicy
 from ...client.settings import ClientSettings
 from ...errors import Refused
 

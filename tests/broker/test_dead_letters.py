@@ -2,19 +2,26 @@
 
 import pytest
 
+from penstock.api.dead_letters import (
+    BrowseDeadLetters,
+    CountDeadLetters,
+    Edit,
+    GroupBy,
+    RedriveDeadLetters,
+    Selection,
+    Target,
+)
 from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
-from penstock.broker.letters import PROVENANCE, dead_letter_topic, user_view
-from penstock.broker.outbox import Edit
+from penstock.broker.dead_letters import PROVENANCE, dead_letter_topic
 from penstock.broker.partitioner import partition_of
-from penstock.broker.redrive import ALL, GroupBy, Order, Selection, Target
 from penstock.errors import NotFound, Refused, TooLarge
 from penstock.model import Message
 
 from .world import GROUP, SMALL, TOPIC, World, values
 
-TO_GROUP = Order(selection=ALL, target=Target.GROUP)
-TO_TOPIC = Order(selection=ALL)
+TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
+TO_TOPIC = RedriveDeadLetters(TOPIC)
 STOPS = pytest.mark.parametrize("stop", ["settle", "restart", "kill"])
 
 
@@ -39,7 +46,7 @@ def world_with_letters(*errors: str, partitions: int = 1, **settings: object) ->
 @STOPS
 def test_redrive_to_the_group_reaches_only_the_group_that_failed(stop) -> None:
     world = world_with_letters("a", "b")
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven, answer.failed) == (2, 2, [])
     assert world.letters() == []
     world.sync()
@@ -59,7 +66,7 @@ def test_redrive_to_the_group_reaches_only_the_group_that_failed(stop) -> None:
 @STOPS
 def test_redrive_to_the_topic_reaches_everybody_as_a_new_message(stop) -> None:
     world = world_with_letters("a", "b")
-    assert world.node.redrive(TOPIC, TO_TOPIC, world.now()).redriven == 2
+    assert world.execute(TO_TOPIC).redriven == 2
     world.sync()
     getattr(world, stop)()
     world.settle()
@@ -75,7 +82,7 @@ def test_redrive_to_the_topic_reaches_everybody_as_a_new_message(stop) -> None:
 def test_a_letter_that_went_back_is_known_by_the_snapshot_where_it_came(target, stop) -> None:
     """What died knows nothing of the arrival after the crash, and sends it again: it must not come twice."""
     world = world_with_letters("a")
-    world.node.redrive(TOPIC, Order(selection=ALL, target=target), world.now())
+    world.execute(RedriveDeadLetters(TOPIC, target=target))
     world.sync()
     world.node.pump(world.now())
     assert values(world.drain()) == [b"a"]
@@ -90,7 +97,7 @@ def test_a_letter_that_went_back_is_known_by_the_snapshot_where_it_came(target, 
 def test_a_redriven_letter_that_fails_again_is_a_dead_letter_again() -> None:
     world = world_with_letters("a")
     for _ in range(3):
-        world.node.redrive(TOPIC, TO_GROUP, world.now())
+        world.execute(TO_GROUP)
         world.settle()
         world.reject(*world.poll(), error="still bad")
         world.settle()
@@ -102,8 +109,8 @@ def test_a_redriven_letter_that_fails_again_is_a_dead_letter_again() -> None:
 def test_a_dry_run_counts_and_changes_nothing() -> None:
     world = world_with_letters("a", "b")
     before = world.node.partition(TOPIC + ".dlq", 0).journal.log.end_offset
-    order = Order(selection=ALL, target=Target.GROUP, is_dry_run=True)
-    answer = world.node.redrive(TOPIC, order, world.now())
+    order = RedriveDeadLetters(TOPIC, target=Target.GROUP, is_dry_run=True)
+    answer = world.execute(order)
     assert (answer.matched, answer.redriven) == (2, 2)
     assert world.node.partition(TOPIC + ".dlq", 0).journal.log.end_offset == before
     assert len(world.letters()) == 2
@@ -133,10 +140,10 @@ def test_letters_are_selected_by_what_is_known_of_them(conditions, expected) -> 
             for name, value in conditions.items()
         }
     selection = Selection(**conditions)
-    found = world.node.dead_letters(TOPIC, selection=selection).letters
+    found = world.execute(BrowseDeadLetters(TOPIC, selection=selection)).letters
     assert b"".join(letter.message.value for letter in found).decode() == expected
-    order = Order(selection=selection)
-    assert world.node.redrive(TOPIC, order, world.now()).matched == len(expected)
+    order = RedriveDeadLetters(TOPIC, selection=selection)
+    assert world.execute(order).matched == len(expected)
     assert len(world.letters()) == 4 - len(expected)
 
 
@@ -149,7 +156,7 @@ def test_letters_are_browsed_page_by_page_over_all_partitions() -> None:
     world = world_with_letters(*[f"e{number}" for number in range(20)], partitions=3)
     seen, cursor = [], (0, 0)
     while cursor is not None:
-        page = world.node.dead_letters(TOPIC, limit=3, cursor=cursor)
+        page = world.execute(BrowseDeadLetters(TOPIC, limit=3, cursor=cursor))
         assert len(page.letters) <= 3
         seen += [letter.message.value for letter in page.letters]
         cursor = page.cursor
@@ -158,12 +165,12 @@ def test_letters_are_browsed_page_by_page_over_all_partitions() -> None:
 
 def test_letters_are_counted_by_what_they_died_of() -> None:
     world = world_with_letters("a", "b", "a")
-    by_error = world.node.count_dead_letters(TOPIC, GroupBy.ERROR)
+    by_error = world.execute(CountDeadLetters(TOPIC, GroupBy.ERROR))
     assert [(one.value, one.count) for one in by_error] == [("a", 2), ("b", 1)]
     assert by_error[0].last_ns - by_error[0].first_ns == 2_000_000_000
-    by_reason = world.node.count_dead_letters(TOPIC, GroupBy.REASON)
+    by_reason = world.execute(CountDeadLetters(TOPIC, GroupBy.REASON))
     assert [(one.value, one.count) for one in by_reason] == [("REJECTED", 3)]
-    by_consumer = world.node.count_dead_letters(TOPIC, GroupBy.CONSUMER)
+    by_consumer = world.execute(CountDeadLetters(TOPIC, GroupBy.CONSUMER))
     assert [(one.value, one.count) for one in by_consumer] == [("m", 3)]
 
 
@@ -172,7 +179,7 @@ def test_a_letter_can_be_edited_on_its_way_to_the_topic() -> None:
     edit = Edit(
         is_key_set=True, key=b"new key", is_value_set=True, value=None, headers=(("h", b"1"),)
     )
-    world.node.redrive(TOPIC, Order(selection=ALL, edit=edit), world.now())
+    world.execute(RedriveDeadLetters(TOPIC, edit=edit))
     world.settle()
     (got,) = world.drain()
     assert (got.key, got.value, got.headers) == (b"new key", None, (("h", b"1"),))
@@ -182,7 +189,7 @@ def test_a_letter_can_be_edited_on_its_way_to_the_topic() -> None:
 def test_what_is_not_edited_stays() -> None:
     world = world_with_letters("a")
     edit = Edit(is_value_set=True, value=b"repaired")
-    world.node.redrive(TOPIC, Order(selection=ALL, edit=edit), world.now())
+    world.execute(RedriveDeadLetters(TOPIC, edit=edit))
     world.settle()
     (got,) = world.drain()
     assert (got.key, got.value, got.headers) == (b"a", b"repaired", ())
@@ -192,25 +199,23 @@ def test_an_edit_has_to_be_within_the_limits_and_cannot_go_to_a_group() -> None:
     world = world_with_letters("a")
     edit = Edit(is_value_set=True, value=b"x" * (2 << 20))
     with pytest.raises(TooLarge):
-        world.node.redrive(TOPIC, Order(selection=ALL, edit=edit), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, edit=edit))
     small = Edit(is_value_set=True, value=b"x")
     with pytest.raises(Refused, match="cannot be edited"):
-        world.node.redrive(
-            TOPIC, Order(selection=ALL, target=Target.GROUP, edit=small), world.now()
-        )
+        world.execute(RedriveDeadLetters(TOPIC, target=Target.GROUP, edit=small))
     assert len(world.letters()) == 1
 
 
 def test_large_edits_go_in_several_calls() -> None:
     world = world_with_letters("a", "b", "c", "d", "e", "f")
     edit = Edit(is_value_set=True, value=b"x" * 1_000_000)
-    order = Order(selection=ALL, edit=edit)
-    first = world.node.redrive(TOPIC, order, world.now())
+    order = RedriveDeadLetters(TOPIC, edit=edit)
+    first = world.execute(order)
     assert (first.matched, first.redriven) == (6, 4)
-    assert world.node.redrive(TOPIC, order, world.now()).redriven == 0
+    assert world.execute(order).redriven == 0
     world.restart()
     world.settle()
-    assert world.node.redrive(TOPIC, order, world.now()).redriven == 2
+    assert world.execute(order).redriven == 2
     world.settle()
     assert len(world.drain()) == 6
     assert world.letters() == []
@@ -218,17 +223,17 @@ def test_large_edits_go_in_several_calls() -> None:
 
 def test_a_limit_takes_the_oldest() -> None:
     world = world_with_letters("a", "b", "c")
-    order = Order(selection=ALL, limit=2)
-    assert world.node.redrive(TOPIC, order, world.now()).redriven == 2
+    order = RedriveDeadLetters(TOPIC, limit=2)
+    assert world.execute(order).redriven == 2
     assert values([one.message for one in world.letters()]) == [b"c"]
     with pytest.raises(Refused):
-        world.node.redrive(TOPIC, Order(selection=ALL, limit=0), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, limit=0))
 
 
 def test_redrive_to_a_group_that_is_gone_fails_and_says_so() -> None:
     world = world_with_letters("a")
     world.execute(CloseGroup(GROUP, topic=TOPIC))
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven) == (1, 0)
     assert answer.failed[0][:2] == (0, 0)
     assert "group is gone" in answer.failed[0][2]
@@ -238,19 +243,19 @@ def test_redrive_to_a_group_that_is_gone_fails_and_says_so() -> None:
 def test_redrive_to_a_group_that_was_reset_before_the_message_fails() -> None:
     world = world_with_letters("a")
     world.reset(EARLIEST)
-    assert world.node.redrive(TOPIC, TO_GROUP, world.now()).redriven == 0
+    assert world.execute(TO_GROUP).redriven == 0
     assert values(world.drain()) == [b"fine", b"a"]
 
 
 def test_a_letter_whose_group_goes_away_on_the_way_is_a_dead_letter_again() -> None:
     world = world_with_letters("a")
-    assert world.node.redrive(TOPIC, TO_GROUP, world.now()).redriven == 1
+    assert world.execute(TO_GROUP).redriven == 1
     world.execute(CloseGroup(GROUP, topic=TOPIC))
     world.settle()
     assert values([one.message for one in world.letters()]) == [b"a"]
     world.restart()
     assert values([one.message for one in world.letters()]) == [b"a"]
-    assert world.node.redrive(TOPIC, TO_TOPIC, world.now()).redriven == 1
+    assert world.execute(TO_TOPIC).redriven == 1
     world.settle()
     assert values(world.drain(group="other")) == [b"a"]
 
@@ -263,9 +268,9 @@ def test_an_expired_message_is_not_redriven_to_its_group() -> None:
     world.reject(*world.poll())
     world.settle()
     world.now(6000)
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert "time to live" in answer.failed[0][2]
-    assert world.node.redrive(TOPIC, TO_TOPIC, world.now()).redriven == 1
+    assert world.execute(TO_TOPIC).redriven == 1
     world.settle()
     assert values(world.drain()) == [b"a"]
 
@@ -273,9 +278,9 @@ def test_an_expired_message_is_not_redriven_to_its_group() -> None:
 def test_redrive_of_a_topic_without_dead_letters_finds_none() -> None:
     world = World()
     world.topic()
-    assert world.node.redrive(TOPIC, TO_TOPIC, world.now()).matched == 0
+    assert world.execute(TO_TOPIC).matched == 0
     with pytest.raises(NotFound):
-        world.node.redrive("nothing", TO_TOPIC, world.now())
+        world.execute(RedriveDeadLetters("nothing"))
 
 
 def test_a_dead_letter_of_a_dead_letter_stays_where_it_is() -> None:
@@ -336,7 +341,7 @@ def test_many_letters_go_as_few_batches() -> None:
     world.settle()
     log = world.node.partition(dead_letter_topic(TOPIC), 0).messages
     assert log.end_offset == 2500
-    letters = world.node.dead_letters(TOPIC, limit=5000).letters
+    letters = world.execute(BrowseDeadLetters(TOPIC, limit=5000)).letters
     assert [one.provenance.original_offset for one in letters] == list(range(2500))
 
 
@@ -368,14 +373,3 @@ def test_dead_letters_survive_the_deletion_of_their_own_topic() -> None:
     world.node.delete_topic(dead_letter_topic(TOPIC), world.now())
     world.settle()
     assert values([one.message for one in world.letters()]) == [b"b"]
-
-
-def test_the_library_has_its_own_names_for_a_death() -> None:
-    world = world_with_letters("a")
-    (letter,) = world.letters()
-    assert user_view(letter) == {
-        "dlq.original_msg_id": 2,
-        "dlq.retry_count": 0,
-        "dlq.failure_reason": "a",
-        "dlq.last_failure": letter.provenance.dlq_timestamp,
-    }

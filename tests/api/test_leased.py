@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
+from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
-from penstock.broker.handed import Handed, Part
-from penstock.broker.received import Received
+from penstock.api.received import Received
 from penstock.model import Message
 
-from .world import GROUP, MS, TOPIC, WALL_NS, World
+from ..broker.world import GROUP, MS, TOPIC, WALL_NS, World
 
 PLACE, OTHER = Place("t", 0, 5), Place("t", 1, 5)
 
@@ -22,11 +22,11 @@ def part(*offsets, place=PLACE, lease=1, attempts=1):
         *[[one] * count for one in (2, 77, None, None, None)],
         list(offsets),
     ]
-    return Part(place, lease, columns, attempts)
+    return LeasedPart(place, lease, columns, attempts)
 
 
 def test_objects_say_what_the_columns_say():
-    handed = Handed(part(3, 4, attempts=[1, 2]), part(7, place=OTHER, lease=9))
+    handed = LeasedMessages(part(3, 4, attempts=[1, 2]), part(7, place=OTHER, lease=9))
     assert list(handed) == [
         Received(None, 3, 77, 1, 1, PLACE, key=b"key"),
         Received(b"v4", 4, 77, 2, 1, PLACE, headers=(("a", b"b"),)),
@@ -35,15 +35,15 @@ def test_objects_say_what_the_columns_say():
     assert handed[-1] is handed[2]
     assert (len(handed), bool(handed), handed.content_bytes()) == (3, True, 10)
     assert handed.content_sizes() == [3, 2, 5]
-    assert not Handed()
-    assert Handed() == []
+    assert not LeasedMessages()
+    assert LeasedMessages() == []
     assert handed == list(handed)
-    assert handed != Handed(part(3, 4))
+    assert handed != LeasedMessages(part(3, 4))
 
 
 @pytest.mark.parametrize("count", range(7))
 def test_a_cut_loses_nothing_and_leaves_no_empty_part(count):
-    whole = Handed(part(1, 2, 3, attempts=[4, 5, 6]), part(2, 5, place=OTHER))
+    whole = LeasedMessages(part(1, 2, 3, attempts=[4, 5, 6]), part(2, 5, place=OTHER))
     first, others = whole.cut(count)
     assert [*first, *others] == list(whole)
     assert len(first) == min(count, 5)
@@ -51,9 +51,9 @@ def test_a_cut_loses_nothing_and_leaves_no_empty_part(count):
 
 
 def test_what_is_added_later_is_seen_by_whoever_looked_before():
-    handed = Handed(part(1))
+    handed = LeasedMessages(part(1))
     assert len(list(handed)) == 1
-    handed += Handed(part(2, place=OTHER))
+    handed += LeasedMessages(part(2, place=OTHER))
     assert [one.offset for one in handed] == [1, 2]
 
 
@@ -84,15 +84,21 @@ def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
     place = Place("orders", 0, 1)
     columns = [[b"a"], [None], [()], [2], [1], [None], [None], [None], [4]]
     others = [[b"b", b"c"], *[[one[0], one[0]] for one in columns[1:-1]], [7, 8]]
-    another = Part(place, 10, columns, 1)
-    handed = Handed(Part(place, 9, columns, 1), Part(place, 9, others, [2, 3]), another)
+    another = LeasedPart(place, 10, columns, 1)
+    handed = LeasedMessages(
+        LeasedPart(place, 9, columns, 1), LeasedPart(place, 9, others, [2, 3]), another
+    )
     joined, last = handed.leased()
     assert [*joined.messages(), *last.messages()] == [*handed]
     assert (joined.attempts, [*joined.offsets], last) == ([1, 2, 3], [4, 7, 8], another)
-    (even,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 1)).leased()
+    (even,) = LeasedMessages(
+        LeasedPart(place, 9, columns, 1), LeasedPart(place, 9, others, 1)
+    ).leased()
     assert even.attempts == 1
     assert even.count == 3
-    (uneven,) = Handed(Part(place, 9, columns, 1), Part(place, 9, others, 2)).leased()
+    (uneven,) = LeasedMessages(
+        LeasedPart(place, 9, columns, 1), LeasedPart(place, 9, others, 2)
+    ).leased()
     assert uneven.attempts == [1, 2, 2]
 
 
@@ -101,21 +107,23 @@ def bare(*offsets):
     count = len(offsets)
     rest = [[one] * count for one in (None, (), 2)], [[None] * count for _ in range(3)]
     values, times = [b"v%d" % one for one in offsets], [77 + one for one in offsets]
-    return Part(
+    return LeasedPart(
         PLACE, 1, [values, *rest[0], times, *rest[1], range(offsets[0], offsets[-1] + 1)], 1, True
     )
 
 
 def test_bare_parts_are_joined_into_a_bare_one():
     parts = [bare(3, 4), bare(7), bare(9, 10, 11)]
-    (joined,) = Handed(*parts).leased()
-    (looked_at,) = Handed(*[msgspec.structs.replace(one, is_bare=False) for one in parts]).leased()
+    (joined,) = LeasedMessages(*parts).leased()
+    (looked_at,) = LeasedMessages(
+        *[msgspec.structs.replace(one, is_bare=False) for one in parts]
+    ).leased()
     assert (joined.is_bare, looked_at.is_bare) == (True, False)
     assert joined.columns == looked_at.columns
-    assert Handed(*parts).content_bytes() == sum(map(len, joined.values))
-    (mixed,) = Handed(bare(1, 2), part(4, 5)).leased()
+    assert LeasedMessages(*parts).content_bytes() == sum(map(len, joined.values))
+    (mixed,) = LeasedMessages(bare(1, 2), part(4, 5)).leased()
     assert not mixed.is_bare
-    assert [*mixed.messages()] == [*Handed(bare(1, 2), part(4, 5))]
+    assert [*mixed.messages()] == [*LeasedMessages(bare(1, 2), part(4, 5))]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import msgspec
 from ..api.arguments import text
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
+from .ack_batcher import reason_text
 from .calls import (
     ACCEPT_BATCH,
     Call,
@@ -19,15 +20,14 @@ from .calls import (
     with_query,
 )
 from .failures import rebuilt
-from .lent import Polled, Received, read_polled
-from .saying import reason_text
+from .leased_messages import Polled, Received, read_polled
 from .wire import Answer
 
-Held = Received | str
-"""A message that is lent to us, or its receipt."""
+Receipts = Received | str | Iterable[Received | str]
+"""A leased message, its receipt, or several of either."""
 
 
-class Answered(msgspec.Struct, frozen=True):
+class AnswerResult(msgspec.Struct, frozen=True):
     """What became of one receipt. `action` of a nack: requeued or dlq."""
 
     receipt: str = msgspec.field(name="receipt_handle")
@@ -43,7 +43,7 @@ class _Results(msgspec.Struct):
     results: list[dict[str, Any]]
 
 
-class Asked(NamedTuple):
+class PollRequest(NamedTuple):
     """A poll of a shared group."""
 
     topic: str
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     priority: str | None = None
 
 
-def poll(asked: Asked) -> Call[Polled[Received]]:
+def poll(asked: PollRequest) -> Call[Polled[Received]]:
     """Repeated because its answer was lost, it brings the same messages, and no attempt counts."""
     fields = {
         "group": text("the name of a group", asked.group),
@@ -72,7 +72,7 @@ def poll(asked: Asked) -> Call[Polled[Received]]:
     return Call("GET", target, read_polled, b"", ACCEPT_BATCH, wait_s=duration_s(asked.timeout))
 
 
-def receipts_of(held: Held | Iterable[Held]) -> list[str]:
+def receipts_of(held: Receipts) -> list[str]:
     if isinstance(held, str):
         return [held]
     if isinstance(held, Received):
@@ -96,14 +96,14 @@ _REPEATABLE = frozenset({"ack", "visibility"})
 _read_results = reader(_Results)
 
 
-def _results(answer: Answer) -> list[Answered | PenstockError]:
+def _results(answer: Answer) -> list[AnswerResult | PenstockError]:
     return [
-        msgspec.convert(one, Answered) if one.get("success") else rebuilt(one)
+        msgspec.convert(one, AnswerResult) if one.get("success") else rebuilt(one)
         for one in _read_results(answer).results
     ]
 
 
-Results = list[Answered | PenstockError]
+Results = list[AnswerResult | PenstockError]
 
 
 def ack(receipts: Sequence[str]) -> Call[Results]:
@@ -125,7 +125,7 @@ def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:
     return _answers("visibility", receipts, {"timeout": span(timeout, "timeout")})
 
 
-def all_or_first_error(results: Results) -> list[Answered]:
+def all_or_first_error(results: Results) -> list[AnswerResult]:
     """The results if all are good; otherwise the first error is raised."""
     for one in results:
         if isinstance(one, PenstockError):

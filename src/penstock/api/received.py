@@ -2,8 +2,8 @@
 
 import msgspec
 
-from ..api.receipts import Place, write_receipt
 from ..model import Headers, Priority
+from .receipts import Place, write_receipt
 
 # Their order for people: what was put first, then the delivery.
 _SHOWN = (

@@ -1,13 +1,17 @@
 """Dead letters as users of a queue see them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..api.arguments import instance, several, whole_count
-from ..broker.letters import DeadLetter, user_view
-from ..broker.partition import Partition
-from ..broker.redrive import ALL, Order, Selection, Target
+from ..api.dead_letters import (
+    ALL,
+    BrowseDeadLetters,
+    DeadLetter,
+    RedriveDeadLetters,
+    Selection,
+    Target,
+)
 from ..model import Headers
 from ..runtime.threads import ThreadDriver
 
@@ -38,49 +42,37 @@ class Requeued(NamedTuple):
 
 
 def dead_message(letter: DeadLetter) -> DeadMessage:
-    message, story = letter.message, letter.provenance
+    message, died = letter.message, letter.provenance
+    notes = {
+        "dlq.original_msg_id": died.original_offset + 1,
+        "dlq.retry_count": max(0, died.delivery_attempts - 1),
+        "dlq.failure_reason": died.last_error or died.dlq_reason,
+        "dlq.last_failure": died.dlq_timestamp,
+    }
     return DeadMessage(
-        story.original_offset + 1,
+        died.original_offset + 1,
         message.value,
         message.key,
         message.headers,
-        story.dlq_reason,
-        story.last_error,
-        story.delivery_attempts,
-        user_view(letter),
+        died.dlq_reason,
+        died.last_error,
+        died.delivery_attempts,
+        notes,
         letter,
     )
 
 
-def redrive_order(dead: DeadMessage | Iterable[DeadMessage] | None) -> Order:
-    """What to send back: to the readers who failed, because the queue's ids are given out elsewhere."""
-    if dead is None:
-        return Order(selection=ALL, target=Target.GROUP)
-    wanted = (dead,) if isinstance(dead, DeadMessage) else dead
-    letters = [
-        instance("what goes back", one, DeadMessage).letter
-        for one in several("dead letters", wanted)
-    ]
-    places = frozenset((one.partition, one.offset) for one in letters)
-    return Order(selection=Selection(offsets=places), target=Target.GROUP)
-
-
-class QueueLetters(ABC):
+class QueueDeadLetters:
     """The part of a queue that is about its dead letters."""
 
     _driver: ThreadDriver
-
-    @abstractmethod
-    def _partition(self) -> Partition:
-        """The only partition of the queue."""
+    _topic: str
 
     def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
         """Messages that failed too often, were rejected, or (if the queue says so) expired; oldest first."""
         count = whole_count("limit", limit)
         self._driver.settle()
-        page = self._driver.look(
-            lambda _now: self._driver.node.dead_letters(self._partition().topic, limit=count)
-        )
+        page = self._driver.execute(BrowseDeadLetters(self._topic, limit=count))
         return [dead_message(letter) for letter in page.letters]
 
     def requeue(self, dead: DeadMessage | Iterable[DeadMessage] | None = None) -> Requeued:
@@ -88,10 +80,20 @@ class QueueLetters(ABC):
 
         One whose message was removed from the disk meanwhile cannot come back, and stays a dead letter.
         """
-        order = redrive_order(dead)
+        selection = _selection(dead)
         self._driver.settle()
-        answer = self._driver.change(
-            lambda now: self._driver.node.redrive(self._partition().topic, order, now)
-        )
+        # Not to the topic: there they would be given new ids.
+        reply = self._driver.execute(RedriveDeadLetters(self._topic, selection, Target.GROUP))
         self._driver.settle()
-        return Requeued(answer.redriven, len(answer.failed))
+        return Requeued(reply.redriven, len(reply.failed))
+
+
+def _selection(dead: DeadMessage | Iterable[DeadMessage] | None) -> Selection:
+    if dead is None:
+        return ALL
+    wanted = (dead,) if isinstance(dead, DeadMessage) else dead
+    letters = [
+        instance("what goes back", one, DeadMessage).letter
+        for one in several("dead letters", wanted)
+    ]
+    return Selection(offsets=frozenset((one.partition, one.offset) for one in letters))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable
 from itertools import chain
 from typing import NamedTuple
 
+from ..api.leased import LeasedMessages
 from ..errors import NotFound, PartitionFaulty
-from .handed import Handed
 from .partition import Partition
 
 _ANSWERS_KEPT = 1000
@@ -23,11 +23,11 @@ _MESSAGE_BYTES = 300
 
 class _Kept(NamedTuple):
     request_id: str
-    answer: Handed
+    answer: LeasedMessages
     size: int
 
 
-class Repeats:
+class PollReplay:
     """The last answers, by who asked, at most `bytes_max` of them. `find` gives a partition by topic and number."""
 
     def __init__(
@@ -36,14 +36,14 @@ class Repeats:
         self._find, self.bytes_max, self.bytes_kept = find, bytes_max, 0
         self._last: OrderedDict[Hashable, _Kept] = OrderedDict()
 
-    def answer_to(self, who: Hashable, request_id: str) -> Handed | None:
+    def answer_to(self, who: Hashable, request_id: str) -> LeasedMessages | None:
         """What this request was answered with; None if it is a new one, or if all of that was given back since."""
         known = self._last.get(who) if request_id else None
         if known is None or known.request_id != request_id or not self._counts(known.answer):
             return None
         return known.answer
 
-    def keep(self, who: Hashable, request_id: str, answer: Handed) -> None:
+    def keep(self, who: Hashable, request_id: str, answer: LeasedMessages) -> None:
         """Remember an answer, and drop the oldest for it. One without messages may as well be looked for again."""
         self.forget(who)
         size = _size_of(answer) if request_id else 0
@@ -59,7 +59,7 @@ class Repeats:
         if known is not None:
             self.bytes_kept -= known.size
 
-    def _counts(self, answer: Handed) -> bool:
+    def _counts(self, answer: LeasedMessages) -> bool:
         """Whether any of it is still in somebody's hands, or was acked."""
         for part in answer.parts:
             place, lease = part.place, part.lease
@@ -74,7 +74,7 @@ class Repeats:
         return False
 
 
-def _size_of(answer: Handed) -> int:
+def _size_of(answer: LeasedMessages) -> int:
     """About what it takes in memory."""
     headers = chain.from_iterable([one for part in answer.parts for one in part.headers if one])
     named = sum(len(name) + len(value) for name, value in headers)

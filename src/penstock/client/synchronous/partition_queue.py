@@ -1,14 +1,15 @@
+# Made from ../asynchronous/partition_queue.py by tools/unasync.py; change that one.
 """What a producer has for one partition."""
 
 from collections import deque
 
 from ..calls import Call
-from ..producing import Batch, Numbering
-from ..publishing import BatchStored
+from ..producer_batch import Batch, Numbering
+from ..publish import BatchStored
 from .io import Connection, Lock
 
 
-class AsyncOutlet:
+class PartitionQueue:
     """One partition: what waits for it, and the one batch that is under way. In order, so one at a time."""
 
     def __init__(self, number: int, numbering: Numbering | None) -> None:

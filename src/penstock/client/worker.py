@@ -7,8 +7,8 @@ from typing import Any
 from ..api.arguments import function, whole_number
 from ..api.units import Duration, duration_s
 from ..errors import Refused
+from .ack_batcher import Delivered
 from .consumer_options import ConsumerOptions
-from .saying import Delivered
 
 # What is at hand is worked through in about so long: enough to be busy while the next poll is under way.
 _AT_HAND_S = 0.25

@@ -1,4 +1,4 @@
-# Made from ../asynchronous/messenger.py by tools/recolour.py; change that one.
+# Made from ../asynchronous/ack_batcher.py by tools/unasync.py; change that one.
 """Brings what a consumer has said to the server."""
 
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 from ...api.answers import Kind, LeaseAnswer
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
-from ..saying import Answers, AnswersTaken, send_answers
+from ..ack_batcher import AnswerBuffer, AnswersReply, send_answers
 from ..settings import chance
 from .io import Lock, sleep
 from .pool import Pool
@@ -20,13 +20,13 @@ def _log(error: PenstockError) -> None:
     _LOG.warning("an answer was not taken: %s", error)
 
 
-class Messenger:
+class AckBatcher:
     """One request at a time, so that things are carried out in the order in which they were said."""
 
     def __init__(
         self,
         pool: Pool,
-        answers: Answers,
+        answers: AnswerBuffer,
         on_error: Callable[[PenstockError], Any] | None,
     ) -> None:
         self._pool, self._answers = pool, answers
@@ -66,7 +66,7 @@ class Messenger:
         self._report(said, taken)
         self._is_repeat = False
 
-    def _with_retries(self, said: list[LeaseAnswer]) -> AnswersTaken:
+    def _with_retries(self, said: list[LeaseAnswer]) -> AnswersReply:
         call, tries = send_answers(said), 0
         while True:
             tries += 1
@@ -80,7 +80,7 @@ class Messenger:
                     raise
             sleep(wait_s)
 
-    def _report(self, said: list[LeaseAnswer], taken: AnswersTaken) -> None:
+    def _report(self, said: list[LeaseAnswer], taken: AnswersReply) -> None:
         if not taken.failed:
             return
         # Nobody misses what was only to be given back.
@@ -91,7 +91,7 @@ class Messenger:
             for offset in one.offsets
         }
         for error in taken.errors():
-            self._answers.lose(error)
+            self._answers.drop_stale(error)
             where = tuple(error.fields.get(name) for name in ("topic", "partition", "offset"))
             is_known = isinstance(error, StaleReceipt) and self._is_repeat
             if not is_known and where not in given_back:

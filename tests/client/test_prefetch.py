@@ -5,7 +5,7 @@ from contextlib import aclosing, closing
 import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.reading import Fetched
+from penstock.client.fetch import Fetched
 from penstock.client.wire import Answer
 from penstock.codec import HEAD_BYTES, Columns, encode, read_head, stamp
 from penstock.errors import BadAnswer, MalformedBatch, NotFound

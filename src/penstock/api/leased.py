@@ -1,21 +1,21 @@
-"""What polls hand out: messages in columns as the log has them, objects when they are touched."""
+"""Leased messages, the reply of a poll: columns as the log has them; objects are made when they are touched."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, Self, overload
 
 import msgspec
 
-from ..api.answers import Answer, Kind, LeaseAnswer
-from ..api.receipts import Place
+from .answers import Answer, Kind, LeaseAnswer
+from .receipts import Place
 from .received import Received
 
 # The columns that bare messages have: values, times and offsets.
 _SAID = frozenset((0, 4, 8))
 
 
-class Part(msgspec.Struct, frozen=True):
+class LeasedPart(msgspec.Struct, frozen=True):
     """Messages of one lease, at least one of them: mostly those of one batch."""
 
     place: Place
@@ -26,6 +26,10 @@ class Part(msgspec.Struct, frozen=True):
     attempts: int | list[int]
     # Whether it is known that none of them has more than a value, a time and an offset.
     is_bare: bool = False
+    # By offset: the reason of the last failure, of those that failed before.
+    last_errors: Mapping[int, str] = {}
+    # By offset: the id among the delayed messages of the partition, of those that were delayed.
+    delay_ids: Mapping[int, int] = {}
 
     @property
     def count(self) -> int:
@@ -47,10 +51,13 @@ class Part(msgspec.Struct, frozen=True):
     def offsets(self) -> Sequence[int]:
         return self.columns[-1]
 
+    def each_attempts(self) -> Iterable[int]:
+        attempts = self.attempts
+        return repeat(attempts, self.count) if isinstance(attempts, int) else attempts
+
     def messages(self) -> Iterator[Received]:
         """Made as they are taken."""
-        attempts = self.attempts
-        counts = repeat(attempts) if isinstance(attempts, int) else attempts
+        counts = self.each_attempts()
         values, keys, headers, priorities, timestamps, expires_at, ids, schemas, offsets = (
             self.columns
         )
@@ -63,27 +70,29 @@ class Part(msgspec.Struct, frozen=True):
         size = _size_of(self.values)
         return size if self.is_bare else size + _size_of(self.keys)
 
-    def rows(self, start: int, stop: int) -> "Part":
+    def rows(self, start: int, stop: int) -> "LeasedPart":
         attempts = self.attempts
-        return Part(
+        return LeasedPart(
             self.place,
             self.lease,
             [column[start:stop] for column in self.columns],
             attempts if isinstance(attempts, int) else attempts[start:stop],
             self.is_bare,
+            self.last_errors,
+            self.delay_ids,
         )
 
 
-class Handed(Sequence[Received]):
-    """What a poll found, part by part. Whoever looks at single messages gets objects, made once and for all."""
+class LeasedMessages(Sequence[Received]):
+    """What a poll leased, part by part. Indexing and iterating gives objects, which are made once."""
 
     __slots__ = ("_messages", "parts")
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: LeasedPart) -> None:
         self.parts = [*parts]
         self._messages: list[Received] | None = None
 
-    def __iadd__(self, other: "Handed") -> Self:
+    def __iadd__(self, other: "LeasedMessages") -> Self:
         self.parts += other.parts
         self._messages = None
         return self
@@ -118,10 +127,10 @@ class Handed(Sequence[Received]):
     __hash__ = None  # type: ignore[assignment]  # As lists have none.
 
     def __repr__(self) -> str:
-        return f"Handed({self.messages()!r})"
+        return f"LeasedMessages({self.messages()!r})"
 
-    def leased(self) -> list[Part]:
-        """The parts, neighbours of one lease as one. Not before somebody asks: to join columns costs much."""
+    def leased(self) -> list[LeasedPart]:
+        """The parts, neighbours of one lease as one. To join columns is expensive: a caller asks once."""
         by_lease = groupby(self.parts, attrgetter("place", "lease"))
         return [_joined([*same]) for _, same in by_lease]
 
@@ -146,9 +155,9 @@ class Handed(Sequence[Received]):
             for value, key in zip(part.values, part.keys, strict=True)
         ]
 
-    def cut(self, count: int) -> tuple["Handed", "Handed"]:
+    def cut(self, count: int) -> tuple["LeasedMessages", "LeasedMessages"]:
         """The first so many, and the others."""
-        first, others = Handed(), Handed()
+        first, others = LeasedMessages(), LeasedMessages()
         for part in self.parts:
             taken = min(count, part.count)
             count -= taken
@@ -165,7 +174,7 @@ def joined_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
 
 
 def _bare_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
-    """The same of bare ones: most columns say the same of each message."""
+    """Rows of several batches of bare messages: most columns have one value."""
     count = sum([len(columns[-1]) for columns in found])
     return [
         list(chain.from_iterable(column)) if place in _SAID else [column[0][0]] * count
@@ -173,19 +182,18 @@ def _bare_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
     ]
 
 
-def _joined(parts: list[Part]) -> Part:
+def _joined(parts: list[LeasedPart]) -> LeasedPart:
     first = parts[0]
     if len(parts) == 1:
         return first
     is_bare = all(part.is_bare for part in parts)
     columns = (_bare_columns if is_bare else joined_columns)([part.columns for part in parts])
-    if all(part.attempts == first.attempts and isinstance(part.attempts, int) for part in parts):
-        return Part(first.place, first.lease, columns, first.attempts, is_bare)
-    counts = [
-        [part.attempts] * part.count if isinstance(part.attempts, int) else part.attempts
-        for part in parts
-    ]
-    return Part(first.place, first.lease, columns, [*chain.from_iterable(counts)], is_bare)
+    errors = {offset: one for part in parts for offset, one in part.last_errors.items()}
+    ids = {offset: one for part in parts for offset, one in part.delay_ids.items()}
+    attempts: int | list[int] = first.attempts
+    if not all(part.attempts == attempts and isinstance(part.attempts, int) for part in parts):
+        attempts = [one for part in parts for one in part.each_attempts()]
+    return LeasedPart(first.place, first.lease, columns, attempts, is_bare, errors, ids)
 
 
 def _size_of(items: Sequence[bytes | None]) -> int:

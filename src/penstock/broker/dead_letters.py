@@ -1,10 +1,10 @@
 """Dead letters: how they are written into the dead-letter topic, and how they are read there."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
+from ..api.dead_letters import DeadLetter, Provenance
 from ..codec import Origin
 from ..codec.checksum import checksum
 from ..errors import Damaged, DamagedBatch, NotFound
@@ -21,34 +21,8 @@ REDRIVE_GROUP = "__redrive"
 """Our own group on a dead-letter partition: what it has finished was redriven, and is not listed any more."""
 
 
-class Provenance(msgspec.Struct, frozen=True, omit_defaults=False):
-    """Where a dead letter came from and why it died, under the names that users see."""
-
-    original_topic: str
-    original_partition: int
-    original_offset: int
-    original_timestamp: int
-    delivery_attempts: int
-    first_delivery: int
-    last_delivery: int
-    last_consumer: str
-    group: str
-    last_error: str
-    dlq_timestamp: int
-    dlq_reason: str
-
-
-class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter, browsed: its place in the dead-letter topic, the message as it was, and its story."""
-
-    partition: int
-    offset: int
-    message: Message
-    provenance: Provenance
-
-
 def dead_letter_topic(topic: str) -> str:
-    """Where the dead letters of a topic go. A name that would become too long is cut and told apart by a hash."""
+    """The topic of a topic's dead letters. A name that would become too long is cut and told apart by a hash."""
     room = NAME_LENGTH_MAX - len(DEAD_LETTER_SUFFIX)
     if len(topic) > room:
         digest = f"-{checksum(topic.encode()):08x}"
@@ -59,7 +33,7 @@ def dead_letter_topic(topic: str) -> str:
 def as_dead_letter(source: Partition, letter: Burial) -> Message:
     """The message as it goes to the dead-letter topic.
 
-    If the disk damaged it since, it goes without its payload: that somebody learns of it matters more.
+    If the disk damaged it since, it goes without its payload, and the error says so.
     """
     error = letter.error
     try:
@@ -94,7 +68,7 @@ def as_dead_letter(source: Partition, letter: Burial) -> Message:
 
 def as_redriven(source: Partition, letter: Redrive) -> Message:
     """The message as it goes back to its topic."""
-    found = read_letter(source, letter.offset)
+    found = read_dead_letter(source, letter.offset)
     if found is None:
         raise NotFound("dead letter", f"{source.topic}/{source.number}/{letter.offset}")
     message, edit = found.message, letter.edit
@@ -125,8 +99,8 @@ def index_of(opened: Opened, offset: int) -> int | None:
     return offsets.index(offset) if offset in offsets else None
 
 
-def read_letter(partition: Partition, offset: int) -> DeadLetter | None:
-    """A stored dead letter with its provenance taken out of the headers; None if somebody else wrote the message."""
+def read_dead_letter(partition: Partition, offset: int) -> DeadLetter | None:
+    """A stored dead letter with its provenance taken out of the headers; None if a producer published the message."""
     opened = partition.shelf.at(offset)
     index = index_of(opened, offset)
     if index is None or opened.head.origin is not Origin.OUTBOX:
@@ -139,7 +113,7 @@ def read_letter(partition: Partition, offset: int) -> DeadLetter | None:
     return DeadLetter(partition.number, message.offset, plain, provenance)
 
 
-def letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter]:
+def dead_letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter]:
     """The dead letters of a partition from an offset on, those that were redriven left out."""
     number = partition.machine.numbers.get(REDRIVE_GROUP)
     progress = None if number is None else partition.machine.groups[number].progress
@@ -148,20 +122,9 @@ def letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter]:
         if offset < readable_from or (progress is not None and progress.is_finished(offset)):
             continue
         try:
-            letter = read_letter(partition, offset)
+            letter = read_dead_letter(partition, offset)
         except DamagedBatch as damage:
             readable_from = behind(damage, partition.config)
             continue
         if letter is not None:
             yield letter
-
-
-def user_view(letter: DeadLetter) -> Mapping[str, Any]:
-    """Library names of the same facts."""
-    story = letter.provenance
-    return {
-        "dlq.original_msg_id": story.original_offset + 1,
-        "dlq.retry_count": max(0, story.delivery_attempts - 1),
-        "dlq.failure_reason": story.last_error or story.dlq_reason,
-        "dlq.last_failure": story.dlq_timestamp,
-    }

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ..saying import Delivered
+from ..ack_batcher import Delivered
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -3,15 +3,25 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from ...api.dead_letters import (
+    ALL,
+    REDRIVE_LIMIT,
+    BrowseDeadLetters,
+    CountDeadLetters,
+    DeadLetter,
+    Edit,
+    GroupBy,
+    RedriveDeadLetters,
+    RedriveReply,
+    Selection,
+    Target,
+)
 from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.letters import DeadLetter
-from ...broker.outbox import Edit
-from ...broker.redrive import ALL, LETTERS_A_CALL, GroupBy, Order, RedriveAnswer, Selection, Target
 from ...errors import BadRequest, NotFound
 from .paging import page_limit
-from .redriving import check_rate, send_back, send_paced
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
@@ -30,7 +40,7 @@ from .shapes import (
 from .times import time_ns, time_text_or_none
 
 
-class LettersQuery(Strict):
+class DeadLettersQuery(Strict):
     """Which dead letters, or what to count them by (reason, error, consumer)."""
 
     reason: str | None = None
@@ -44,8 +54,8 @@ class LettersQuery(Strict):
     encoding: str | None = None
 
 
-class LetterOut(msgspec.Struct, rename="camel", kw_only=True):
-    """A dead letter: its own place, the message as it was, and its story."""
+class DeadLetterOut(msgspec.Struct, rename="camel", kw_only=True):
+    """A dead letter: its own place, the message as it was, and its provenance."""
 
     partition: int
     offset: int
@@ -67,8 +77,8 @@ class LetterOut(msgspec.Struct, rename="camel", kw_only=True):
     dlq_reason: str
 
 
-class LettersOut(msgspec.Struct):
-    dead_letters: list[LetterOut]
+class DeadLettersOut(msgspec.Struct):
+    dead_letters: list[DeadLetterOut]
     cursor: str | None
 
 
@@ -101,7 +111,7 @@ class EditIn(Strict):
 
 
 class RedriveIn(Strict):
-    """Which letters (`filter` or `all`), to whom (`topic`, or only the `group` that failed), and how many at most.
+    """Which letters (`filter` or `all`), where to (`topic`, or only the `group` that failed), and how many at most.
 
     With `rate`, so many a second.
     """
@@ -111,7 +121,7 @@ class RedriveIn(Strict):
     target: str = "topic"
     set: EditIn | None = None
     rate: Int64 | None = None
-    limit: Int64 = LETTERS_A_CALL
+    limit: Int64 = REDRIVE_LIMIT
     dry_run: bool = False
 
 
@@ -122,21 +132,18 @@ class RedriveOut(msgspec.Struct):
     dry_run: bool
 
 
+_RATE_MAX = 1_000_000
+_SECONDS_A_CALL = 10
 _REDRIVE = msgspec.json.Decoder(RedriveIn)
 
 
 async def browse(request: Request) -> Answer:
-    asked, topic = request.query(LettersQuery), request.params["topic"]
+    asked, topic = request.query(DeadLettersQuery), request.params["topic"]
     is_base64, limit = is_base64_wanted(asked.encoding), page_limit(asked.limit)
-    selection, cursor = _asked(asked), _cursor(asked.cursor)
-    driver = request.door.driver.driver
+    selection, cursor = _selection(asked), _cursor(asked.cursor)
     if asked.group_by is not None:
         by = _group_by(asked.group_by)
-        counts = await request.door.driver.in_thread(
-            lambda: driver.look(
-                lambda _now: driver.node.count_dead_letters(topic, by, selection=selection)
-            )
-        )
+        counts = await request.execute(CountDeadLetters(topic, by, selection))
         shown = [
             {
                 by.value: one.value,
@@ -147,19 +154,13 @@ async def browse(request: Request) -> Answer:
             for one in counts
         ]
         return json_response(CountsOut(shown))
-    page = await request.door.driver.in_thread(
-        lambda: driver.look(
-            lambda _now: driver.node.dead_letters(
-                topic, selection=selection, limit=limit, cursor=cursor
-            )
-        )
-    )
+    page = await request.execute(BrowseDeadLetters(topic, selection, limit, cursor))
     following = None if page.cursor is None else f"{page.cursor[0]}-{page.cursor[1]}"
-    letters = [_letter_out(one, is_base64=is_base64) for one in page.letters]
-    return json_response(LettersOut(letters, following))
+    letters = [_dead_letter_out(one, is_base64=is_base64) for one in page.letters]
+    return json_response(DeadLettersOut(letters, following))
 
 
-def _asked(asked: LettersQuery | FilterIn) -> Selection:
+def _selection(asked: DeadLettersQuery | FilterIn) -> Selection:
     offsets = getattr(asked, "offsets", None)
     conditions: dict[str, Any] = {
         "reason": asked.reason,
@@ -192,68 +193,106 @@ def _cursor(written: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def _letter_out(letter: DeadLetter, *, is_base64: bool) -> LetterOut:
-    story, message = letter.provenance, letter.message
-    return LetterOut(
+def _dead_letter_out(letter: DeadLetter, *, is_base64: bool) -> DeadLetterOut:
+    died, message = letter.provenance, letter.message
+    return DeadLetterOut(
         partition=letter.partition,
         offset=letter.offset,
-        original_topic=story.original_topic,
-        original_partition=story.original_partition,
-        original_offset=story.original_offset,
-        original_timestamp=time_text(story.original_timestamp),
+        original_topic=died.original_topic,
+        original_partition=died.original_partition,
+        original_offset=died.original_offset,
+        original_timestamp=time_text(died.original_timestamp),
         original_key=content_of(message.key, is_base64=is_base64),
         original_value=content_of(message.value, is_base64=is_base64),
         headers=headers_out(message.headers, is_base64=is_base64),
         priority=message.priority,
-        delivery_attempts=story.delivery_attempts,
-        first_delivery=time_text_or_none(story.first_delivery or None),
-        last_delivery=time_text_or_none(story.last_delivery or None),
-        last_consumer=story.last_consumer,
-        group=story.group,
-        last_error=story.last_error,
-        dlq_timestamp=time_text(story.dlq_timestamp),
-        dlq_reason=story.dlq_reason,
+        delivery_attempts=died.delivery_attempts,
+        first_delivery=time_text_or_none(died.first_delivery or None),
+        last_delivery=time_text_or_none(died.last_delivery or None),
+        last_consumer=died.last_consumer,
+        group=died.group,
+        last_error=died.last_error,
+        dlq_timestamp=time_text(died.dlq_timestamp),
+        dlq_reason=died.dlq_reason,
     )
 
 
 async def redrive(request: Request) -> Answer:
     """Send dead letters back; each arrives once."""
     sent, topic = await request.json(_REDRIVE), request.params["topic"]
-    order = _order(request, sent)
-    driver = request.door.driver
-    answer = RedriveAnswer()
+    command = _command(request, topic, sent)
+    out = RedriveOut(0, 0, [], sent.dry_run)
     try:
         if sent.rate is None or sent.dry_run:
-            answer = await driver.in_thread(lambda: send_back(driver.driver, topic, order))
+            reply = await _send_back(request, command)
+            out.matched = reply.matched
+            _add(out, reply)
         else:
-            await send_paced(request, topic, order, sent.rate, answer)
+            await _send_paced(request, command, sent.rate, out)
     finally:
         # Also if the client left half way: what went back went back.
         if not sent.dry_run:
-            request.audit(f"{topic}: {answer.redriven} dead letters to the {sent.target}")
-    failed = [
+            request.audit(f"{topic}: {out.redriven} dead letters to the {sent.target}")
+    return json_response(out)
+
+
+async def _send_back(request: Request, command: RedriveDeadLetters) -> RedriveReply:
+    """All of them now. Letters that were on their way before have arrived, and so have these afterwards."""
+    driver = request.door.driver
+    await driver.in_thread(driver.driver.settle)
+    reply = await request.execute(command)
+    if not command.is_dry_run:
+        await driver.in_thread(driver.driver.settle)
+    return reply
+
+
+async def _send_paced(
+    request: Request, command: RedriveDeadLetters, rate: int, out: RedriveOut
+) -> None:
+    """At most `rate` letters each second, until all are gone or the time is up. `out` grows as they go.
+
+    The request waits without a thread and ends after some seconds: the caller learns what was done and calls again
+    while `matched` is more than `redriven` and `failed`. Nothing about it is kept between calls, so a restart, or a
+    client that leaves, forgets nothing: what has not gone back is still listed.
+    """
+    found = await _send_back(request, replace(command, is_dry_run=True))
+    out.matched = found.matched
+    _add(out, replace(found, redriven=0))
+    left = found.places
+    for _ in range(_SECONDS_A_CALL):
+        some, left = left[:rate], left[rate:]
+        if some:
+            these = Selection(offsets=frozenset(some))
+            _add(out, await _send_back(request, replace(command, selection=these, limit=len(some))))
+        if not left or request.door.is_draining:
+            return
+        # Also after the last, so that a client that calls again at once keeps to the rate.
+        with request.ends_with_client():
+            await request.door.sleep(1.0)
+
+
+def _add(out: RedriveOut, reply: RedriveReply) -> None:
+    out.redriven += reply.redriven
+    out.failed += [
         {"partition": partition, "offset": offset, "reason": reason}
-        for partition, offset, reason in answer.failed
+        for partition, offset, reason in reply.failed
     ]
-    return json_response(RedriveOut(answer.matched, answer.redriven, failed, sent.dry_run))
 
 
-def _order(request: Request, sent: RedriveIn) -> Order:
+def _command(request: Request, topic: str, sent: RedriveIn) -> RedriveDeadLetters:
     if (sent.filter is None) != sent.all:
         raise BadRequest("say which dead letters: give one of filter and all", field="filter")
-    selection = ALL if sent.filter is None else _asked(sent.filter)
+    selection = ALL if sent.filter is None else _selection(sent.filter)
     if sent.filter is not None and selection is ALL:
         raise BadRequest("filter has no condition; say all: true if you mean all", field="filter")
     targets = {one.value: one for one in Target}
     if sent.target not in targets:
         raise BadRequest(f"target must be topic or group, got {sent.target[:40]!r}", field="target")
-    check_rate(sent.rate)
-    return Order(
-        selection=selection,
-        target=targets[sent.target],
-        edit=None if sent.set is None else _edit(request, sent.set),
-        limit=sent.limit,
-        is_dry_run=sent.dry_run,
+    if sent.rate is not None and not 1 <= sent.rate <= _RATE_MAX:
+        raise BadRequest(f"rate must be in 1..{_RATE_MAX} messages a second", field="rate")
+    edit = None if sent.set is None else _edit(request, sent.set)
+    return RedriveDeadLetters(
+        topic, selection, targets[sent.target], edit, sent.limit, sent.dry_run
     )
 
 
@@ -278,8 +317,8 @@ ROUTES = (
         action=Action.SEE_DEAD_LETTERS,
         summary="Browse dead letters, or count them by reason, error or consumer",
         tag="dead letters",
-        query=LettersQuery,
-        answer=LettersOut | CountsOut,
+        query=DeadLettersQuery,
+        answer=DeadLettersOut | CountsOut,
         errors=(NotFound,),
         topic_in=TopicIn.PATH,
     ),

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from penstock.client import gathering
-from penstock.client.gathering import UNEVEN, Gathering, Room
+from penstock.client import value_appender
+from penstock.client.value_appender import UNEVEN, BatchLimits, ValueAppender
 from penstock.errors import Refused
 
-ROOM = Room(bytes_max=1000, messages_max=50, value_bytes_max=900)
+ROOM = BatchLimits(bytes_max=1000, messages_max=50, value_bytes_max=900)
 
 
 def made(_batch, index):
@@ -17,8 +17,8 @@ def made(_batch, index):
 
 def filled(room, values):
     """How many go in one after the other, and where they went."""
-    one = Gathering(room, made, None)
-    taken = [one.take_in_patiently(value) for value in values]
+    one = ValueAppender(room, made, None)
+    taken = [one.append_waiting(value) for value in values]
     count = sum(place is not None for place in taken)
     assert taken == [*range(count), *[None] * (len(values) - count)]
     assert one.values == values[:count]
@@ -29,7 +29,7 @@ def filled(room, values):
 def threads(request, monkeypatch):
     """Interpreters without a global lock use a lock of their own."""
     is_one = request.param == "one at a time"
-    monkeypatch.setattr(gathering, "_is_one_thread_at_a_time", lambda: is_one)
+    monkeypatch.setattr(value_appender, "_is_one_thread_at_a_time", lambda: is_one)
 
 
 @pytest.mark.usefixtures("threads")
@@ -53,7 +53,7 @@ def test_values_go_in_until_one_does_not_fit(values, count, size):
 
 def test_one_that_is_too_large_goes_in_nowhere():
     """Whoever sends it hears of it, where its size is looked at."""
-    roomy = Room(bytes_max=10_000, messages_max=50, value_bytes_max=900)
+    roomy = BatchLimits(bytes_max=10_000, messages_max=50, value_bytes_max=900)
     assert filled(roomy, [b"x", b"y", b"z" * 901]).values == [b"x", b"y"]
     assert filled(roomy, [b"x", b"z" * 900]).values == [b"x", b"z" * 900]
 
@@ -69,10 +69,10 @@ def test_whoever_ends_it_waits_for_a_thread_that_is_inside():
             may_go_on.wait(30)
         return index
 
-    one = Gathering(ROOM, slow, None)
-    one.take_in(b"a")
+    one = ValueAppender(ROOM, slow, None)
+    one.append(b"a")
     places, found = [], []
-    inside = threading.Thread(target=lambda: places.append(one.take_in(b"b")))
+    inside = threading.Thread(target=lambda: places.append(one.append(b"b")))
 
     def end():
         one.end()
@@ -89,7 +89,7 @@ def test_whoever_ends_it_waits_for_a_thread_that_is_inside():
     ending.join()
     assert found[0][0] == 2
     assert places == [1]
-    assert one.take_in_patiently(b"c") is None
+    assert one.append_waiting(b"c") is None
     assert one.values == [b"a", b"b"]
 
 
@@ -102,14 +102,14 @@ def test_a_thread_that_finds_another_one_inside_gets_the_next_place():
             may_go_on.wait(30)
         return index
 
-    one = Gathering(ROOM, slow, None)
+    one = ValueAppender(ROOM, slow, None)
     places = {}
-    first = threading.Thread(target=lambda: places.update(a=one.take_in(b"a")))
+    first = threading.Thread(target=lambda: places.update(a=one.append(b"a")))
     first.start()
     is_inside.wait(30)
     with pytest.raises(ValueError, match="executing"):
-        one.take_in(b"b")
-    second = threading.Thread(target=lambda: places.update(b=one.take_in_patiently(b"b")))
+        one.append(b"b")
+    second = threading.Thread(target=lambda: places.update(b=one.append_waiting(b"b")))
     second.start()
     may_go_on.set()
     first.join()
@@ -124,11 +124,11 @@ def test_an_interrupt_inside_ends_it_with_what_is_there():
             raise KeyboardInterrupt
         return index
 
-    one = Gathering(ROOM, interrupted, None)
-    assert [one.take_in(b"a"), one.take_in(b"b")] == [0, 1]
+    one = ValueAppender(ROOM, interrupted, None)
+    assert [one.append(b"a"), one.append(b"b")] == [0, 1]
     with pytest.raises(KeyboardInterrupt):
-        one.take_in(b"c")
-    assert one.take_in_patiently(b"d") is None
+        one.append(b"c")
+    assert one.append_waiting(b"d") is None
     one.end()
     assert one.values[:2] == [b"a", b"b"]
     assert len(one.values) == 3
@@ -138,11 +138,11 @@ def test_an_interrupt_inside_ends_it_with_what_is_there():
 def test_a_signal_handler_that_comes_inside_is_refused_instead_of_waiting_for_itself():
     def handling(_batch, index):
         with pytest.raises(Refused, match="signal handler"):
-            one.take_in_patiently(b"handler")
+            one.append_waiting(b"handler")
         with pytest.raises(Refused, match="signal handler"):
             one.end()
         return index
 
-    one = Gathering(ROOM, handling, None)
-    assert one.take_in(b"a") == 0
+    one = ValueAppender(ROOM, handling, None)
+    assert one.append(b"a") == 0
     assert one.values == [b"a"]

@@ -18,7 +18,7 @@ from ..errors import Refused
 UNEVEN = -1
 
 
-class Room(NamedTuple):
+class BatchLimits(NamedTuple):
     """What goes into a batch. The first value always does: a large one goes alone."""
 
     bytes_max: int
@@ -32,12 +32,12 @@ class Room(NamedTuple):
         return max(1, min(count, self.messages_max))
 
 
-class Gathering:
+class ValueAppender:
     """Takes values into a list. `size` is that of each of them, or UNEVEN: then nobody has to ask each for its own."""
 
-    __slots__ = ("_lock", "_taking", "size", "take_in", "values")
+    __slots__ = ("_lock", "_taking", "append", "size", "values")
 
-    def __init__(self, room: Room, made: Callable[[Any, int], Any], batch: object) -> None:
+    def __init__(self, room: BatchLimits, made: Callable[[Any, int], Any], batch: object) -> None:
         """Whoever gives a value gets `made(batch, its place)`."""
         self.values: list[bytes | None] = []
         self.size = UNEVEN
@@ -45,15 +45,13 @@ class Gathering:
         self._taking = self._begun(room, made, batch)
         next(self._taking)
         is_lock = _is_one_thread_at_a_time()
-        self.take_in: Callable[[bytes], Any] = (
-            self._taking.send if is_lock else self._take_in_locked
-        )
+        self.append: Callable[[bytes], Any] = self._taking.send if is_lock else self._append_locked
 
-    def take_in_patiently(self, value: bytes) -> Any | None:
+    def append_waiting(self, value: bytes) -> Any | None:
         """The same for whoever found another thread inside. None: it has ended."""
         while True:
             try:
-                return self.take_in(value)
+                return self.append(value)
             except StopIteration:
                 return None
             except ValueError:
@@ -69,7 +67,7 @@ class Gathering:
                 self._wait()
 
     def _begun(
-        self, room: Room, made: Callable[[Any, int], Any], batch: object
+        self, room: BatchLimits, made: Callable[[Any, int], Any], batch: object
     ) -> Generator[Any, bytes, None]:
         values, append = self.values, self.values.append
         value = yield None
@@ -92,7 +90,7 @@ class Gathering:
             append(value)
             value = yield made(batch, index)
 
-    def _take_in_locked(self, value: bytes) -> Any:
+    def _append_locked(self, value: bytes) -> Any:
         """For interpreters that run threads side by side: there only a lock is a lock."""
         with self._lock:
             return self._taking.send(value)

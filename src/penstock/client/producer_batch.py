@@ -18,9 +18,9 @@ from ..config import LimitsConfig
 from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
 from ..model import Headers, Priority
 from .calls import Call
-from .gathering import UNEVEN, Gathering, Room
-from .publishing import BatchStored, HeadersIn, append_batch
-from .retrying import may_repeat
+from .publish import BatchStored, HeadersIn, append_batch
+from .retry import may_repeat
+from .value_appender import UNEVEN, BatchLimits, ValueAppender
 
 _SEQUENCE_MASK = (1 << 31) - 1
 _S_NS = 1_000_000_000
@@ -43,7 +43,7 @@ class Extra(NamedTuple):
 NO_EXTRA = Extra((), Priority.NORMAL, None)
 
 
-class Given(NamedTuple):
+class CheckedMessage(NamedTuple):
     """A message that was found good."""
 
     value: bytes | None
@@ -65,15 +65,16 @@ class Given(NamedTuple):
 class Batch:
     """Messages of one partition on their way: filled, then sealed, encoded and sent, then settled.
 
-    Plain values come in by `take_in` without a lock (`gathering.py`), until there is something else among them; all
+    Plain values come in by `append` without a lock (`value_appender.py`), until there is something else among them; all
     else with the producer's lock held.
     """
 
     __slots__ = (
-        "_gathering",
+        "_appender",
         "_made",
         "_room",
         "_size",
+        "append",
         "count",
         "created_ns",
         "created_s",
@@ -86,7 +87,6 @@ class Batch:
         "settled",
         "size",
         "stored",
-        "take_in",
         "tries",
         "values",
         "weight",
@@ -96,7 +96,7 @@ class Batch:
         self,
         partition: int,
         now: tuple[int, float],
-        room: Room,
+        room: BatchLimits,
         settled: Any,
         made: Callable[["Batch", int], Any],
     ) -> None:
@@ -105,8 +105,8 @@ class Batch:
         # All messages of a batch get the time of its first: they are at most a few milliseconds apart.
         self.created_ns, self.created_s = now
         self._room, self._made = room, made
-        self._gathering = Gathering(room, made, self)
-        self.take_in, self.values = self._gathering.take_in, self._gathering.values
+        self._appender = ValueAppender(room, made, self)
+        self.append, self.values = self._appender.append, self._appender.values
         self.is_plain = True
         self.keys: list[bytes | None] | None = None
         self.extras: dict[int, Extra] = {}
@@ -123,11 +123,11 @@ class Batch:
         self.error: PenstockError | None = None
         self.settled = settled
 
-    def add(self, one: Given) -> Any | None:
+    def add(self, one: CheckedMessage) -> Any | None:
         """Add a message; returns what was made for it, or None if it does not fit."""
         if self.is_plain and one.is_plain:
-            return self._gathering.take_in_patiently(one.value)  # type: ignore[arg-type]  # Plain ones have a value.
-        self._stop_gathering()
+            return self._appender.append_waiting(one.value)  # type: ignore[arg-type]  # Plain ones have a value.
+        self._stop_appender()
         index = len(self.values)
         if not self._fits(one.cost):
             return None
@@ -148,19 +148,19 @@ class Batch:
         is_roomy = self.size + cost < self._room.bytes_max and count < self._room.messages_max
         return is_roomy or not count
 
-    def _stop_gathering(self) -> None:
+    def _stop_appender(self) -> None:
         """From now on, messages come in by `add` alone."""
         if not self.is_plain:
             return
-        self._gathering.end()
+        self._appender.end()
         self.is_plain = False
-        self._size = size = self._gathering.size
+        self._size = size = self._appender.size
         values: list[Any] = self.values
         self.size = sum(map(len, values)) if size == UNEVEN else size * len(values)
 
     def seal(self) -> None:
         """Take no more."""
-        self._stop_gathering()
+        self._stop_appender()
         self.count = len(self.values)
         headers = sum([len(one.headers) for one in self.extras.values()])
         self.weight = self.size + _MESSAGE_COST * self.count + _HEADER_COST * headers
@@ -182,10 +182,10 @@ class Batch:
         values: list[Any] = self.values
         return Joined([(Blobs(self._size, None, b"".join(values)), self.count)])
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """It is settled: the messages are not needed any more."""
         self.values, self.keys, self.extras = [], None, {}
-        self._gathering.values = []
+        self._appender.values = []
 
 
 def _times(times: list[int | None]) -> list[int | None] | None:
@@ -261,8 +261,8 @@ def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[B
     return append_batch(wanted.topic, batch.partition, pieces, wanted.acks, is_numbered=is_numbered)
 
 
-def room_of(bytes_max: int, messages_max: int) -> Room:
-    return Room(bytes_max, messages_max, _LIMITS.value_bytes_max)
+def room_of(bytes_max: int, messages_max: int) -> BatchLimits:
+    return BatchLimits(bytes_max, messages_max, _LIMITS.value_bytes_max)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -290,10 +290,10 @@ def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     return content
 
 
-def given(value: object, key: object, extra: Extra) -> Given:
+def given(value: object, key: object, extra: Extra) -> CheckedMessage:
     """A message, checked where the caller still sees the error."""
     content = bytes_of(value, "value", _LIMITS.value_bytes_max)
-    return Given(content, bytes_of(key, "key", _LIMITS.key_bytes_max), extra)
+    return CheckedMessage(content, bytes_of(key, "key", _LIMITS.key_bytes_max), extra)
 
 
 def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:

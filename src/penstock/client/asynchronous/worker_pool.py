@@ -1,4 +1,4 @@
-"""What a worker's handlers need, in asyncio's way. `synchronous/crew.py` has the same names for threads."""
+"""What a worker's handlers need, in asyncio's way. `synchronous/worker_pool.py` has the same names for threads."""
 
 import asyncio
 import signal
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..saying import Delivered
-from ..working import Overdue
+from ..ack_batcher import Delivered
+from ..worker import Overdue
 from .io import call_back
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

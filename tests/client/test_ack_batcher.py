@@ -7,20 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.answers import Kind
-from penstock.client.lent import LentPart, Polled
-from penstock.client.saying import Answers, Delivered, Said, messages_of, send_answers
+from penstock.client.ack_batcher import (
+    AnswerBuffer,
+    Delivered,
+    PendingAnswer,
+    messages_of,
+    send_answers,
+)
+from penstock.client.leased_messages import LeasedPart, Polled
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
 
 
-def lent(answers, *offsets, lease=7, partition=0, taken_s=0.0):
+def lent(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
     batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
-    part = LentPart(Part(columns, verify(batch), memoryview(batch)))
-    answers.lend([part], taken_s)
+    part = LeasedPart(Part(columns, verify(batch), memoryview(batch)))
+    answers.track([part], leased_at_s)
     return Polled([part], Delivered)
 
 
@@ -29,7 +35,7 @@ def sent(answers):
 
 
 def test_the_first_word_counts():
-    answers = Answers()
+    answers = AnswerBuffer()
     first, second, third = lent(answers, 4, 5, 9)
     assert [first.ack(), first.nack(), first.ack(), second.nack("bad", delay=1)] == [1, 0, 0, 1]
     assert [one.is_answered for one in (first, second, third)] == [True, True, False]
@@ -44,8 +50,8 @@ def test_the_first_word_counts():
 
 
 def test_an_extension_is_sent_before_the_ack_that_came_after_it():
-    answers = Answers()
-    polled = lent(answers, 1, 2, taken_s=10.0)
+    answers = AnswerBuffer()
+    polled = lent(answers, 1, 2, leased_at_s=10.0)
     assert polled[0].extend("30s")
     polled[0].ack()
     assert not polled[0].extend("30s")
@@ -57,7 +63,7 @@ def test_an_extension_is_sent_before_the_ack_that_came_after_it():
 
 
 def test_what_could_not_be_sent_comes_first():
-    answers = Answers()
+    answers = AnswerBuffer()
     polled = lent(answers, 1, 2)
     polled[0].ack()
     unsent = answers.take()
@@ -69,7 +75,7 @@ def test_what_could_not_be_sent_comes_first():
 
 
 def test_what_is_not_ours_any_more_needs_no_answer():
-    answers = Answers()
+    answers = AnswerBuffer()
     gone, old, stale = (lent(answers, 1, 2, lease=one, partition=one) for one in (1, 2, 3))
     answers.forget(["orders/1"])
     assert not gone[0].ack()
@@ -77,23 +83,23 @@ def test_what_is_not_ours_any_more_needs_no_answer():
     assert [one.ack() for one in old] == [False, True]
     error = StaleReceipt("orders:3:1:0:1.3")
     error.fields["offset"] = 1
-    answers.lose(error)
+    answers.drop_stale(error)
     # Another lease of the same message is not meant.
-    answers.lose(StaleReceipt("orders:3:2:0:1.4"))
+    answers.drop_stale(StaleReceipt("orders:3:2:0:1.4"))
     assert [one.ack() for one in stale] == [False, True]
-    assert answers.held_places() == set()
+    assert answers.held_partitions() == set()
     assert sent(answers) == [("ack", 2, [2]), ("ack", 3, [2])]
 
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.sampled_from([*Kind])), max_size=60))
 def test_every_message_is_answered_once_with_the_first_word(words):
-    answers, expected, found = Answers(), {}, {}
+    answers, expected, found = AnswerBuffer(), {}, {}
     messages = {one.offset: one for one in lent(answers, *range(20))}
     for offset, kind in words:
         if kind is Kind.EXTEND:
             assert messages[offset].extend(1) == (offset not in expected)
             continue
-        is_first = answers.say(Said(messages[offset].part, kind), offset)
+        is_first = answers.add(PendingAnswer(messages[offset].part, kind), offset)
         assert is_first == (offset not in expected)
         expected.setdefault(offset, kind)
         if offset % 3 == 0:
@@ -101,7 +107,7 @@ def test_every_message_is_answered_once_with_the_first_word(words):
     collect(answers, found)
     assert found == expected
     polled = Polled([messages[0].part], Delivered)
-    assert answers.say_all(polled.parts[0], Kind.ACK) == 20 - len(expected)
+    assert answers.add_all(polled.parts[0], Kind.ACK) == 20 - len(expected)
 
 
 def collect(answers, found):
@@ -113,7 +119,7 @@ def collect(answers, found):
 
 
 def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
-    answers = Answers()
+    answers = AnswerBuffer()
     first, second, third = lent(answers, 4, 5, 9)
     first.nack("later", delay=10**30)
     second.nack("later", delay=float("inf"))
@@ -123,7 +129,7 @@ def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
 
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])
 def test_a_reason_is_text(wrong):
-    (message,) = lent(Answers(), 4)
+    (message,) = lent(AnswerBuffer(), 4)
     for answer in (message.nack, message.reject):
         with pytest.raises(Refused, match="a reason is text"):
             answer(wrong)
@@ -139,7 +145,7 @@ def test_only_messages_can_be_answered(wrong):
 
 def test_messages_that_are_made_one_by_one_are_answered_one_by_one():
     """A generator that reads on only when those before are answered would wait for ever; and its errors are its own."""
-    answers = Answers()
+    answers = AnswerBuffer()
     polled = lent(answers, 4, 5)
 
     def made():

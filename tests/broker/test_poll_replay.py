@@ -2,12 +2,12 @@
 
 import pytest
 
+from penstock.api.consume import Poll
+from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
-from penstock.broker import Wanted
 from penstock.broker.giving_back import give_back_all
-from penstock.broker.handed import Handed, Part
 from penstock.broker.memberships import Ask, Join
-from penstock.broker.repeats import Repeats
+from penstock.broker.poll_replay import PollReplay
 
 from .world import GROUP, TOPIC, World, values
 
@@ -22,8 +22,7 @@ def world():
 
 
 def shared(world, request_id, limit=3):
-    wanted = Wanted("m", limit, 30_000, request_id=request_id)
-    return world.node.poll(TOPIC, GROUP, wanted, world.now())
+    return world.execute(Poll(TOPIC, GROUP, "m", limit, 30_000, request_id=request_id))
 
 
 def assigned(world, request_id, limit=3):
@@ -70,7 +69,7 @@ def test_an_empty_answer_is_looked_for_again(world, poll):
 
 def test_other_members_do_not_see_it(world):
     first = shared(world, "one")
-    other = world.node.poll(TOPIC, GROUP, Wanted("n", 3, 30_000, request_id="one"), world.now())
+    other = world.execute(Poll(TOPIC, GROUP, "n", 3, 30_000, request_id="one"))
     assert values(other) == [b"3", b"4", b"5"]
     assert shared(world, "one") == first
 
@@ -86,7 +85,7 @@ def test_a_deleted_topic_takes_its_answers_along(world):
 def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(world):
     large = shared(world, "", limit=3)
     small = [shared(world, "", limit=1) for _ in range(3)]
-    kept = Repeats(world.node.partition, bytes_max=1000)
+    kept = PollReplay(world.node.partition, bytes_max=1000)
     for number, answer in enumerate(small):
         kept.keep(number, "id", answer)
     assert kept.bytes_kept == 3 * 301
@@ -97,7 +96,7 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
     two, _ = large.cut(2)
     kept.keep(2, "id", two)
     assert (kept.bytes_kept, kept.answer_to(2, "id")) == (903, two)
-    too_large = Handed(*large.parts, *small[0].parts)
+    too_large = LeasedMessages(*large.parts, *small[0].parts)
     kept.keep(2, "id", too_large)
     assert (kept.bytes_kept, kept.answer_to(2, "id")) == (301, None)
     for who in range(4):
@@ -108,15 +107,15 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
 def test_all_that_a_message_says_takes_room():
     rows = [[None, b"four"], [None, b"key"], [(), (("a", b"bcd"),)]]
     same = [[one, one] for one in (2, 0, None, None, None)]
-    answer = Handed(Part(Place(TOPIC, 0, 1), 1, [*rows, *same, [0, 1]], 1))
+    answer = LeasedMessages(LeasedPart(Place(TOPIC, 0, 1), 1, [*rows, *same, [0, 1]], 1))
     assert answer.content_bytes() == 7
-    kept = Repeats(lambda *_: pytest.fail("nobody asks for an answer"))
+    kept = PollReplay(lambda *_: pytest.fail("nobody asks for an answer"))
     kept.keep("somebody", "id", answer)
     assert kept.bytes_kept == 2 * 300 + len("four" + "key" + "a" + "bcd")
 
 
 def test_a_repeat_of_an_answer_that_was_not_kept_loses_nothing(world):
-    world.node._repeats.bytes_max = 10
+    world.node.replays.bytes_max = 10
     first = shared(world, "one")
     assert values(shared(world, "one")) == [b"3", b"4", b"5"]
     world.wait(31_000)

@@ -15,17 +15,17 @@ from ..api.units import Duration, duration_ms
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt
-from .lent import LentPart, Polled, Received
+from .leased_messages import LeasedPart, Polled, Received
 
 # Of what one request may carry, half: there is room for what is said meanwhile.
 _MESSAGES_A_REQUEST = 50_000
 _REASON_CHARACTERS_MAX = 4096
 
 
-class Said(NamedTuple):
+class PendingAnswer(NamedTuple):
     """One answer to many messages, before it is written."""
 
-    part: LentPart
+    part: LeasedPart
     kind: Kind
     reason: str = ""
     ms: int | None = None
@@ -49,27 +49,31 @@ class Delivered(Received, frozen=True, gc=False):
     def nack(self, reason: str = "", *, delay: Duration | None = None) -> bool:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
         ms = None if delay is None else duration_ms(delay)
-        return self._answers.say(Said(self.part, Kind.NACK, shortened(reason), ms), self.offset)
+        return self._answers.add(
+            PendingAnswer(self.part, Kind.NACK, shortened(reason), ms), self.offset
+        )
 
     def reject(self, reason: str = "") -> bool:
         """No attempt will ever succeed: a dead letter, at once."""
-        return self._answers.say(Said(self.part, Kind.REJECT, shortened(reason)), self.offset)
+        return self._answers.add(
+            PendingAnswer(self.part, Kind.REJECT, shortened(reason)), self.offset
+        )
 
     def extend(self, timeout: Duration) -> bool:
         """Still working on it: the lease ends so long from now."""
-        said = Said(self.part, Kind.EXTEND, ms=duration_ms(timeout))
+        said = PendingAnswer(self.part, Kind.EXTEND, ms=duration_ms(timeout))
         return self._answers.extend(said, self.offset)
 
     def give_back(self) -> bool:
         """Not looked at: somebody else may have it at once, and no attempt counts."""
-        return self._answers.say(Said(self.part, Kind.RELEASE), self.offset)
+        return self._answers.add(PendingAnswer(self.part, Kind.RELEASE), self.offset)
 
     @property
     def is_answered(self) -> bool:
         return self._answers.is_answered(self.part, self.offset)
 
     @property
-    def _answers(self) -> "Answers":
+    def _answers(self) -> "AnswerBuffer":
         found = self.part.answers
         assert found is not None, "a consumer delivers what it keeps account of"
         return found
@@ -89,15 +93,15 @@ def shortened(reason: str) -> str:
     return reason_text(reason)[:_REASON_CHARACTERS_MAX]
 
 
-class Answers:
+class AnswerBuffer:
     """What was said and is not sent, and what nothing was said about."""
 
     def __init__(self) -> None:
         self._guard = Lock()
-        self._said: dict[Said, list[int]] = {}
+        self._said: dict[PendingAnswer, list[int]] = {}
         # Apart from the others, because nearly everything is acked, one by one.
-        self._acked: dict[LentPart, list[int]] = {}
-        self._held: dict[LentPart, None] = {}
+        self._acked: dict[LeasedPart, list[int]] = {}
+        self._held: dict[LeasedPart, None] = {}
         self._unsent: list[LeaseAnswer] = []
 
     @property
@@ -105,14 +109,14 @@ class Answers:
         """Nothing to send, and nothing in anybody's hands."""
         return not (self._said or self._acked or self._held or self._unsent)
 
-    def lend(self, parts: Iterable[LentPart], now_s: float) -> None:
+    def track(self, parts: Iterable[LeasedPart], now_s: float) -> None:
         """Keep account of parts that have just come."""
         with self._guard:
             for part in parts:
-                part.answers, part.taken_s = self, now_s
+                part.answers, part.leased_at_s = self, now_s
                 self._held[part] = None
 
-    def say(self, said: Said, offset: int) -> bool:
+    def add(self, said: PendingAnswer, offset: int) -> bool:
         """Whether that was the first word on this message."""
         with self._guard:
             is_first = self._takes(said.part, offset)
@@ -120,7 +124,7 @@ class Answers:
                 self._note(said, [offset])
         return is_first
 
-    def ack(self, part: LentPart, offset: int) -> bool:
+    def ack(self, part: LeasedPart, offset: int) -> bool:
         """The same for an ack."""
         with self._guard:
             if not self._takes(part, offset):
@@ -132,10 +136,10 @@ class Answers:
                 gathered.append(offset)
         return True
 
-    def _takes(self, part: LentPart, offset: int) -> bool:
-        left = part.left
+    def _takes(self, part: LeasedPart, offset: int) -> bool:
+        left = part.unanswered
         if left is None:
-            left = part.left = set(part.offsets)
+            left = part.unanswered = set(part.offsets)
         if offset not in left:
             return False
         left.remove(offset)
@@ -143,26 +147,26 @@ class Answers:
             self._held.pop(part, None)
         return True
 
-    def say_all(self, part: LentPart, kind: Kind, reason: str = "", ms: int | None = None) -> int:
+    def add_all(self, part: LeasedPart, kind: Kind, reason: str = "", ms: int | None = None) -> int:
         """The same for everything of a part that nothing was said about; how many those were."""
         with self._guard:
             if self._held.pop(part, _ABSENT) is _ABSENT:
                 return 0
-            offsets = part.offsets if part.left is None else sorted(part.left)
-            part.left = set()
-            self._note(Said(part, kind, reason, ms), offsets)
+            offsets = part.offsets if part.unanswered is None else sorted(part.unanswered)
+            part.unanswered = set()
+            self._note(PendingAnswer(part, kind, reason, ms), offsets)
         return len(offsets)
 
-    def _note(self, said: Said, offsets: Sequence[int]) -> None:
+    def _note(self, said: PendingAnswer, offsets: Sequence[int]) -> None:
         gathered = self._said.get(said)
         if gathered is None:
             self._said[said] = [*offsets]
         else:
             gathered.extend(offsets)
 
-    def extend(self, said: Said, offset: int) -> bool:
+    def extend(self, said: PendingAnswer, offset: int) -> bool:
         with self._guard:
-            is_ours = said.part in self._held and _is_left(said.part, offset)
+            is_ours = said.part in self._held and _is_unanswered(said.part, offset)
             if is_ours:
                 self._note(said, [offset])
         return is_ours
@@ -171,19 +175,19 @@ class Answers:
         """Ask for more time for everything that was taken between two moments."""
         with self._guard:
             for part in self._held:
-                if oldest_s <= part.taken_s <= youngest_s:
-                    offsets = part.offsets if part.left is None else sorted(part.left)
-                    self._note(Said(part, Kind.EXTEND, ms=ms), offsets)
+                if oldest_s <= part.leased_at_s <= youngest_s:
+                    offsets = part.offsets if part.unanswered is None else sorted(part.unanswered)
+                    self._note(PendingAnswer(part, Kind.EXTEND, ms=ms), offsets)
 
-    def is_answered(self, part: LentPart, offset: int) -> bool:
+    def is_answered(self, part: LeasedPart, offset: int) -> bool:
         with self._guard:
-            return part not in self._held or not _is_left(part, offset)
+            return part not in self._held or not _is_unanswered(part, offset)
 
-    def is_held(self, part: LentPart) -> bool:
+    def is_held(self, part: LeasedPart) -> bool:
         """Whether there is anything of a part that nothing was said about."""
         return part in self._held
 
-    def held_places(self) -> set[str]:
+    def held_partitions(self) -> set[str]:
         """The partitions of which messages are in somebody's hands."""
         with self._guard:
             return {part.place for part in self._held}
@@ -194,9 +198,9 @@ class Answers:
         with self._guard:
             for part in [one for one in self._held if one.place in gone]:
                 del self._held[part]
-                part.left = set()
+                part.unanswered = set()
 
-    def lose(self, error: PenstockError) -> None:
+    def drop_stale(self, error: PenstockError) -> None:
         """The server says that a message is not ours any more."""
         receipt = str(error.fields.get("receipt", ""))
         with self._guard:
@@ -204,18 +208,18 @@ class Answers:
                 if receipt.startswith(f"{part.topic}:{part.partition}:") and receipt.endswith(
                     f":{part.group:x}.{part.lease:x}"
                 ):
-                    left = set(part.offsets) if part.left is None else part.left
-                    part.left = left - {error.fields.get("offset")}
-                    if not part.left:
+                    left = set(part.offsets) if part.unanswered is None else part.unanswered
+                    part.unanswered = left - {error.fields.get("offset")}
+                    if not part.unanswered:
                         del self._held[part]
 
     def finish_below(self, place: str, offset: int) -> None:
         """A commit finished everything below an offset."""
         with self._guard:
             for part in [one for one in self._held if one.place == place]:
-                left = part.offsets if part.left is None else part.left
-                part.left = {one for one in left if one >= offset}
-                if not part.left:
+                left = part.offsets if part.unanswered is None else part.unanswered
+                part.unanswered = {one for one in left if one >= offset}
+                if not part.unanswered:
                     del self._held[part]
 
     def take(self) -> list[LeaseAnswer]:
@@ -237,7 +241,7 @@ class Answers:
                     break
                 offsets = self._acked.pop(part)
                 count += len(offsets)
-                taken.append(Said(part, Kind.ACK).written(offsets))
+                taken.append(PendingAnswer(part, Kind.ACK).written(offsets))
         return taken
 
     def put_back(self, answers: list[LeaseAnswer]) -> None:
@@ -249,11 +253,11 @@ class Answers:
 _ABSENT: Any = object()
 
 
-def _is_left(part: LentPart, offset: int) -> bool:
-    return offset in part.offsets if part.left is None else offset in part.left
+def _is_unanswered(part: LeasedPart, offset: int) -> bool:
+    return offset in part.offsets if part.unanswered is None else offset in part.unanswered
 
 
-class AnswersTaken(msgspec.Struct):
+class AnswersReply(msgspec.Struct):
     """What the server made of answers."""
 
     answered: int
@@ -264,18 +268,18 @@ class AnswersTaken(msgspec.Struct):
         return (rebuilt(one) for one in self.failed)
 
 
-_read = reader(AnswersTaken)
+_read = reader(AnswersReply)
 
 
-def send_answers(answers: Sequence[LeaseAnswer]) -> Call[AnswersTaken]:
+def send_answers(answers: Sequence[LeaseAnswer]) -> Call[AnswersReply]:
     return Call("POST", "/messages/answers", _read, encode_answers(answers), BATCH_TYPE)
 
 
-Told = Delivered | Polled[Delivered] | Iterable[Delivered]
+OneOrMany = Delivered | Polled[Delivered] | Iterable[Delivered]
 """One message of a consumer, or many."""
 
 
-def messages_of(told: Told) -> Iterable[Delivered]:
+def messages_of(told: OneOrMany) -> Iterable[Delivered]:
     """One message, or several that were looked at, all of them before the first is answered.
 
     Those of an iterator come one by one: what makes them may get no more before some are answered.

@@ -14,23 +14,23 @@ from .wire import BODY_BYTES_MAX, Answer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .saying import Answers
+    from .ack_batcher import AnswerBuffer
 
 
-class LentPart:
-    """Messages of one lease. `answers` is where a consumer gathers what is said about them, `left` what is still to be.
+class LeasedPart:
+    """Messages of one lease. `answers` is the buffer of the consumer that holds them.
 
-    `left` is None until something is said about single ones of them: a part that is answered whole has no use for it.
+    `unanswered` are offsets. It is None until a single message is answered: a part that is answered whole needs none.
     """
 
-    __slots__ = ("_lists", "_part", "answers", "left", "taken_s")
+    __slots__ = ("_lists", "_part", "answers", "leased_at_s", "unanswered")
 
     def __init__(self, part: Part) -> None:
         self._part = part
         self._lists: list[Sequence[Any]] = []
-        self.answers: Answers | None = None
-        self.left: set[int] | None = None
-        self.taken_s = 0.0
+        self.answers: AnswerBuffer | None = None
+        self.unanswered: set[int] | None = None
+        self.leased_at_s = 0.0
 
     @property
     def topic(self) -> str:
@@ -106,7 +106,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     schema_id: int | None
     offset: int
     attempts: int
-    part: LentPart
+    part: LeasedPart
 
     @property
     def topic(self) -> str:
@@ -136,7 +136,7 @@ class Polled(Sequence[M], Generic[M]):
 
     __slots__ = ("_kind", "changes", "parts")
 
-    def __init__(self, parts: list[LentPart], kind: Callable[..., M], changes: int = 0) -> None:
+    def __init__(self, parts: list[LeasedPart], kind: Callable[..., M], changes: int = 0) -> None:
         self.parts, self._kind, self.changes = parts, kind, changes
 
     def __len__(self) -> int:
@@ -181,9 +181,9 @@ class Polled(Sequence[M], Generic[M]):
         return f"<{len(self)} messages of {sorted({part.place for part in self.parts})}>"
 
 
-def parts_of(answer: Answer) -> list[LentPart]:
+def parts_of(answer: Answer) -> list[LeasedPart]:
     """The parts of an answer, each checked against its checksums."""
-    return [LentPart(one) for one in decode_leased(answer.body)]
+    return [LeasedPart(one) for one in decode_leased(answer.body)]
 
 
 def read_polled(answer: Answer) -> Polled[Received]:

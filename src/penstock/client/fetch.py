@@ -1,0 +1,282 @@
+"""Reading by position: the call, the batches that it returns, and the order in which a whole topic is read. No I/O."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from ..api.arguments import whole_number
+from ..api.units import Duration, duration_s
+from ..codec import Head, decode_messages, verify
+from ..codec.single import decode_value
+from ..errors import MalformedBatch, NotFound, Refused
+from ..model import Message
+from .calls import (
+    ACCEPT_BATCH,
+    CHECKED_HERE,
+    Call,
+    Moment,
+    moment,
+    path_of,
+    span,
+    with_query,
+)
+from .topics import Topic
+from .wire import BODY_BYTES_MAX, Answer, Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LIMIT_MAX = 10_000
+# The limit for stored batches, which cost the same whatever number of messages they hold.
+LIMIT_MAX_BATCHES = 1_000_000
+# Four batches of 1 MiB with their heads. A request costs little a message then, and the server can prepare all of it
+# while the caller uses the one before; two of them are in memory at once.
+PREFETCH_BYTES = (4 << 20) + (128 << 10)
+_READ_BYTES = 4 << 20
+# While other partitions may have messages, a request does not wait long at the end of one.
+_WAIT_S_SHARED = 0.25
+_WAIT_S_ALONE = 20.0
+_DIGITS_MAX = 20
+_POSITION_HEADERS = (
+    b"penstock-offset",
+    b"penstock-next-offset",
+    b"penstock-earliest",
+    b"penstock-latest",
+    b"penstock-seed",
+)
+
+
+class FetchOptions(TypedDict, total=False):
+    """From where (the earliest offset by default), how much, and how long to wait at the end."""
+
+    offset: int | None
+    from_time: Moment | None
+    limit: int
+    max_bytes: int
+    timeout: Duration
+
+
+class FetchRequest(NamedTuple):
+    """A fetch: from where, how much, and how long to wait at the end."""
+
+    topic: str
+    partition: int
+    offset: int | None = None
+    from_time: Moment | None = None
+    limit: int = LIMIT_MAX
+    max_bytes: int = 1 << 20
+    timeout: Duration = 0
+
+    def at(self, offset: int) -> "FetchRequest":
+        """This request from another offset on."""
+        return self._replace(offset=offset, from_time=None)
+
+    def after(self, fetched: "Fetched") -> "FetchRequest | None":
+        """The request that follows an answer; None at the end, unless there is a timeout to wait for more."""
+        is_over = not (fetched or fetched.skipped) if self.timeout else fetched.more_at is None
+        return None if is_over else self.at(fetched.next_offset)
+
+
+class Fetched:
+    """Messages of a partition from `offset` on. Iterate for `Message` objects, or take them as Arrow.
+
+    `next_offset` is where to go on; `earliest` and `latest` are the partition's ends. `seed` tells this partition's log
+    from any other, also from that of a topic which had the same name before. Every batch was checked against both of
+    its checksums. `skipped` are ranges before `offset`, each a first and a next one, that are damaged, in a topic that
+    skips damage.
+    """
+
+    __slots__ = (
+        "batches",
+        "earliest",
+        "latest",
+        "more_at",
+        "next_offset",
+        "offset",
+        "seed",
+        "skipped",
+    )
+
+    def __init__(self, answer: Answer) -> None:
+        """ValueError if a header is missing, MalformedBatch if the batches are not what the headers say."""
+        self.offset, self.next_offset, self.earliest, self.latest, self.seed = map(
+            answer.number, _POSITION_HEADERS
+        )
+        written = answer.headers.get(b"penstock-skipped")
+        pairs = [one.split(b"-") for one in written.split(b",")] if written else []
+        self.skipped = [(int(first), int(following)) for first, following in pairs]
+        # Where to go on, if the partition had more when this was read.
+        self.more_at = self.next_offset if self.next_offset < self.latest else None
+        # The first batch may begin before `offset`.
+        self.batches = [*_split(answer.body, self.seed, self.next_offset)]
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    def __iter__(self) -> Iterator[Message]:
+        for head, batch in self.batches:
+            single = decode_value(batch, head)
+            messages: Iterable[Message] = (
+                decode_messages(batch, head, size_max=BODY_BYTES_MAX)
+                if single is None
+                else (single,)
+            )
+            if head.base_offset < self.offset:
+                messages = dropwhile(self._is_before, messages)
+            yield from messages
+
+    def _is_before(self, message: Message) -> bool:
+        return message.offset < self.offset
+
+    def record_batches(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+        """The messages as Arrow, a record batch for each stored batch; keys and values are not copied."""
+        from ..codec.arrow import ARROW_COLUMNS, decode_arrow, int64s_of
+
+        wanted = tuple(columns or ARROW_COLUMNS)
+        for head, batch in self.batches:
+            found = decode_arrow(batch, head, columns=wanted, size_max=BODY_BYTES_MAX)
+            if head.base_offset < self.offset:
+                own = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX)
+                found = found.slice(int(int64s_of(own.column(0)).searchsorted(self.offset)))
+            yield found
+
+    def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
+        """All messages as one Arrow table."""
+        return arrow_table(columns, self.record_batches)
+
+
+def arrow_table(
+    columns: Sequence[str] | None,
+    decode: "Callable[[Sequence[str]], Iterable[pa.RecordBatch]]",
+) -> "pa.Table":
+    """A table of these columns (None: all) from the record batches that `decode` makes of them."""
+    import pyarrow as pa
+
+    from ..codec.arrow import ARROW_COLUMNS, FIELDS
+
+    wanted = tuple(columns or ARROW_COLUMNS)
+    schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
+    return pa.Table.from_batches(decode(wanted), schema=schema)
+
+
+def more_at(headers: Headers) -> int | None:
+    """Where an answer ends, if the partition has more behind it; None if it has not, or if the headers do not say."""
+    written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
+    if not all(one.isdigit() and len(one) <= _DIGITS_MAX for one in written):
+        return None
+    following, latest = map(int, written)
+    return following if following < latest else None
+
+
+def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:
+    """The batches of an answer, verified; MalformedBatch if they do not follow each other up to `end`."""
+    view, position, following = memoryview(data), 0, None
+    while position < len(data):
+        head = verify(data, position, seed=seed)
+        if following is not None and head.base_offset != following:
+            raise MalformedBatch(f"offset {head.base_offset} after {following - 1}")
+        yield head, view[position : position + head.length]
+        position, following = position + head.length, head.next_offset
+    if following is not None and following != end:
+        raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
+
+
+def fetch(request: FetchRequest, *, is_checked: bool = True) -> Call[Fetched]:
+    """Not `is_checked`: the server need not verify the batches that it sends, because the client always does."""
+    wait_s = duration_s(request.timeout, "timeout")
+    try:
+        if request.from_time is None and type(request.offset) is int:
+            # A reader changes nothing but the offset from one request to the next.
+            target = f"{_target(request._replace(offset=None))}&offset={request.offset}"
+        else:
+            target = _target(request)
+    except TypeError:
+        # A list, or another value that is not hashable.
+        raise Refused(f"a fetch is of numbers, times and text: {request!r}"[:300]) from None
+    headers = ACCEPT_BATCH if is_checked else ACCEPT_BATCH + CHECKED_HERE
+    return Call("GET", target, Fetched, b"", headers, wait_s=wait_s)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _target(request: FetchRequest) -> str:
+    fields: dict[str, Any] = {
+        "limit": request.limit,
+        "max_bytes": request.max_bytes,
+        "timeout": span(request.timeout) if request.timeout else None,
+        "from_time": None if request.from_time is None else moment(request.from_time),
+        "offset": request.offset,
+    }
+    path = path_of("topics", request.topic, "partitions", request.partition, "messages")
+    return with_query(path, fields)
+
+
+@dataclass(slots=True)
+class PartitionReader:
+    """One partition of a topic that is read. `end` is the offset where it stops; None: never."""
+
+    request: FetchRequest
+    end: int | None
+
+    @property
+    def is_done(self) -> bool:
+        offset = self.request.offset
+        return self.end is not None and offset is not None and offset >= self.end
+
+
+class TopicReader:
+    """Reads partitions in turns. `next` says which one to fetch from, `advance` takes what it gave."""
+
+    def __init__(self, partitions: Iterable[PartitionReader]) -> None:
+        self._partitions = deque(one for one in partitions if not one.is_done)
+        self._empty_in_a_row = 0
+
+    def next(self) -> PartitionReader | None:
+        """The partition to fetch from now; None when all are done."""
+        if not self._partitions:
+            return None
+        first, count = self._partitions[0], len(self._partitions)
+        if first.end is None:
+            # Only after a whole round without a message is it worth waiting.
+            longest_s = _WAIT_S_ALONE if count == 1 else _WAIT_S_SHARED
+            wait_s = longest_s if self._empty_in_a_row >= count else 0.0
+            first.request = first.request._replace(timeout=wait_s)
+        return first
+
+    def advance(self, fetched: Fetched) -> None:
+        """Take what the partition from `next` gave; then it is the turn of another one."""
+        first = self._partitions.popleft()
+        first.request = first.request.at(fetched.next_offset)
+        self._empty_in_a_row = 0 if fetched else self._empty_in_a_row + 1
+        # An empty answer before the end: retention removed the rest, or nothing was stored from that time on.
+        is_over = first.is_done or (not fetched and first.end is not None)
+        if not is_over:
+            self._partitions.append(first)
+
+
+def topic_reader(
+    topic: Topic, start: Moment, partition: int | None, *, is_followed: bool
+) -> TopicReader:
+    """Reads all partitions, or one, from `start` on. NotFound if there is no such partition."""
+    if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
+        raise NotFound("partition", f"{topic.name}/{partition}")
+    if isinstance(start, int):
+        whole_number("the offset to start from", start, 0)
+    numbers = range(topic.partitions) if partition is None else [partition]
+    return TopicReader(_partition_reader(topic, start, one, is_followed) for one in numbers)
+
+
+def _partition_reader(
+    topic: Topic, start: Moment, number: int, is_followed: bool
+) -> PartitionReader:
+    ends = topic.ends(number)
+    request = FetchRequest(topic.name, number, max_bytes=_READ_BYTES)
+    if isinstance(start, int):
+        request = request.at(min(max(start, ends.earliest), ends.latest))
+    elif start in ("earliest", "latest"):
+        request = request.at(ends.earliest if start == "earliest" else ends.latest)
+    else:
+        request = request._replace(from_time=start)
+    return PartitionReader(request, None if is_followed else ends.latest)
