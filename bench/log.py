@@ -74,7 +74,7 @@ def writing(disk: RealDisk, config: StorageConfig) -> Iterator[tuple[LogWriter, 
 
 def measure_append(effort: Effort) -> Measured:
     work = list(islice(cycle(batches_of(1000)), PIECE_BATCHES))
-    pieces, size = scaled(40, effort), sum(len(batch) for batch, _ in work)
+    pieces, size = scaled(40, effort), sum(one.head.length for one in work)
     config = StorageConfig(fsync=FsyncPolicy.NEVER, min_free_bytes=0)
 
     def ours() -> Generator[int, None, None]:
@@ -85,16 +85,17 @@ def measure_append(effort: Effort) -> Measured:
         ):
             yield 0
             for _ in range(pieces):
-                for batch, head in work:
-                    writer.append(batch, head)
+                for encoded in work:
+                    writer.append(encoded)
                 yield size
 
     def bare() -> Generator[int, None, None]:
         with scratch() as root:
             file = os.open(root / "bare", os.O_CREAT | os.O_WRONLY)
+            batches = [one.to_bytes() for one in work]
             yield 0
             for _ in range(pieces):
-                for batch, _ in work:
+                for batch in batches:
                     os.write(file, batch)
                 yield size
             os.close(file)
@@ -336,12 +337,12 @@ def commit_for(effort: Effort, appenders: int, sync_s: float) -> Committed:
             time.sleep(sync_s)
         yield
 
-    batch, head = batches_of(10)[0]
+    encoded = batches_of(10)[0]
     counts = [0] * appenders
 
     def append(number: int) -> None:
         while time.perf_counter() < end_s:
-            writer.append(batch, head)
+            writer.append(encoded)
             counts[number] += 1
 
     with (

@@ -130,7 +130,7 @@ def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
 def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(world):
     join(world, mode=Mode.STRICT)
     world.node.assigned.leave(GROUP, "a", world.now())
-    world.node.add_partitions(TOPIC, 6, world.now())
+    world.grow(6)
     _, standing = join(world)
     assert len(standing.assigned) == 6
     assert all(one.group(GROUP).is_strict for one in world.node.partitions())
@@ -138,7 +138,7 @@ def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(worl
 
 def test_a_topic_that_is_made_again_is_read_again_in_the_same_order(world):
     join(world, mode=Mode.STRICT)
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert beat(world).assigned == ()
     world.topic(partitions=2)
     assert len(beat(world).assigned) == 2
@@ -151,7 +151,7 @@ def test_partitions_added_on_a_disk_that_is_full_for_groups_are_read_later_in_or
     join(world, mode=Mode.STRICT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Partition, "open_group", no_space)
-        world.node.add_partitions(TOPIC, 5, world.now())
+        world.grow(5)
     world.publish(b"0", b"1", partition=4)
     assert values(poll(world, limit=1)) == [b"0"]
     assert world.node.partition(TOPIC, 4).group(GROUP).is_strict
@@ -268,10 +268,10 @@ def test_a_group_with_members_is_not_forgotten_however_idle(world):
     for _ in range(3):
         world.wall_ns += 10**9 * 3600 * 24 * 365
         beat(world)
-        assert all(not one.groups_forgotten for one in world.node.retain(world.now()).values())
+        assert all(not one.groups_forgotten for one in world.sweep().values())
     world.node.assigned.leave(GROUP, "a", world.now())
     before = world.node.assigned.groups[GROUP].generation
-    swept = world.node.retain(world.now())
+    swept = world.sweep()
     assert swept[TOPIC].groups_forgotten == (GROUP,)
     assert join(world)[1].generation > before
 

@@ -193,7 +193,7 @@ def test_an_offset_that_comes_again_is_never_born_finished(effort) -> None:
         if "begun" not in marks:
             return
         world = World(disk)
-        before = world.node.describe(TOPIC)[0].latest
+        before = world.describe()[0].latest
         fresh = [b"new %d" % number for number in range(6)]
         world.publish(*fresh)
         world.group("late")

@@ -67,10 +67,6 @@ def made(partitions: int = 1, **settings: object) -> World:
     return world
 
 
-def configure(world: World, **changes: object) -> None:
-    world.node.configure_topic(TOPIC, changes, world.now())
-
-
 def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_once_the_topic_says_skip():
     world = made()
     for value in (b"zero", b"one", b"damaged", b"three"):
@@ -82,7 +78,7 @@ def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_once_the_to
             world.poll()
     assert (found.value.offset, found.value.next_offset) == (2, 3)
     assert found.value.path.endswith("partition-0/messages/00000000000000000000.log")
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     assert values(world.poll()) == [b"three"]
     (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.in_flight) == (3, 3)
@@ -104,7 +100,7 @@ def test_one_damaged_partition_does_not_hold_up_the_others(byte):
             break
         found += values(got)
     assert sorted(map(int, found)) == [number for number in range(30) if number % 3]
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     assert [int(one) for one in values(world.drain())] == [*range(3, 30, 3)]
 
 
@@ -129,7 +125,7 @@ def test_members_of_an_assigned_group_are_served_by_the_other_partitions_and_ski
         drain()
     assert sorted(found) == [number for number in range(30) if number % 3 or number == 0]
     found.clear()
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     drain()
     assert found == [6, 9, 15, 18, 21, 24, 27]
 
@@ -152,7 +148,7 @@ def test_each_damaged_batch_is_told_once_however_often_it_is_read():
     assert Counter((one.group, one.offset, one.messages) for one in skips) == Counter(
         {(group, offset, 1): 1 for group in (GROUP, "other") for offset in (1, 4)}
     )
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert (world.node.damage.newest(), world.node.damage.batches.total()) == ([], 0)
 
 
@@ -181,7 +177,7 @@ def test_reads_by_position_stop_at_damage_or_go_on_behind_it_and_say_what_was_sk
     assert values(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == [b"0"]
     with pytest.raises(DamagedBatch):
         world.node.fetch(TOPIC, 0, Start.at_offset(1))
-    configure(world, on_damage=OnDamage.SKIP)
+    world.configure(on_damage=OnDamage.SKIP)
     found = world.node.fetch(TOPIC, 0, Start.at_offset(1))
     assert [(one.start, one.end) for one in found.skipped] == [(1, 2), (2, 3)]
     assert (found.offset, found.next_offset) == (3, 5)
@@ -215,7 +211,7 @@ def test_a_damaged_segment_does_not_keep_a_sweep_from_other_topics():
             world.publish(message, topic=name)
     world.sync()
     damage(world, 0, topic="b")
-    swept = world.node.retain(world.now())
+    swept = world.sweep()
     assert swept["a"].segments_removed
     assert swept["c"].segments_removed
     assert not swept["b"].segments_removed
@@ -235,9 +231,9 @@ def test_a_sweep_does_not_take_a_segment_for_old_because_its_end_cannot_be_read(
     files[first] = files[first][:kept].ljust(len(files[first]), b"\0")
     world._again(SimDisk(Tree(files, world.disk.tree().directories)))
     world.wait(9 * 3600 * 1000)
-    assert world.node.retain(world.now())[TOPIC].segments_removed == 0
+    assert world.sweep()[TOPIC].segments_removed == 0
     world.wait(160 * 3600 * 1000)
-    assert world.node.retain(world.now())[TOPIC].segments_removed > 5
+    assert world.sweep()[TOPIC].segments_removed > 5
 
 
 def damaged_delay(world: World) -> tuple[int, int]:
@@ -272,7 +268,7 @@ def test_a_damaged_delayed_message_waits_until_the_topic_says_skip():
     bad, _ = damaged_delay(world)
     world.wait(5)
     assert world.node.delay_facts(TOPIC)[0].unreadable == 1
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     world.wait(1)
     assert state(world, bad) is DelayState.LOST
     assert world.node.next_due_ns() == float("inf")

@@ -370,6 +370,6 @@ def test_dead_letters_survive_the_deletion_of_their_own_topic() -> None:
     world.reject(world.poll(1)[0])
     world.sync()
     world.node.pump(world.now())
-    world.node.delete_topic(dead_letter_topic(TOPIC), world.now())
+    world.delete(dead_letter_topic(TOPIC))
     world.settle()
     assert values([one.message for one in world.letters()]) == [b"b"]

@@ -5,11 +5,11 @@ import pytest
 from penstock.api.answers import Kind
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
+from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
-from penstock.broker.recovery import EventKind
 from penstock.errors import PartitionFaulty
 from penstock.model import Message
 
@@ -36,7 +36,7 @@ def test_a_faulty_partition_is_told_and_described_and_the_others_serve() -> None
     (event,) = world.node.recovery
     assert event.kind is EventKind.PARTITION_FAULTY
     assert (event.topic, event.partition, event.is_damage) == (TOPIC, 1, True)
-    first, second, third = world.node.describe(TOPIC)
+    first, second, third = world.describe()
     assert (first.messages, second.messages, third.messages) == (1, 0, 1)
     assert LOST in second.fault
     assert not first.fault
@@ -128,7 +128,7 @@ def test_dead_letters_for_a_faulty_partition_wait_and_the_others_go() -> None:
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
     order = RedriveDeadLetters(TOPIC, is_dry_run=True)
     assert world.execute(order).matched == 2
-    world.node.retain(world.now())
+    world.sweep()
     world.restart()
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
 
@@ -160,7 +160,7 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
         with pytest.raises(PartitionFaulty):
             call()
     world.wait(1000)
-    world.node.retain(world.now())
+    world.sweep()
     world.topic(name="other")
     world.publish(b"x", topic="other")
 
@@ -210,7 +210,7 @@ def test_damage_in_the_middle_of_the_state_makes_its_partition_faulty() -> None:
 def test_a_topic_that_is_made_again_under_the_name_of_a_faulty_one_is_not_faulty() -> None:
     world = with_a_fault()
     assert findings_of(world.node).faulty
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     world.topic(partitions=3)
     found = findings_of(world.node)
     assert (found.faulty, found.is_damaged, found.damage_text()) == ([], False, "ok")

@@ -119,7 +119,7 @@ def test_partitions_that_were_added_are_read_from_their_first_message_whatever_t
     world.publish(b"before")
     world.group(start=LATEST)
     world.sync()
-    world.node.add_partitions(TOPIC, 2, world.now())
+    world.grow(2)
     # The new partition is durable, and what it was to know of the group is not.
     world.lose_unsynced()
     world.publish(b"in the new one", partition=1)
@@ -180,7 +180,7 @@ def test_lag_does_not_count_what_retention_took() -> None:
     world.now(2 * HOUR_MS)
     world.node.partition(TOPIC, 0).messages.roll()
     world.publish(b"new")
-    world.node.retain(world.now())
+    world.sweep()
     (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.floor) == (1, 1)
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 1
@@ -232,7 +232,7 @@ def test_names_of_groups_and_members_are_checked() -> None:
 
 def idle(world: World, hours: float) -> tuple[str, ...]:
     world.now(hours * HOUR_MS)
-    return world.node.retain(world.now())[TOPIC].groups_forgotten
+    return world.sweep()[TOPIC].groups_forgotten
 
 
 def test_a_group_that_nobody_asks_for_is_forgotten() -> None:

@@ -125,7 +125,7 @@ def test_retention_forgets_lanes_of_what_is_gone():
     partition = world.node.partition(TOPIC, 0)
     world.now(3 * 3600 * 1000)
     world.publish(*some(1, CRITICAL))
-    world.node.retain(world.now())
+    world.sweep()
     assert partition.messages.start_offset > 0
     assert partition.machine.lanes.special[CRITICAL].min() == partition.messages.start_offset
 

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
+from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
-from penstock.broker.recovery import EventKind
 from penstock.codec import seed_of
 from penstock.codec.checksum import checksum
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
-from penstock.log.repair import repairing
-from penstock.log.repair_plan import planning
-from penstock.log.verify import Progress
+from penstock.log.doctor.repair import repairing
+from penstock.log.doctor.repair_plan import planning
+from penstock.log.doctor.verify import Progress
 from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
@@ -112,7 +112,7 @@ def test_the_checkpoint_of_meta_is_made_again_and_told(loss) -> None:
     change = without(path) if loss == "lost" else lambda files: flipped(files, path, 40)
     world = World(tree_with(world.disk.tree(), change))
     assert kinds(world) == [EventKind.CHECKPOINT_REBUILT]
-    assert world.node.topic_names() == [TOPIC]
+    assert world.topics() == [TOPIC]
 
 
 def last_batch_cut(path: str):
@@ -359,7 +359,7 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
         name = f"more{len(world.node.open)}"
         world.topic(name=name)
         for retries in range(20):  # This meta becomes longer than the other one was.
-            world.node.configure_topic(name, {"max_retries": retries}, world.now())
+            world.configure(name, max_retries=retries)
         world.restart()
     world.topic(name="new")
     assert world.node.topic("new").facts.topic_id > 3
@@ -367,11 +367,11 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
 
 def test_meta_that_lost_its_end_is_noticed_by_what_saw_it() -> None:
     world = used()
-    world.node.configure_topic(TOPIC, {"max_retries": 9}, world.now())
+    world.configure(max_retries=9)
     world.restart()
     path = f"meta/{FIRST}"
     old = world.disk.tree()
-    world.node.configure_topic(TOPIC, {"max_retries": 10}, world.now())
+    world.configure(max_retries=10)
     world.node.partition(TOPIC, 0).messages.sync(with_checkpoint=True)
     tree = world.disk.tree()
 
@@ -420,7 +420,7 @@ def test_no_power_cut_leaves_what_looks_like_a_loss(model, effort) -> None:
                     world.node.note_ends([*world.node.partitions()], world.now())
                 case 3:
                     world.sync()
-                    world.node.retain(world.now())
+                    world.sweep()
                 case 4:
                     world.restart()
                 case _:

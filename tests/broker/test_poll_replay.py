@@ -76,7 +76,7 @@ def test_other_members_do_not_see_it(world):
 
 def test_a_deleted_topic_takes_its_answers_along(world):
     shared(world, "one")
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     world.topic()
     world.group()
     assert shared(world, "one") == []

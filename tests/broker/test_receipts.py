@@ -201,7 +201,7 @@ def test_a_receipt_of_a_message_that_retention_took_is_unknown() -> None:
     world.publish(b"a")
     (held,) = world.poll(ms=10 * 3600 * 1000)
     world.now(2 * 3600 * 1000)
-    world.node.retain(world.now())
+    world.sweep()
     assert isinstance(world.ack(held)[0], NotFound)
 
 

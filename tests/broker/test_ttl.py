@@ -38,7 +38,7 @@ def test_a_topic_s_time_to_live_holds_for_a_batch_that_says_nothing_of_it(stop, 
     world = World()
     world.topic(ttl_ms=100)
     world.group()
-    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks)
+    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks).to_bytes()
     for _ in range(2 if marks.producer_id >= 0 else 1):
         first, _ = world.node.append_batch(TOPIC, 0, batch, world.now())
         assert first.offset == 0
@@ -118,7 +118,7 @@ def test_a_message_that_is_over_when_it_comes_is_stored_and_never_delivered() ->
     (result,) = world.publish(expiring(world, b"late", -5))
     assert result.offset == 0
     assert world.poll() == []
-    assert world.node.describe(TOPIC)[0].messages == 1
+    assert world.describe()[0].messages == 1
 
 
 @pytest.mark.parametrize("limit", [1, 7])

@@ -23,7 +23,19 @@ from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
 from penstock.api.start import Start
+from penstock.api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
 from penstock.broker import Node, Now, Received
+from penstock.broker.topics import settings_of
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
@@ -91,8 +103,25 @@ class World:
         self.node.tick(self.now())
 
     def topic(self, partitions: int = 1, name: str = TOPIC, **settings: object) -> None:
-        config = TopicConfig(**settings)
-        self.node.create_topic(name, partitions=partitions, config=config, now=self.now())
+        self.execute(CreateTopic(name, partitions, settings_of(TopicConfig(**settings))))
+
+    def configure(self, name: str = TOPIC, **changes: object) -> None:
+        self.execute(ConfigureTopic(name, changes))
+
+    def grow(self, total: int, name: str = TOPIC) -> None:
+        self.execute(AddPartitions(name, total))
+
+    def delete(self, name: str = TOPIC) -> None:
+        self.execute(DeleteTopic(name))
+
+    def topics(self) -> list[str]:
+        return self.execute(ListTopics())
+
+    def describe(self, name: str = TOPIC) -> tuple[PartitionFacts, ...]:
+        return self.execute(DescribeTopic(name)).partitions
+
+    def sweep(self) -> dict[str, Swept]:
+        return self.execute(SweepTopics())
 
     def group(self, name: str = GROUP, topic: str = TOPIC, **options: object) -> None:
         self.execute(OpenGroup(name, (topic,), **options))

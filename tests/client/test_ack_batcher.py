@@ -23,7 +23,7 @@ from penstock.model import Message
 
 def lent(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
-    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
+    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets]).to_bytes()
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
     part = LeasedPart(Part(columns, verify(batch), memoryview(batch)))
     answers.track([part], leased_at_s)

@@ -53,7 +53,7 @@ def assert_same_content(columns: Columns, messages: list) -> None:
     if not messages:
         return
     assert messages_of(columns) == messages
-    batch = encode(columns)
+    batch = encode(columns).to_bytes()
     again = decode_columns(batch, verify(batch))
     for name in Columns.__struct_fields__:
         if name != "offsets":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.codec import Compression, Head, decode_messages, encode_messages, read_head
+from penstock.codec import Compression, Head, decode_messages, encode_messages
 from penstock.config import LogConfig
 from penstock.log import Appended, Log, Recovery, open_log
 from penstock.log.records import batches_in
@@ -36,8 +36,8 @@ def put(
     """Append one batch: these messages, or so many with their own offset as value."""
     if isinstance(messages, int):
         messages = [Message(b"%d" % (log.end_offset + number)) for number in range(messages)]
-    batch = encode_messages(messages, compression=compression)
-    return log.append(batch, read_head(batch), now_ns=now_ns)
+    encoded = encode_messages(messages, compression=compression)
+    return log.append(encoded, now_ns=now_ns)
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None]) -> list[Message]:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec import encode_messages, read_head
 from penstock.config import LogConfig
 from penstock.errors import DamagedBatch, NoSpace, OffsetOutOfRange
 from penstock.log import Log
@@ -438,14 +437,6 @@ def test_a_full_disk_stays_readable_and_resumes_by_itself():
     assert put(log, 5).base_offset == 40
     log.close()
     assert offsets(new_log(CONFIG, disk)) == list(range(45))
-
-
-def test_a_batch_may_be_a_view_into_something_longer():
-    log = new_log()
-    batch = encode_messages([Message(b"value")])
-    log.append(memoryview(batch + b"behind it"), read_head(batch), now_ns=NOW_NS)
-    assert log.size == len(batch)
-    assert values(log) == [b"value"]
 
 
 @pytest.mark.parametrize("spare", range(-24, 32, 8))

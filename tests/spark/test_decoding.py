@@ -70,7 +70,7 @@ def row_of(message: Message) -> dict[str, object]:
 def test_rows_are_the_messages(batches, data):
     offset, stored, expected = 100, [], []
     for one in batches:
-        batch = encode_messages(one)
+        batch = encode_messages(one).to_bytes()
         batch = bytes(stamp(verify(batch), base_offset=offset, epoch=1, append_time=5)) + bytes(
             batch[112:]
         )

@@ -21,7 +21,8 @@ from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
 from ..delivery.delays import DelayState
-from ..errors import DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
+from ..delivery.offsets import each_offset
+from ..errors import Damaged, DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
 from ..model import Message
 from .damage import behind
 from .partition import Now, Partition, Published
@@ -39,7 +40,10 @@ class Delayed(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A delayed message. `message` is None once it is finished and was cleared away."""
+    """A delayed message. `message` is None once it is finished and was cleared away.
+
+    It is None, too, where the disk has damaged it: then `damage` says where. All else is known without reading it.
+    """
 
     topic: str
     partition: int
@@ -48,6 +52,7 @@ class Waiting(NamedTuple):
     due_ns: int
     delay_key: bytes | None
     message: Message | None
+    damage: Damaged | None = None
 
 
 class DelayFacts(NamedTuple):
@@ -187,22 +192,39 @@ def _require_pending(partition: Partition, identity: int) -> None:
 
 
 def get(partition: Partition, identity: int) -> Waiting:
-    """One delayed message, also if it is finished, for as long as the delay log keeps it."""
+    """One delayed message, also if it is finished, for as long as the delay log keeps it.
+
+    Damaged: it cannot be read, and its topic does not skip damage.
+    """
+    found = describe(partition, identity)
+    if isinstance(found.damage, DamagedBatch):
+        behind(found.damage, partition.config)
+    elif found.damage is not None:
+        raise found.damage
+    return found
+
+
+def describe(partition: Partition, identity: int) -> Waiting:
+    """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
     delays = partition.machine.delays
     state = delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
-    message, due_ns = _read(partition, identity)
+    message, due_ns, damage = None, 0, None
+    try:
+        message, due_ns = _read(partition, identity)
+    except Damaged as error:
+        damage = error
     if state is DelayState.PENDING:
         due_ns = delays.dues.of(identity)
     key = delays.key_of(identity)
-    return Waiting(partition.topic, partition.number, identity, state, due_ns, key, message)
+    return Waiting(partition.topic, partition.number, identity, state, due_ns, key, message, damage)
 
 
 def due_of(partition: Partition, identity: int) -> int | None:
     """When a delayed message comes, or was to come; None once the delay log has forgotten it."""
     with suppress(NotFound, OffsetOutOfRange):
-        return get(partition, identity).due_ns or None
+        return describe(partition, identity).due_ns or None
     return None
 
 
@@ -230,14 +252,10 @@ def ids_of(body: Body, head: Head) -> dict[int, int]:
 
 
 def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
-    """The message and its first due time; nothing if it was cleared away, or is damaged where damage is skipped."""
+    """The message and its first due time; nothing if it was cleared away. Damaged: it is there and cannot be read."""
     log = partition.delayed.log
     assert log is not None, "an id was given, so there is a log"
-    try:
-        run = log.read(identity, bytes_max=1)
-    except DamagedBatch as damage:
-        behind(damage, partition.config)
-        return None, 0
+    run = log.read(identity, bytes_max=1)
     head = read_head(run.data, seed=log.seed)
     for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
         if message.offset == identity:
@@ -247,17 +265,19 @@ def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
 
 
 def pending(partitions: Sequence[Partition], *, limit: int, after: int = 0) -> list[Waiting]:
-    """The next to be delivered, earliest first, of those that are due after a time."""
+    """The next to be delivered, earliest first, of those that are due after a time; also those that are damaged."""
     queues = [_in_order(partition, after) for partition in partitions]
     by_number = {partition.number: partition for partition in partitions}
     return [
-        get(by_number[number], identity)
+        describe(by_number[number], identity)
         for _, number, identity in islice(merge(*queues), max(0, limit))
     ]
 
 
 def _in_order(partition: Partition, after: int) -> Iterator[tuple[int, int, int]]:
-    for due_ns, identity in partition.machine.delays.wheel.in_order():
+    delays = partition.machine.delays
+    stuck = sorted((delays.dues.of(one), one) for one in each_offset(delays.stuck))
+    for due_ns, identity in merge(stuck, delays.wheel.in_order()):
         if due_ns > after:
             yield due_ns, partition.number, identity
 

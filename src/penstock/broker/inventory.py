@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from ..errors import Damaged, PenstockError, Refused, WrongLog
 from ..log import Log
+from ..log.doctor.pieces import Kind
+from ..log.doctor.verify import Problem, Severity
 from ..log.layout import CHECKPOINT, base_offset_of
 from ..log.opening import KnownEnd, examine
-from ..log.pieces import Kind
-from ..log.verify import Problem, Severity
 from ..ports import Disk
 from .catalogue import meta_beyond, read_meta
 from .partition import PartitionId

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
+from ..codec import HEAD_BYTES
 from ..config import LogConfig, TopicConfig
 from ..errors import DamagedBatch, NoSpace
 from ..log import Log, Recovery
@@ -127,7 +128,7 @@ def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig
             offset = behind(damage, config)
             continue
         for head, batch in batches_in(run.data, seed=messages.seed):
-            machine.apply_batch(batch, head)
+            machine.apply_batch(batch[HEAD_BYTES:], head)
         offset = run.next_offset
 
 

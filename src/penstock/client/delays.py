@@ -25,7 +25,8 @@ from .calls import (
 class Delayed(msgspec.Struct, frozen=True):
     """A delayed message. `offset` is its place in the delay log, `time_remaining` in milliseconds.
 
-    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage.
+    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage. `damage`: why and where it cannot be read; then
+    key, value and priority are None.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class Delayed(msgspec.Struct, frozen=True):
     written_delay_key: str | Base64 | None = msgspec.field(name="delay_key", default=None)
     written_key: str | Base64 | None = msgspec.field(name="key", default=None)
     written_value: str | Base64 | None = msgspec.field(name="value", default=None)
+    damage: str | None = None
 
     @property
     def delay_key(self) -> bytes | None:

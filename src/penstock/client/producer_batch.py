@@ -10,10 +10,8 @@ import mmh3
 
 from ..api.arguments import text, whole_number
 from ..api.units import Duration, duration_s
-from ..codec import Columns, Compression, Marks
+from ..codec import Columns, Compression, Marks, encode
 from ..codec.blobs import Blobs, Joined
-from ..codec.encode import encode_in_pieces
-from ..codec.head import pack_head
 from ..config import LimitsConfig
 from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
 from ..model import Headers, Priority
@@ -255,9 +253,8 @@ def compression_of(name: str) -> Compression:
 def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[BatchStored]:
     """The request that stores a batch."""
     marks = Marks() if numbering is None else numbering.marks()
-    encoded = encode_in_pieces(batch.columns(), compression=wanted.compression, marks=marks)
-    pieces = (pack_head(encoded.head), *encoded.body)
-    is_numbered = numbering is not None
+    encoded = encode(batch.columns(), compression=wanted.compression, marks=marks)
+    pieces, is_numbered = encoded.pieces(), numbering is not None
     return append_batch(wanted.topic, batch.partition, pieces, wanted.acks, is_numbered=is_numbered)
 
 

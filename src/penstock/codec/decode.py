@@ -34,14 +34,19 @@ OFFSET_DELTA_BYTES = 4  # They are at most u32.
 
 
 def open_body(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
-    """Decompress and parse the body behind `head`, which somebody has verified.
+    """The body of a verified batch, decompressed and parsed. See `open_stored`."""
+    return open_stored(memoryview(batch)[HEAD_BYTES:], head, size_max=size_max)
+
+
+def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
+    """Decompress and parse the bytes that follow a verified head.
 
     `size_max` bounds what a producer sent; offsets that compaction had to write down come on top, or a
     full batch could not be compacted.
     """
     if not head.is_dense:
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
-    stored = memoryview(batch)[HEAD_BYTES : HEAD_BYTES + head.stored_size]
+    stored = memoryview(body)[: head.stored_size]
     raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
     return parse_body(raw, head)
 

@@ -48,10 +48,20 @@ from ..api.groups import (
 )
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
+from ..api.topics import (
+    PARTITIONS_DEFAULT,
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.node import PartitionFacts, Swept
 from ..broker.partition import Now
-from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority
 from ..ports import Clock
@@ -110,42 +120,31 @@ class Broker(OpenOnce, BrokerDelays):
         self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        checked, count = config_from(config), whole_number("partitions", partitions)
-        self.driver.change(
-            lambda now: self.driver.node.create_topic(
-                name, partitions=count, config=checked, now=now
-            )
-        )
+        self.driver.execute(CreateTopic(name, whole_number("partitions", partitions), config))
 
     def configure_topic(self, name: str, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
-        text("a topic's name", name)
-        self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
-        self.driver.tick()  # Delayed messages that could not be read may have their turn now.
+        self.driver.execute(ConfigureTopic(text("a topic's name", name), changes))
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
-        text("a topic's name", name)
-        count = whole_number("total", total)
-        self.driver.change(lambda now: self.driver.node.add_partitions(name, count, now))
+        topic = text("a topic's name", name)
+        self.driver.execute(AddPartitions(topic, whole_number("total", total)))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
-        text("a topic's name", name)
-        self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
+        self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
-        return self.driver.look(lambda _now: self.driver.node.topic_names())
+        return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
         """Every partition of a topic: first and next offset, messages, bytes."""
-        return self.driver.look(lambda _now: self.driver.node.describe(topic))
+        return list(self.driver.execute(DescribeTopic(topic)).partitions)
 
     def settings(self, topic: str) -> dict[str, Any]:
         """The settings of a topic, defaults included."""
-        return self.driver.look(
-            lambda _now: settings_of(self.driver.node.topic(topic).facts.config)
-        )
+        return self.driver.execute(DescribeTopic(topic)).settings
 
     def publish(
         self,
@@ -376,7 +375,8 @@ class Broker(OpenOnce, BrokerDelays):
 
         The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
         """
-        return self.driver.sweep(None if topic is None else text("a topic's name", topic))
+        name = None if topic is None else text("a topic's name", topic)
+        return self.driver.execute(SweepTopics(name))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""

@@ -14,7 +14,7 @@ from ..broker.partition import Now, Partition
 from ..codec import Columns
 from ..config import OFF
 from ..delivery.delays import DelayState
-from ..errors import NotFound, NotPending, Refused
+from ..errors import Damaged, NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
@@ -66,7 +66,10 @@ class BrokerDelays:
     def delayed(
         self, topic: str, *, limit: int = 100, after: datetime | None = None
     ) -> list[Waiting]:
-        """What is to come next, earliest first; of what is due after a time, if you say one."""
+        """What is to come next, earliest first; of what is due after a time, if you say one.
+
+        Of one that the disk has damaged `message` is None and `damage` says where it is.
+        """
         after_ns, count = (
             0 if after is None else datetime_ns(after, "after"),
             whole_count("limit", limit),
@@ -160,17 +163,21 @@ def move_to(
     if due_ns is None:
         raise Refused("say when: delay or deliver_at")
     delaying.reschedule(*place, due_ns, now)
-    return delaying.get(*place)
+    return delaying.describe(*place)
 
 
 class DelayedMessage(NamedTuple):
-    """A message of a queue that is to come later. `number` is what `put` returned; its id it gets when it comes."""
+    """A message of a queue that is to come later. `number` is what `put` returned; its id it gets when it comes.
+
+    `damage` is None, or says why and where it cannot be read; then the value is None.
+    """
 
     number: int
     state: DelayState
     deliver_at: datetime
     delay_key: bytes | None
     value: bytes | None
+    damage: Damaged | None = None
 
 
 @contextmanager
@@ -196,7 +203,7 @@ class QueueDelays(ABC):
         """The only partition of the queue."""
 
     def delayed(self, limit: int = 100) -> list[DelayedMessage]:
-        """What is to come next, earliest first."""
+        """What is to come next, earliest first. Of one that the disk has damaged `damage` says where it is."""
         count = whole_count("limit", limit)
         found = self._driver.look(lambda _now: delaying.pending((self._partition(),), limit=count))
         return [_shown(one) for one in found]
@@ -286,6 +293,7 @@ def _shown(waiting: Waiting) -> DelayedMessage:
         datetime.fromtimestamp(waiting.due_ns / _S_NS).astimezone(),
         waiting.delay_key,
         None if waiting.message is None else waiting.message.value,
+        waiting.damage,
     )
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..codec import HEAD_BYTES, Head, read_head, seed_of, verify
+from ..codec import HEAD_BYTES, Encoded, Head, read_head, seed_of, verify
 from ..codec.head import pack_head, place
 from ..config import OFF, LogConfig
 from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
@@ -154,13 +154,9 @@ class Log:
         self.epochs.append(EpochStart(epoch, self.end_offset))
         self.changed_checkpoint()
 
-    def append(self, batch: Buffer, head: Head, *, now_ns: int) -> Appended:
+    def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
-        return self.append_body(head, memoryview(batch)[HEAD_BYTES : head.length], now_ns=now_ns)
-
-    def append_body(self, head: Head, *body: Buffer, now_ns: int) -> Appended:
-        """The same for a batch whose body is in pieces."""
-        active = self.segments[-1]
+        head, body, active = encoded.head, encoded.body, self.segments[-1]
         if self._must_roll(active, head, now_ns):
             active = self.roll()
         base_offset = self.end_offset

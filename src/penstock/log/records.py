@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..codec import Columns, Head, Marks, decode_columns, encode, verify
+from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode, verify
 from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
@@ -24,7 +24,7 @@ class RecordFormat(Generic[Record]):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
-    def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> bytes:
+    def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> Encoded:
         values = list(map(self._encode, records))
         return encode(
             Columns(values=values, timestamps=now_ns, schema_ids=self.version), marks=marks

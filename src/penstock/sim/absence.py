@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Set
 from random import Random
 from typing import NamedTuple
 
+from ..api.health import RecoveryEvent
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.recovery import RecoveryEvent
 from ..broker.topics import TopicRecord, Topics
 from ..codec import decode_messages
 from ..config import LogConfig

@@ -8,6 +8,7 @@ from ..api.answers import Kind
 from ..api.groups import Mode, PartitionOffset
 from ..api.members import CommitAsMember
 from ..api.received import Received
+from ..api.topics import AddPartitions
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
@@ -94,7 +95,7 @@ class AssignedMember(Member):
 
         def grow() -> None:
             with suppress(Unavailable):
-                shell.node.add_partitions(self.topic, total, shell.now())
+                shell.execute(AddPartitions(self.topic, total))
 
         self.place.act(self.place.new_scene(f"{total} partitions"), grow)
 

@@ -9,12 +9,15 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, groups, members
+from . import answers, consume, dead_letters, groups, health, members, queries, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **groups.HANDLERS,
+    **health.HANDLERS,
     **members.HANDLERS,
+    **queries.HANDLERS,
+    **topics.HANDLERS,
 }

@@ -1,6 +1,6 @@
 """Delayed messages: listed, looked at, cancelled, rescheduled; by their place or by a business key."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -8,8 +8,8 @@ import msgspec
 
 from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.delaying import Waiting, due_of
-from ...broker.partition import Now, Published
+from ...broker.delaying import Waiting, describe, due_of, find_by_key
+from ...broker.partition import Now, Partition, Published
 from ...broker.publishing import Answer as Stored
 from ...delivery.wheel import WHEEL_COUNTS
 from ...errors import BadRequest, NotFound, NotPending, PartitionFaulty
@@ -37,7 +37,10 @@ class KeyQuery(Strict):
 
 
 class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "deliverAt"}):
-    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds."""
+    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds.
+
+    `damage`: why and where it cannot be read; then key, value and priority are null.
+    """
 
     topic: str
     partition: int
@@ -50,13 +53,15 @@ class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "delive
     delay_key: ContentOut
     key: ContentOut
     value: ContentOut
+    damage: str | None
 
 
 class DelayedListOut(msgspec.Struct):
-    """`count` is how many are on this page."""
+    """`count` is how many are on this page, `unreadable` how many of them are damaged."""
 
     messages: list[DelayedOut]
     count: int
+    unreadable: int
     cursor: str | None
 
 
@@ -133,6 +138,7 @@ def delayed_out(one: Waiting, now_ns: int, *, is_base64: bool) -> DelayedOut:
         delay_key=content_of(one.delay_key, is_base64=is_base64),
         key=None if message is None else content_of(message.key, is_base64=is_base64),
         value=None if message is None else content_of(message.value, is_base64=is_base64),
+        damage=None if one.damage is None else str(one.damage),
     )
 
 
@@ -149,7 +155,8 @@ async def list_delayed(request: Request) -> Answer:
     found, now_ns = request.door.driver.look(look)
     shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in found[:limit]]
     following = "-".join(map(str, _place(found[limit - 1]))) if len(found) > limit else None
-    return json_response(DelayedListOut(shown, len(shown), following))
+    unreadable = sum(one.damage is not None for one in shown)
+    return json_response(DelayedListOut(shown, len(shown), unreadable, following))
 
 
 def _place(one: Waiting) -> tuple[int, int, int]:
@@ -207,51 +214,54 @@ def _shown(request: Request, look: Any) -> Answer:
 
 
 async def cancel(request: Request) -> Answer:
-    topic, offset = request.params["topic"], int(request.params["offset"])
-    number = int(request.params["partition"])
-
-    def run(now: Now) -> None:
-        request.node.cancel_delayed(topic, number, offset, now)
-
-    await request.door.driver.change(run)
-    return await get(request)
+    return await _change(request, _by_place(request), request.node.cancel_delayed)
 
 
 async def cancel_by_key(request: Request) -> Answer:
-    topic, key = request.params["topic"], request.query(KeyQuery).delay_key.encode()
-
-    def run(now: Now) -> tuple[Waiting, int]:
-        found = request.node.delayed_find(topic, key)
-        request.node.cancel_delayed(topic, found.partition, found.id, now)
-        return request.node.delayed_get(topic, found.partition, found.id), now.wall_ns
-
-    one, now_ns = await request.door.driver.change(run)
-    return json_response(delayed_out(one, now_ns, is_base64=False))
+    return await _change(request, _by_key(request), request.node.cancel_delayed)
 
 
 async def reschedule(request: Request) -> Answer:
-    topic, offset = request.params["topic"], int(request.params["offset"])
-    number = int(request.params["partition"])
-    return await _move(request, lambda: request.node.delayed_get(topic, number, offset))
+    return await _change(request, _by_place(request), await _move(request))
 
 
 async def reschedule_by_key(request: Request) -> Answer:
+    return await _change(request, _by_key(request), await _move(request))
+
+
+def _by_place(request: Request) -> Callable[[], tuple[Partition, int]]:
+    topic, number = request.params["topic"], int(request.params["partition"])
+    return lambda: (request.node.partition(topic, number), int(request.params["offset"]))
+
+
+def _by_key(request: Request) -> Callable[[], tuple[Partition, int]]:
     topic, key = request.params["topic"], request.query(KeyQuery).delay_key.encode()
-    return await _move(request, lambda: request.node.delayed_find(topic, key))
+    return lambda: find_by_key(request.node.topic(topic).partitions, key)
 
 
-async def _move(request: Request, find_it: Any) -> Answer:
+async def _move(request: Request) -> Callable[[str, int, int, Now], None]:
+    """What gives a message the time that the client asks for."""
     sent = await request.json(_MOVE)
     driver = request.door.driver.driver
     moment = due_ns(sent.delay, sent.deliver_at, driver.clock.now_ns())
     if moment is None:
         raise BadRequest("give one of delay and deliver_at", field="delay")
+    return lambda topic, number, identity, now: request.node.reschedule(
+        topic, number, identity, moment, now
+    )
+
+
+async def _change(
+    request: Request,
+    place: Callable[[], tuple[Partition, int]],
+    change: Callable[[str, int, int, Now], None],
+) -> Answer:
+    """Change a delayed message, also one that cannot be read, and show what it is now."""
 
     def run(now: Now) -> tuple[Waiting, int]:
-        found: Waiting = find_it()
-        place = (found.topic, found.partition, found.id)
-        request.node.reschedule(*place, moment, now)
-        return request.node.delayed_get(*place), now.wall_ns
+        partition, identity = place()
+        change(partition.topic, partition.number, identity, now)
+        return describe(partition, identity), now.wall_ns
 
     one, now_ns = await request.door.driver.change(run)
     return json_response(delayed_out(one, now_ns, is_base64=False))
@@ -260,7 +270,7 @@ async def _move(request: Request, find_it: Any) -> Answer:
 async def stats(request: Request) -> Answer:
     def look(_now: Now) -> dict[str, dict[str, Any]]:
         found = {}
-        for topic in request.door.visible(request, request.node.topic_names()):
+        for topic in request.door.visible(request, sorted(request.node.open)):
             facts = request.node.delay_facts(topic)
             dues = [one.next_due_ns for one in facts if one.next_due_ns is not None]
             found[topic] = {

@@ -10,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...api.health import EventKind
 from ...api.principals import Principal
 from ...broker.consumption import lane_stats
 from ...broker.findings import findings_of
 from ...broker.groups import lag_of
 from ...broker.partition import Partition
-from ...broker.recovery import EventKind
 from ...delivery import Delivery
 from ...groups import Membership
 from ...model import Priority
@@ -206,7 +206,7 @@ def _of_lanes(
 
 def _of_delays(door: "Door") -> Iterator[Sample]:
     node = door.driver.driver.node
-    for topic in node.topic_names():
+    for topic in sorted(node.open):
         facts = node.delay_facts(topic)
         if not any(one.size_bytes for one in facts):
             continue
