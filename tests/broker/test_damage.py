@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.api.delays import DelayState, DescribeDelays
 from penstock.api.groups import CloseGroup, Mode
 from penstock.api.start import EARLIEST, Start
 from penstock.broker.memberships import Ask, Join
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
-from penstock.delivery.delays import DelayState
 from penstock.errors import DamagedBatch, PenstockError
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree
@@ -254,7 +254,7 @@ def test_a_damaged_delayed_message_is_lost_for_good_where_damage_is_skipped_and_
     world.wait(5)
     assert values(world.drain()) == [b"good"]
     for _ in range(2):
-        (facts,) = world.node.delay_facts(TOPIC)
+        (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
         assert (facts.pending, facts.delivered, facts.lost, facts.unreadable) == (0, 1, 1, 0)
         assert (state(world, bad), state(world, good)) == (DelayState.LOST, DelayState.DELIVERED)
         world.kill()
@@ -267,7 +267,7 @@ def test_a_damaged_delayed_message_waits_until_the_topic_says_skip():
     world = made()
     bad, _ = damaged_delay(world)
     world.wait(5)
-    assert world.node.delay_facts(TOPIC)[0].unreadable == 1
+    assert world.execute(DescribeDelays(TOPIC))[TOPIC][0].unreadable == 1
     world.configure(on_damage="skip")
     world.wait(1)
     assert state(world, bad) is DelayState.LOST

@@ -5,6 +5,7 @@ import pytest
 from penstock.api.answers import Kind
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
+from penstock.api.delays import ListDelayed
 from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
@@ -77,7 +78,7 @@ def test_delayed_messages_and_cancellations_pass_it_by() -> None:
     due_ns = world.now().wall_ns + 1_000_000_000
     for _ in range(4):
         world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
-    assert len(world.node.delayed(TOPIC)) == 4
+    assert len(world.execute(ListDelayed(TOPIC)).messages) == 4
     world.wait(2000)
     assert values(world.drain()).count(b"later") == 4
 

@@ -32,7 +32,7 @@ from .catalogue import Catalogue, Topic
 from .changes import Done
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
-from .delaying import Delayed, DelayFacts, Waiting
+from .delaying import Delayed
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .handlers import HANDLERS
 from .memberships import Memberships
@@ -208,30 +208,6 @@ class Node(Catalogue):
             for delivery in partition.machine.groups.values()
         )
         return min(min(due, default=float("inf")), self.assigned.next_due_ns(), delayed_ns)
-
-    def delayed(self, topic: str, *, limit: int = 100, after_ns: int = 0) -> list[Waiting]:
-        """What is to come next, earliest first, of what is due after a time."""
-        return delaying.pending(self.topic(topic).partitions, limit=limit, after=after_ns)
-
-    def delayed_get(self, topic: str, partition: int, identity: int) -> Waiting:
-        return delaying.get(self.partition(topic, partition), identity)
-
-    def delayed_find(self, topic: str, delay_key: bytes) -> Waiting:
-        """The one that is pending under a business key."""
-        return delaying.get(*delaying.find_by_key(self.topic(topic).partitions, delay_key))
-
-    def cancel_delayed(self, topic: str, partition: int, identity: int, now: Now) -> None:
-        """Never deliver it. NotPending: too late."""
-        delaying.cancel(self.partition(topic, partition), identity, now)
-
-    def reschedule(self, topic: str, partition: int, identity: int, due_ns: int, now: Now) -> None:
-        """Deliver it at another time. NotPending: too late."""
-        self._seen = now
-        delaying.reschedule(self.partition(topic, partition), identity, due_ns, now)
-
-    def delay_facts(self, topic: str) -> list[DelayFacts]:
-        """Pending and finished delayed messages of each partition."""
-        return [delaying.facts_of(one) for one in self.topic(topic).partitions]
 
     def pump(self, now: Now) -> bool:
         """Move letters one step on their way. True if there is something to sync now."""

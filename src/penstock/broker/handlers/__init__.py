@@ -9,12 +9,13 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, groups, health, members, queries, topics
+from . import answers, consume, dead_letters, delays, groups, health, members, queries, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
+    **delays.HANDLERS,
     **groups.HANDLERS,
     **health.HANDLERS,
     **members.HANDLERS,
