@@ -17,7 +17,7 @@ from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
 from penstock.broker.records import GroupClosed, PartitionRecord
-from penstock.config import StorageConfig
+from penstock.config import StorageConfig, TopicConfig
 from penstock.errors import PartitionFaulty
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
@@ -276,7 +276,7 @@ def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
     now = Now(WALL_NS, 0)
     with RealDisk(tmp_path, StorageConfig()) as disk:
         first = node(disk)
-        first.create_topic(TOPIC, partitions=2, now=now)
+        first.create_topic(TOPIC, 2, TopicConfig(), now)
         for number in range(2):
             first.publish(TOPIC, [Message(b"x")], now, partition=number)
             delayed = Delayed(Message(b"later"), WALL_NS + 1)
