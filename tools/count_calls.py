@@ -11,7 +11,9 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
+from typing import Any
 
 import penstock
 from penstock import Broker
@@ -21,7 +23,8 @@ PACKAGE = str(Path(penstock.__file__).parent)
 
 def count(work: Callable[[], object]) -> tuple[int, int]:
     """Calls of functions of the package while `work` runs, and how many of its files they are in."""
-    calls, files = 0, set()
+    calls = 0
+    files: set[str] = set()
 
     def profile(frame: FrameType, event: str, _arg: object) -> None:
         nonlocal calls
@@ -51,7 +54,7 @@ def main() -> None:
         def ack() -> None:
             broker.ack(held)
 
-        held: list[object] = []
+        held: list[Any] = []
         for _ in range(50):
             publish()
             publish()
@@ -62,7 +65,7 @@ def main() -> None:
         publish()
         figures["poll_of_two"] = count(poll)
         figures["ack_of_two"] = count(ack)
-    with penstock.open(None) as queue:
+    with TemporaryDirectory() as place, penstock.open(place) as queue:
         for _ in range(50):
             queue.put_many([b"x"] * 10)
             queue.sync()
