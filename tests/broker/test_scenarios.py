@@ -227,6 +227,8 @@ def test_a_topic_that_was_deleted_and_recreated_shows_nothing_old(stop) -> None:
         world.publish(b"nowhere")
     getattr(world, stop)()
     world.topic()
+    with pytest.raises(NotFound):
+        world.lag()
     assert world.letters() == []
     assert world.poll() == []
     (new,) = world.publish(Message(b"new", idempotency_key=b"i"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.api.answers import Kind
 from penstock.client.ack_batcher import AnswerBuffer, messages_of, send_answers
-from penstock.client.leased_messages import LeasedPart, Polled
+from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt

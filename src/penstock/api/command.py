@@ -38,7 +38,7 @@ class ScopedCommand(Command[R], frozen=True, kw_only=True):
 
     def topics(self) -> Iterable[str]:
         # A principal reaches all topics of a prefix if it reaches one that is named as the prefix.
-        return (self.topic,) if self.topic is not None else self.prefixes or ("",)
+        return (self.topic,) if self.topic is not None else self.prefixes or EVERY_TOPIC
 
     def covers(self, topic: str) -> bool:
         """Whether a topic is one of those that it is asked of."""

@@ -96,7 +96,7 @@ class GetDelayed(Command[DelayedMessage], frozen=True):
 
 
 class CancelDelayed(Command[DelayedMessage], frozen=True):
-    """Never deliver a message; it as it is now. NotFound: there is none. NotPending: it has fired or was cancelled."""
+    """Never deliver a message; what is known of it. NotFound: there is none. NotPending: it fired or was cancelled."""
 
     action: ClassVar[Action] = Action.CHANGE_DELAYED
     topic: str

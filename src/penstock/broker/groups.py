@@ -105,16 +105,6 @@ def existing(partitions: Iterable[Partition], group: str) -> list[tuple[Partitio
     return found
 
 
-def on_all(
-    partitions: Sequence[Partition], group: str, now: Now
-) -> list[tuple[Partition, Delivery]]:
-    """A group on every partition; a partition that it does not know yet is read from its first message."""
-    if any(group not in one.machine.numbers for one in partitions):
-        existing(partitions, group)
-        open_everywhere(partitions, group, EARLIEST, now)
-    return [(partition, partition.group(group)) for partition in partitions]
-
-
 def mode_of(places: Iterable[tuple[Partition, Delivery]]) -> Mode:
     """How a group reads a topic. Partitions that were added since its first use may not know it yet."""
     for partition, delivery in places:

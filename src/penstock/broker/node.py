@@ -82,16 +82,24 @@ class Node(Catalogue):
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
         reply: R | PenstockError
         try:
-            authorise_command(principal, command)
-            if principal.prefixes and isinstance(command, MemberCommand):
-                topics = self.assigned.topics_of(command.group, command.member)
-                authorise_member(principal, command.member, topics)
-            reply = HANDLERS[type(command)](self, command, now)
+            reply = self.carry_out(command, principal, now)
         except Fatal:
             raise
         except PenstockError as error:
             reply = error
         return self.changes.done(reply, now)
+
+    def carry_out(self, command: Command[R], principal: Principal, now: Now) -> R:
+        """The reply to a command that the driver gives while another one is under way, or raises why it is refused.
+
+        What it records is in the `Done` of the other one.
+        """
+        authorise_command(principal, command)
+        if principal.prefixes and isinstance(command, MemberCommand):
+            topics = self.assigned.topics_of(command.group, command.member)
+            authorise_member(principal, command.member, topics)
+        reply: R = HANDLERS[type(command)](self, command, now)
+        return reply
 
     def publish(
         self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None

@@ -32,7 +32,7 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         for partition in partitions:
             consumption.check_duration(partition, duration_ms)
         groups.open_on(node, (command.topic,), group, EARLIEST, now)
-    places = groups.on_all(partitions, group, now)
+    places = [(partition, partition.group(group)) for partition in partitions]
     groups.require_mode(places, group, Mode.SHARED, now)
     client = (command.topic, group, command.member)
     if (known := node.replays.answer_to(client, command.request_id)) is not None:
