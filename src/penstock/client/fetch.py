@@ -164,7 +164,7 @@ def arrow_table(
 
 def more_at(headers: Headers) -> int | None:
     """Where an answer ends, if the partition has more behind it; None if it has not, or if the headers do not say."""
-    written = [headers.get(name, b"") for name in (b"penstock-next-offset", b"penstock-latest")]
+    written = [headers.get(name) for name in (b"penstock-next-offset", b"penstock-latest")]
     if not all(one.isdigit() and len(one) <= _DIGITS_MAX for one in written):
         return None
     following, latest = map(int, written)

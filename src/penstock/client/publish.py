@@ -1,8 +1,7 @@
 """The calls that publish, and their replies."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -17,7 +16,6 @@ from .calls import (
     Moment,
     Written,
     as_json,
-    given,
     moment,
     path_of,
     reader,
@@ -94,24 +92,6 @@ class _PublishReply(msgspec.Struct):
 _read_reply = msgspec.json.Decoder(_PublishReply).decode
 
 
-def _fields(message: Outgoing) -> dict[str, object]:
-    priority = message.priority
-    if priority is not None and not isinstance(priority, str):
-        priority = whole_number("priority", priority, 0)
-    partition = message.partition
-    return {"value": written(message.value)} | given(
-        key=written(message.key),
-        headers=_headers(message.headers) if message.headers else None,
-        partition=None if partition is None else whole_number("partition", partition, 0),
-        priority=priority,
-        ttl=None if message.ttl is None else span(message.ttl, "ttl"),
-        idempotency_key=written(message.idempotency_key),
-        delay=None if message.delay is None else span(message.delay, "delay"),
-        deliver_at=None if message.deliver_at is None else moment(message.deliver_at),
-        delay_key=written(message.delay_key),
-    )
-
-
 def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
     pairs = headers.items() if isinstance(headers, dict) else several("headers", headers)
     try:
@@ -120,29 +100,56 @@ def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
         raise Refused("headers are pairs of a name and a value, or a dict of them") from None
 
 
+_JSON_OF: dict[str, Callable[[Any], object]] = {
+    "key": written,
+    "headers": _headers,
+    "partition": lambda one: whole_number("partition", one, 0),
+    "priority": lambda one: one if isinstance(one, str) else whole_number("priority", one, 0),
+    "ttl": lambda one: span(one, "ttl"),
+    "idempotency_key": written,
+    "delay": lambda one: span(one, "delay"),
+    "deliver_at": moment,
+    "delay_key": written,
+}
+
+
+def message_json(value: Content, options: Mapping[str, Any]) -> dict[str, object]:
+    """A message for JSON. Refused if an option is wrong, TypeError if there is no such option."""
+    fields: dict[str, object] = {"value": written(value)}
+    for name, found in options.items():
+        if name not in _JSON_OF:
+            raise TypeError(f"a message has no option {name!r}")
+        if found is not None and found != ():
+            fields[name] = _JSON_OF[name](found)
+    return fields
+
+
+def outgoing_json(message: Outgoing | Content) -> dict[str, object]:
+    if not isinstance(message, Outgoing):
+        return message_json(message, {})
+    return message_json(message.value, {name: getattr(message, name) for name in _JSON_OF})
+
+
 def publish(
-    topic: str, messages: Iterable[Outgoing | Content], acks: str | int
+    topic: str, messages: Sequence[Mapping[str, object]], acks: str | int
 ) -> Call[list[Published]]:
-    """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
-    items = [
-        one if isinstance(one, Outgoing) else Outgoing(one) for one in several("messages", messages)
-    ]
-    body = as_json({"messages": [*map(_fields, items)], "acks": acks})
-    is_repeatable = all(one.idempotency_key for one in items)
+    """Repeatable if every message has an idempotency key: then a second try stores nothing twice."""
+    body = as_json({"messages": messages, "acks": acks})
+    is_repeatable = all(one.get("idempotency_key") for one in messages)
     target = path_of("topics", topic, "messages")
     return Call("POST", target, _published, body, JSON_TYPE, is_repeatable)
 
 
 def _published(answer: Answer) -> list[Published]:
     """PartlyPublished if there are errors among the results."""
-    with suppress(msgspec.ValidationError):
+    try:
         return _read_reply(answer.body).results
-    raise PartlyPublished(
-        [
+    except msgspec.ValidationError:
+        results = [
             rebuilt(one) if one.get("error") else msgspec.convert(one, Published)
             for one in results_of(answer)
         ]
-    )
+        raise PartlyPublished(results) from None
 
 
 def append_batch(

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
-from ...api.arguments import instance, whole_number
+from ...api.arguments import instance, several, whole_number
 from ...api.units import Duration
 from ...errors import NotFound
 from ...model import Message
@@ -143,14 +143,15 @@ class AsyncClient:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
-        return (await self.run(call))[0]
+        message = publish_calls.message_json(value, options)
+        return (await self.run(publish_calls.publish(topic, [message], acks)))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
     ) -> list[Published]:
         """Publish messages with one request. PartlyPublished has a result or an error for each."""
-        return await self.run(publish_calls.publish(topic, messages, acks))
+        items = [*map(publish_calls.outgoing_json, several("messages", messages))]
+        return await self.run(publish_calls.publish(topic, items, acks))
 
     async def append_batch(
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
-from ...api.arguments import instance, whole_number
+from ...api.arguments import instance, several, whole_number
 from ...api.units import Duration
 from ...errors import NotFound
 from ...model import Message
@@ -144,14 +144,15 @@ class Client:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
-        return (self.run(call))[0]
+        message = publish_calls.message_json(value, options)
+        return (self.run(publish_calls.publish(topic, [message], acks)))[0]
 
     def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
     ) -> list[Published]:
         """Publish messages with one request. PartlyPublished has a result or an error for each."""
-        return self.run(publish_calls.publish(topic, messages, acks))
+        items = [*map(publish_calls.outgoing_json, several("messages", messages))]
+        return self.run(publish_calls.publish(topic, items, acks))
 
     def append_batch(
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"

@@ -97,13 +97,15 @@ class Connection:
     def post(self, head: bytes, body: Body) -> None:
         """Send a request. AnswerTimeout if the server does not take all of it in time."""
         began_s = time.monotonic()
-        # A large body is not copied: fresh memory for it each time costs more than another piece.
-        if size_of(body) < _JOINED_BYTES_MAX:
-            pieces: list[Buffer] = [joined(head, body)]
-        else:
-            pieces = [head, *([body] if isinstance(body, bytes) else body)]
+        if self._is_tls and self._waits_s != self._timeout_s:
+            self._wait_at_most(self._timeout_s)
         try:
-            self._send(pieces, began_s + self._timeout_s)
+            if size_of(body) < _JOINED_BYTES_MAX:
+                self._send(joined(head, body), began_s + self._timeout_s)
+            else:
+                # Not copied: fresh memory for a large body each time costs more than another call.
+                for piece in [head, *([body] if isinstance(body, bytes) else body)]:
+                    self._send(piece, began_s + self._timeout_s)
             self._sending_s = time.monotonic() - began_s
         except (TimeoutError, BlockingIOError):
             self.close()
@@ -116,18 +118,12 @@ class Connection:
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
 
-    def _send(self, pieces: list[Buffer], until_s: float) -> None:
-        if self._is_tls and self._waits_s != self._timeout_s:
-            self._wait_at_most(self._timeout_s)
-        # Mostly the system takes all of it at once. TLS takes one record at a time.
-        sent = 0 if self._is_tls else self._stream.sendmsg(pieces)
-        for piece in pieces:
-            position = min(sent, len(piece))
-            sent -= position
-            while position < len(piece):
-                if time.monotonic() > until_s - _TICK_S:
-                    raise TimeoutError
-                position += self._stream.send(memoryview(piece)[position:])
+    def _send(self, data: Buffer, until_s: float) -> None:
+        sent = self._stream.send(data)
+        while sent < len(data):
+            if time.monotonic() > until_s - _TICK_S:
+                raise TimeoutError
+            sent += self._stream.send(memoryview(data)[sent:])
 
     def _is_answered_early(self) -> bool:
         """Whether the server answered before it took the whole request, as it does when it refuses its size."""
