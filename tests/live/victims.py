@@ -211,7 +211,7 @@ def stored_in(log: Log) -> dict[int, int]:
         head = read_head(run.data, seed=log.seed)
         assert run.base_offset == head.base_offset == offset
         index = int(decode_columns(run.data, head).values[0].split(b"/", 1)[0])
-        assert run.data[HEAD_BYTES:] == batch_of(index)[HEAD_BYTES:]
+        assert run.data[HEAD_BYTES:] == batch_of(index).to_bytes()[HEAD_BYTES:]
         found[offset] = index
         offset = run.next_offset
     assert len(set(found.values())) == len(found), "a batch is there twice"
