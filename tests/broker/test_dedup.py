@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.publish import Delayed
 from penstock.broker.dedup import Dedup
-from penstock.broker.delaying import Delayed
 from penstock.broker.partitioner import partition_of
 from penstock.model import Message
 
@@ -117,14 +117,14 @@ def test_the_oldest_key_goes_also_if_its_message_was_delayed(stop) -> None:
     world = World()
     world.topic(dedup_keys_max=2)
     oldest = Delayed(Message(b"v", idempotency_key=b"oldest"), world.wall_ns + 9 * HOUR_MS * MS)
-    world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    world.schedule([oldest], after_ms=1)
     world.now(1)
     send(world, b"older")
     getattr(world, stop)()
     world.now(1)
     send(world, b"newest")
     assert [send(world, key)[2] for key in (b"older", b"newest")] == [True, True]
-    (again,) = world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    (again,) = world.schedule([oldest], after_ms=1)
     assert not again.is_duplicate
 
 

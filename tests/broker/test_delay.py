@@ -13,8 +13,8 @@ from penstock.api.delays import (
     ListDelayed,
     RescheduleDelayed,
 )
+from penstock.api.publish import Delayed, PublishBatch
 from penstock.api.start import Start
-from penstock.broker.delaying import Delayed
 from penstock.codec import Columns, Origin, encode
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
@@ -38,7 +38,7 @@ def later(world: World, value: bytes | Message, ms: float, key: bytes | None = N
     """Schedule one message; its id."""
     message = value if isinstance(value, Message) else Message(value)
     delayed = Delayed(message, world.wall_ns + int(ms * MS), key)
-    (published,) = world.node.publish_delayed(TOPIC, [delayed], world.now(), **options)
+    (published,) = world.schedule([delayed], **options)
     assert published.is_delayed
     return published.offset
 
@@ -265,7 +265,7 @@ def test_a_repeat_gets_the_first_result() -> None:
         if stop:
             getattr(world, stop)()
         delayed = [Delayed(message, world.wall_ns + 1)] * 2
-        again = world.node.publish_delayed(TOPIC, delayed, world.now())
+        again = world.schedule(delayed)
         assert [(one.offset, one.is_duplicate, one.is_delayed) for one in again] == [
             (first, True, True)
         ] * 2
@@ -320,14 +320,14 @@ def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> Non
         with pytest.raises(NotFound):
             world.execute(GetDelayed(TOPIC, DelayedId(0, identity)))
     with pytest.raises(Refused):
-        world.node.publish_delayed(TOPIC, [Delayed(Message(b"x"), 0)], world.now())
+        world.schedule([Delayed(Message(b"x"), 0)])
     for columns in (
         Columns(values=[b"x"], due_at=5),
         Columns(values=[b"x"], delay_ids=[5]),
         Columns(values=[b"x"], delay_keys=[b"k"]),
     ):
         with pytest.raises(MalformedBatch):
-            world.node.append_batch(TOPIC, 0, encode(columns).to_bytes(), world.now())
+            world.execute(PublishBatch(TOPIC, 0, encode(columns).to_bytes()))
 
 
 def test_a_clock_that_steps_neither_loses_nor_repeats() -> None:

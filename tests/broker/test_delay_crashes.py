@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from penstock.api.delays import DescribeDelays
+from penstock.api.publish import Delayed
 from penstock.broker.clearing import clear_delayed
-from penstock.broker.delaying import Delayed
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
 
@@ -193,7 +193,7 @@ def test_a_repeat_of_what_fired_and_was_lost_where_it_waited_is_still_a_repeat(e
         if "begun" in marks:
             for _ in range(2):
                 delayed = [Delayed(message, world.wall_ns)]
-                world.node.publish_delayed(TOPIC, delayed, world.now())
+                world.schedule(delayed)
                 world.wait(0)
                 world.kill()
             assert values(stored(world)) == [b"once"]

@@ -11,8 +11,9 @@ from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.api.delays import ListDelayed
 from penstock.api.health import EventKind
+from penstock.api.principals import LOCAL
+from penstock.api.publish import Delayed, Publish, PublishEach
 from penstock.broker import Node, Now
-from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
@@ -78,7 +79,7 @@ def test_round_robin_goes_around_a_faulty_partition_and_keys_do_not() -> None:
 def test_of_many_messages_only_those_for_the_faulty_partition_are_refused() -> None:
     world = with_a_fault()
     messages = [Message(b"x", key=KEYS[number]) for number in (0, 1, 2, 1)]
-    answers = world.node.publish_each(TOPIC, messages, world.now())
+    answers = world.execute(PublishEach(TOPIC, messages))
     refused = [isinstance(one, PartitionFaulty) for one in answers]
     assert refused == [False, True, False, True]
 
@@ -87,7 +88,7 @@ def test_delayed_messages_and_cancellations_pass_it_by() -> None:
     world = with_a_fault()
     due_ns = world.now().wall_ns + 1_000_000_000
     for _ in range(4):
-        world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
+        world.schedule([Delayed(Message(b"later"), due_ns)])
     assert len(world.execute(ListDelayed(TOPIC)).messages) == 4
     world.wait(2000)
     assert values(world.drain()).count(b"later") == 4
@@ -241,7 +242,7 @@ def open_files(directory: Path) -> list[str]:
 def test_a_log_of_another_version_makes_its_partition_faulty_and_stays_as_it_is(log, version):
     world = with_a_fault("nothing")
     due_ns = world.wall_ns + 1_000_000_000
-    world.node.publish_delayed(TOPIC, [Delayed(Message(b"d"), due_ns)], world.now(), partition=1)
+    world.schedule([Delayed(Message(b"d"), due_ns)], partition=1)
     world.node.close()
     disk = tree_with(world.disk.tree(), with_version(f"{LOST}/{log}/checkpoint", version))
     before = {path: data for path, data in disk.tree().files.items() if path.startswith(LOST)}
@@ -278,7 +279,7 @@ def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
         first = node(disk)
         first.create_topic(TOPIC, 2, TopicConfig(), now)
         for number in range(2):
-            first.publish(TOPIC, [Message(b"x")], now, partition=number)
+            first.execute(Publish(TOPIC, [Message(b"x")], number), LOCAL, now)
             delayed = Delayed(Message(b"later"), WALL_NS + 1)
             first.publish_delayed(TOPIC, [delayed], now, partition=number)
         for partition in first.partitions():

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from penstock.api.publish import Delayed
 from penstock.broker import delay_prefetch
 from penstock.broker.delay_prefetch import Prefetch, PrefetchCache
-from penstock.broker.delaying import Delayed
 from penstock.log import Log
 from penstock.model import Message
 
@@ -27,7 +27,7 @@ def scheduled(
         delayed = [
             Delayed(Message(b"%d" % at + bytes(rng.randrange(size + 1))), at) for at in times
         ]
-        published = world.node.publish_delayed(TOPIC, delayed, world.now(), partition=partition)
+        published = world.schedule(delayed, partition=partition)
         due |= {one.offset: at for one, at in zip(published, times, strict=True)}
     return due
 

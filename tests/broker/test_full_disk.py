@@ -213,7 +213,7 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
         world.topic(2, name, segment_size_bytes=1024)
         for number in range(40):
             message = [Message(bytes(300))]
-            world.node.publish(name, message, world.now(), partition=number % 2)
+            world.publish(*message, topic=name, partition=number % 2)
     world.sync()
     world.wait(170 * 3600 * 1000)
     full = f"{world.node.partition('first', 0).messages.directory}/checkpoint"

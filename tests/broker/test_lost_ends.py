@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.api.health import EventKind
-from penstock.broker.delaying import Delayed
+from penstock.api.publish import Delayed
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
@@ -65,7 +65,7 @@ def test_an_end_of_the_delay_log_that_messages_speak_of_is_told() -> None:
     world = used()
     for number in range(2):
         delayed = Delayed(Message(b"later %d" % number), world.wall_ns + 1 + number * 10**15)
-        world.node.publish_delayed(TOPIC, [delayed], world.now())
+        world.schedule([delayed])
     world.wait(20)
     world.node.tick(world.now())
     world.sync()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.api.publish import PublishBatch
 from penstock.codec import Marks, encode_messages
 from penstock.config import TtlAction
 from penstock.model import Message
@@ -40,7 +41,7 @@ def test_a_topic_s_time_to_live_holds_for_a_batch_that_says_nothing_of_it(stop, 
     world.group()
     batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks).to_bytes()
     for _ in range(2 if marks.producer_id >= 0 else 1):
-        first, _ = world.node.append_batch(TOPIC, 0, batch, world.now())
+        first, _ = world.execute(PublishBatch(TOPIC, 0, batch)).stored
         assert first.offset == 0
     world.now(150)
     getattr(world, stop)()

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.api.health import EventKind
+from penstock.api.publish import Delayed
 from penstock.broker import catalogue
-from penstock.broker.delaying import Delayed
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree
@@ -216,7 +216,7 @@ def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) 
 def test_a_delay_log_that_is_lost_is_damage(stop) -> None:
     world = filled()
     due_ns = world.now().wall_ns + 3_600_000_000_000
-    world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
+    world.schedule([Delayed(Message(b"later"), due_ns)])
     world.sync()
     getattr(world, stop)()
     directory = "topics/orders.1/partition-0/delayed"

@@ -21,6 +21,7 @@ from penstock.api.groups import (
 )
 from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
+from penstock.api.publish import Delayed, Publish, Schedule
 from penstock.api.receipts import Receipt, read_receipt
 from penstock.api.start import Start
 from penstock.api.topics import (
@@ -141,7 +142,11 @@ class World:
 
     def publish(self, *values: bytes | Message, topic: str = TOPIC, **options: object):
         messages = [one if isinstance(one, Message) else Message(one) for one in values]
-        return self.node.publish(topic, messages, self.now(), **options)
+        return self.execute(Publish(topic, messages, **options))
+
+    def schedule(self, delayed: Sequence[Delayed], after_ms: int = 0, **options: object):
+        self.now(after_ms)
+        return self.execute(Schedule(TOPIC, delayed, **options))
 
     def poll(
         self,

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.api.consume import Poll
 from penstock.api.principals import LOCAL
+from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic
 from penstock.broker.partition import Now
 from penstock.errors import DamagedFile, PartitionFaulty
@@ -85,7 +86,7 @@ async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(t
         async with asyncio.timeout(5):
             await until(lambda: broker.door.driver.waiting)
         broker.driver.change_at_once(
-            lambda now: broker.driver.node.publish("orders", [Message(b"late")], now)
+            lambda now: broker.driver.execute_locked(Publish("orders", [Message(b"late")]), now)
         )
         # It has the message by now and does not know yet.
         poll.cancel()
@@ -101,7 +102,7 @@ async def test_a_poll_of_several_topics_gives_what_it_leased_before_it_met_a_fau
 
         def fail_another(now: Now) -> None:
             node = broker.driver.node
-            node.publish("orders", [Message(b"leased")], now)
+            broker.driver.execute_locked(Publish("orders", [Message(b"leased")]), now)
             node.execute(CreateTopic("another", 1), LOCAL, now).outcome()
             node.fail(node.partition("another", 0), DamagedFile("another", "gone"))
 

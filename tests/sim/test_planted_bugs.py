@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
+from penstock.api.publish import Published
 from penstock.broker import consumption, forwarding, partition_opening
 from penstock.broker import groups as broker_groups
 from penstock.broker import machine as partition_machine
@@ -18,7 +19,7 @@ from penstock.broker.dedup import Kept
 from penstock.broker.machine import PartitionMachine
 from penstock.broker.memberships import Memberships
 from penstock.broker.outbox import Letter, Outbox
-from penstock.broker.partition import Now, Partition, Published
+from penstock.broker.partition import Now, Partition
 from penstock.broker.producers import Producers, Sent
 from penstock.broker.records import GroupOpened, LaneImage
 from penstock.broker.shelf import Opened

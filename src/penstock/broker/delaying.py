@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ..api.publish import Delayed, Published
 from ..codec import Columns, Head, Origin, decode_messages, read_head
 from ..codec.body import Body
 from ..codec.columns import columns_of
@@ -25,18 +25,10 @@ from ..delivery.offsets import each_offset
 from ..errors import Damaged, DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
 from ..model import Message
 from .damage import behind
-from .partition import Now, Partition, Published
+from .partition import Now, Partition
 from .publishing import Answer, Parcel, Router, all_or_error, delivered, routed, without_repeats
 
 _MS = 1_000_000
-
-
-class Delayed(NamedTuple):
-    """A message that is to come at a time. A later one with the same `delay_key` takes its place while it waits."""
-
-    message: Message
-    due_ns: int
-    delay_key: bytes | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -12,35 +11,27 @@ from ..api.command import Command
 from ..api.members import MemberCommand
 from ..api.principals import Principal
 from ..api.start import Start
-from ..codec.edit import expiring
-from ..codec.head import NO_MARKS
-from ..config import CACHE_BYTES, OFF, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
 from ..errors import (
     Fatal,
     NoSpace,
     NotFound,
     PenstockError,
 )
-from ..model import Buffer, Message
 from ..ports import Disk, Entropy
 from . import consumption, delaying, firing, forwarding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
-from .backlog import is_limited, require_room
-from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .changes import Done
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
-from .delaying import Delayed
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .handlers import HANDLERS
 from .memberships import Memberships
 from .outbox import Burial, Letter
-from .partition import Now, Partition, Published
+from .partition import Now, Partition
 from .poll_replay import PollReplay
-from .publishing import Answer, publish, publish_each
-from .runs import PublishedRun
 from .sweeping import Sweeps
 
 __all__ = ["Node", "Now", "Topic"]
@@ -94,63 +85,13 @@ class Node(Catalogue):
 
         What it records is in the `Done` of the other one.
         """
+        self._seen = now
         authorise_command(principal, command)
         if principal.prefixes and isinstance(command, MemberCommand):
             topics = self.assigned.topics_of(command.group, command.member)
             authorise_member(principal, command.member, topics)
         reply: R = HANDLERS[type(command)](self, command, now)
         return reply
-
-    def publish(
-        self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
-    ) -> list[Published]:
-        """Store all messages, or say why none was. PartlyPublished: the disk filled up in the middle."""
-        target = self.topic(topic)
-        self.guard.admit(messages, now)
-        return publish(target.partitions, target.router, messages, now, to_partition=partition)
-
-    def publish_delayed(
-        self, topic: str, delayed: Sequence[Delayed], now: Now, *, partition: int | None = None
-    ) -> list[Published]:
-        """The same for messages that are to come at a time each. Their offsets are those of the delay log."""
-        target = self.topic(topic)
-        self.guard.admit([one.message for one in delayed], now)
-        self._seen = now
-        return delaying.publish_delayed(
-            target.partitions, target.router, delayed, now, to_partition=partition
-        )
-
-    def publish_each(
-        self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
-    ) -> list[Answer]:
-        """Store what can be stored; an answer or an error for each message."""
-        target = self.topic(topic)
-        try:
-            self.guard.admit(messages, now)
-        except NoSpace as error:
-            return [error] * len(messages)
-        return publish_each(target.partitions, target.router, messages, now, to_partition=partition)
-
-    def append_batch(
-        self, topic: str, partition: int, batch: Buffer, now: Now
-    ) -> Sequence[Published]:
-        """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
-        target = self.partition(topic, partition)
-        encoded, messages = checked_batch(batch, self.limits)
-        head = encoded.head
-        self.guard.admit_bytes(head.length, now)
-        if messages is not None and head.marks == NO_MARKS:
-            return self.publish(topic, messages, now, partition=partition)
-        ttl_ms = target.config.ttl_ms
-        if ttl_ms != OFF:
-            expires_at = now.wall_ns + ttl_ms * _MS
-            encoded = expiring(encoded, expires_at, size_max=self.limits.batch_bytes_max)
-            head = encoded.head
-        # One that is there already adds nothing, and whoever asks again because its answer was lost has to hear that.
-        if is_limited(target) and target.machine.producers.repeat_of(head) is None:
-            require_room(target, head.message_count, head.length, is_callers_choice=False)
-        first = target.append(encoded, now)
-        return PublishedRun(first, head.message_count)
 
     def fetch(
         self,

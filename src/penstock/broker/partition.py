@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..api.publish import Published
 from ..codec import Columns, Compression, Encoded, encode
 from ..config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ..delivery import Delivery
@@ -72,18 +73,6 @@ class Position(NamedTuple):
     messages: int
     state: int
     delayed: int
-
-
-class Published(NamedTuple):
-    """Where a message is, or where its first copy was."""
-
-    partition: int
-    offset: int
-    is_duplicate: bool
-    # The reply may leave once the log is durable to here, also for a duplicate that was answered from memory.
-    durable_at: int
-    # It waits for its time: both offsets are those of the delay log.
-    is_delayed: bool = False
 
 
 # As calling the classes does it, without a call of its own.

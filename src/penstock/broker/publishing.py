@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..api.publish import Published
 from ..codec import Encoded, Marks, encode_messages
 from ..codec.head import NO_MARKS
 from ..config import OFF, LimitsConfig
@@ -18,7 +19,7 @@ from ..errors import (
 )
 from ..model import Message
 from .backlog import is_full, is_limited, require_room
-from .partition import Now, Partition, Published
+from .partition import Now, Partition
 from .partitioner import partition_of
 from .slots import Partitions
 

@@ -46,6 +46,7 @@ from ..api.groups import (
     PlanReset,
     ResetGroup,
 )
+from ..api.publish import Publish, Schedule
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import (
@@ -65,7 +66,7 @@ from ..broker.partition import Now
 from ..errors import Refused
 from ..model import Message, Priority
 from ..ports import Clock
-from ..runtime.publishing import Acks, Published, publish, publish_delayed
+from ..runtime.publishing import Acks, Published, publish
 from ..runtime.threads import FOR_EVER
 from . import answers
 from .answers import Held
@@ -166,7 +167,7 @@ class Broker(OpenOnce, BrokerDelays):
         now_ns = self.driver.now().wall_ns
         if is_delayed(options):
             delayed = [delayed_of(value, options, now_ns)]
-            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)[0]
+            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))[0]
         message = make_message(value, options, now_ns=now_ns)
         return self.publish_many(topic, [message], acks=acks, partition=partition)[0]
 
@@ -184,12 +185,12 @@ class Broker(OpenOnce, BrokerDelays):
         if when:
             given = several("the messages of publish_many", messages)
             delayed = [delayed_of(one, when, now_ns) for one in given]
-            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)
+            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
             for one in several("the messages of publish_many", messages)
         ]
-        return publish(self.driver, topic, ready, acks_of(acks), partition)
+        return publish(self.driver, Publish(topic, ready, partition), acks_of(acks))
 
     def read(
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500

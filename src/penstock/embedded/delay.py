@@ -20,8 +20,8 @@ from ..api.delays import (
     ListDelayed,
     RescheduleDelayed,
 )
+from ..api.publish import Delayed, Schedule
 from ..api.units import Duration, datetime_ns
-from ..broker.delaying import Delayed
 from ..broker.partition import Now, Partition
 from ..codec import Columns
 from ..config import OFF
@@ -219,7 +219,7 @@ class QueueDelays(ABC):
             delayed = [delayed_of(value, options, now.wall_ns) for value in values]
             if not delayed:
                 return range(0)
-            stored = self._driver.node.publish_delayed(self._topic, delayed, now)
+            stored = self._driver.execute_locked(Schedule(self._topic, delayed), now)
             return range(stored[0].offset + 1, stored[-1].offset + 2)
 
         def schedule_plain(now: Now) -> range:

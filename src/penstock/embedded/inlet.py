@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
-from ..broker.partition import Now, Partition, Published
+from ..api.publish import Published
+from ..broker.partition import Now, Partition
 from ..codec import Columns, encode
 from ..config import OFF
 from ..errors import NoSpace, PenstockError, Refused, TooLarge

@@ -72,13 +72,15 @@ class AsyncDriver:
             await self.settled(ticket)
         return reply
 
-    async def execute(self, command: Command[R], principal: Principal) -> R:
-        """Carry out a command; return when its effect is as durable as the fsync policy says."""
+    async def execute(
+        self, command: Command[R], principal: Principal, *, is_synced: bool = False
+    ) -> R:
+        """Carry out a command; return when its effect is as durable as the fsync policy says, or fsynced."""
         if command.is_long or command.is_structural:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
             return self.driver.execute(command, principal)
-        reply, ticket = self.driver.start(command, principal)
+        reply, ticket = self.driver.start(command, principal, writers=int(is_synced))
         if ticket is not None:
             await self.settled(ticket)
         return reply

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..api.delays import CancelDelayed, DelayedId, RescheduleDelayed
-from ..broker.delaying import Delayed
-from ..broker.partition import Published
+from ..api.publish import Delayed, Published, Schedule
 from ..errors import NotFound, NotPending, PartlyPublished, Unavailable
 from ..model import Message
 from .delaybook import DelayBook, Fate
@@ -96,7 +95,7 @@ class Delayer:
 
     def _schedule(self, shell: Shell, errand: Errand) -> None:
         try:
-            results = shell.node.publish_delayed(self.topic, errand.delayed, shell.now())
+            results = shell.execute(Schedule(self.topic, errand.delayed))
         except PartlyPublished:
             errand.sent_in = -1
             return

@@ -9,7 +9,18 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, delays, groups, health, members, queries, topics
+from . import (
+    answers,
+    consume,
+    dead_letters,
+    delays,
+    groups,
+    health,
+    members,
+    publish,
+    queries,
+    topics,
+)
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
@@ -19,6 +30,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **groups.HANDLERS,
     **health.HANDLERS,
     **members.HANDLERS,
+    **publish.HANDLERS,
     **queries.HANDLERS,
     **topics.HANDLERS,
 }

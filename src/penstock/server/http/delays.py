@@ -21,9 +21,9 @@ from ...api.delays import (
     RescheduleDelayed,
 )
 from ...api.principals import Action
+from ...api.publish import Published
 from ...api.units import time_text
 from ...broker.delaying import due_of
-from ...broker.partition import Published
 from ...broker.publishing import Answer as Stored
 from ...delivery.wheel import WHEEL_COUNTS
 from ...errors import BadRequest, NotFound, NotPending

@@ -117,13 +117,13 @@ class Request:
             if connection is not None:
                 connection.on_lost = None
 
-    async def execute(self, command: "Command[R]") -> "R":
+    async def execute(self, command: "Command[R]", *, is_synced: bool = False) -> "R":
         """Carry out a command for the principal of this request; return when its effect is as durable as it has to be.
 
         Forbidden is told to the audit log, as all refusals are.
         """
         try:
-            return await self.door.driver.execute(command, self.principal)
+            return await self.door.driver.execute(command, self.principal, is_synced=is_synced)
         except Forbidden as error:
             self.door.gate.note_refusal(self, error)
             raise
