@@ -8,10 +8,13 @@ from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, Releas
 from penstock.api.command import Command
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import BrowseDeadLetters
+from penstock.api.fetch import Fetch, FetchReply
 from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
+from penstock.api.start import EARLIEST, Start
 from penstock.broker import Node, Now, Received
+from penstock.codec import decode_messages, read_head
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
@@ -133,6 +136,9 @@ class World:
     def release(self, member: str = "m", group: str = GROUP, topic: str = TOPIC) -> None:
         self.execute(ReleaseMember(topic, group, member))
 
+    def fetch(self, start: Start = EARLIEST, partition: int = 0, **options: object) -> FetchReply:
+        return self.execute(Fetch(TOPIC, partition, start, **options))
+
     def sync(self) -> None:
         for partition in self.node.partitions():
             partition.sync()
@@ -182,6 +188,16 @@ def only_durable(disk: SimDisk) -> SimDisk:
     states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[CrashKind.DURABLE])
     *_, last = states
     return last.disk()
+
+
+def messages_of(fetched: FetchReply) -> list[Message]:
+    """The messages of stored batches from the offset on that was asked for."""
+    found, data = [], fetched.data
+    while data:
+        head = read_head(data, seed=fetched.seed)
+        found += decode_messages(data[: head.length], head)
+        data = data[head.length :]
+    return [one for one in found if one.offset >= fetched.offset]
 
 
 def values(received: Sequence[Received | Message]) -> list[bytes | None]:

@@ -6,7 +6,6 @@ and asked for the plans that make things durable.
 
 from ..api.received import Received as Received
 from .consumption import Wanted as Wanted
-from .fetching import Fetched as Fetched
 from .node import Node as Node
 from .partition import Now as Now
 from .partition import Partition as Partition

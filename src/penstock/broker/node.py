@@ -36,7 +36,6 @@ from .clearing import clear_delayed
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
 from .delaying import Delayed
-from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .group_limits import require_group_room
 from .handlers import HANDLERS
 from .memberships import Memberships
@@ -175,33 +174,6 @@ class Node(Catalogue):
             require_room(target, head.message_count, head.length, is_callers_choice=False)
         first = target.append_batch(batch, head, now)
         return PublishedRun(first, head.message_count)
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        start: Start,
-        *,
-        bytes_max: int = FETCH_BYTES_DEFAULT,
-        limit: int | None = None,
-        is_checked: bool = True,
-    ) -> Fetched:
-        """Whole batches from an offset or a time on. Not `is_checked`: whoever gets them checks them."""
-        found = self.partition(topic, partition)
-        return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
-
-    def read(
-        self,
-        topic: str,
-        partition: int,
-        start: Start,
-        *,
-        limit: int,
-        bytes_max: int = FETCH_BYTES_DEFAULT,
-    ) -> MessagesRead:
-        """Messages from an offset or a time on."""
-        found = self.partition(topic, partition)
-        return read_messages(found, start, limit=limit, bytes_max=bytes_max)
 
     def create_topic(
         self,

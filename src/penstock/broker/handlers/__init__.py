@@ -9,11 +9,12 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, delays
+from . import answers, consume, dead_letters, delays, fetch
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
+    **fetch.HANDLERS,
 }
