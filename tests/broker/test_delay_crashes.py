@@ -113,9 +113,10 @@ def test_clearing_the_delay_log_loses_and_revives_nothing_at_any_crash_state(eff
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
         world.wall_ns = start_ns
-        world.node.retain(world.now())
+        world.sweep()
         later(world, b"more", 2 * HOUR)
-        world.node.retain(world.now(2 * HOUR - 1))
+        world.now(2 * HOUR - 1)
+        world.sweep()
         disk.mark("swept")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
@@ -166,7 +167,7 @@ def test_what_was_replaced_stays_so_when_what_replaced_it_is_cleared_away(is_ful
         world.disk.inject(
             Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
         )
-    world.node.retain(world.now())
+    world.sweep()
     world.disk.faults.clear()
     assert (world.execute(DescribeDelays(TOPIC))[TOPIC][0].size_bytes < before) == (not is_full)
     world.kill()

@@ -5,8 +5,10 @@ from contextlib import suppress
 import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
+from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
 from penstock.broker import Node
+from penstock.broker.sweeping import sweep_due
 from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
@@ -38,15 +40,13 @@ COMMANDS = {
     "reject": lambda world: raised(world.reject(world.held[2])),
     "extend": lambda world: raised(world.extend(world.held[2], ms=9)),
     "release": lambda world: world.release("m"),
-    "commit": lambda world: world.node.commit(TOPIC, 0, GROUP, 4, world.now()),
-    "reset": lambda world: world.node.reset_group(
-        TOPIC, GROUP, EARLIEST, world.now(), is_forced=True
-    ),
+    "commit": lambda world: world.commit(GROUP, 4),
+    "reset": lambda world: world.reset(EARLIEST, is_forced=True),
     "open group": lambda world: world.group("another"),
-    "close group": lambda world: world.node.close_group(TOPIC, GROUP, world.now()),
+    "close group": lambda world: world.execute(CloseGroup(GROUP, topic=TOPIC)),
     "redrive": lambda world: world.execute(TO_GROUP),
-    "configure": lambda world: world.node.configure_topic(TOPIC, {"max_retries": 5}, world.now()),
-    "delete": lambda world: world.node.delete_topic(TOPIC, world.now()),
+    "configure": lambda world: world.configure(max_retries=5),
+    "delete": lambda world: world.delete(),
 }
 
 
@@ -58,7 +58,7 @@ def raised(results: list[object]) -> None:
 
 def picture(world: World) -> dict[str, object]:
     """Everything that a user could see."""
-    found: dict[str, object] = {"topics": world.node.topic_names()}
+    found: dict[str, object] = {"topics": world.topics()}
     for partition in world.node.partitions():
         machine = partition.machine
         found[f"{partition.topic}/{partition.number}"] = (
@@ -219,13 +219,13 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
     full = f"{world.node.partition('first', 0).messages.directory}/checkpoint"
     world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=full))
     with pytest.raises(NoSpace):
-        world.node.retain_due(world.now())
+        sweep_due(world.node, world.now())
 
     def kept() -> list[int]:
-        return [one.messages for name in ("first", "second") for one in world.node.describe(name)]
+        return [one.messages for name in ("first", "second") for one in world.describe(name)]
 
     assert kept() == [20, 0, 0, 0]
     assert world.node.sweeps.next_ns <= world.now().monotonic_ns
-    world.node.retain_due(world.now())
+    sweep_due(world.node, world.now())
     assert kept() == [0, 0, 0, 0]
     assert world.node.sweeps.next_ns > world.now().monotonic_ns

@@ -16,7 +16,7 @@ TOP = 2**31 - 1
 
 def batch(sequence: int, *values: bytes, producer: int = 9, epoch: int = 0) -> bytes:
     marks = Marks(producer_id=producer, producer_epoch=epoch, first_sequence=sequence)
-    return encode(Columns(values=list(values), timestamps=1), marks=marks)
+    return encode(Columns(values=list(values), timestamps=1), marks=marks).to_bytes()
 
 
 def send(world: World, sequence: int, *values: bytes, **producer: int):
@@ -28,7 +28,7 @@ def stopped(world: World, stop: str) -> None:
     """Start again; or lose the messages to retention first, and then start again."""
     if stop == "retain":
         world.now(200 * 3600 * 1000)
-        assert world.node.retain(world.now())[TOPIC].segments_removed
+        assert world.sweep()[TOPIC].segments_removed
         world.kill()
     else:
         getattr(world, stop)()

@@ -197,7 +197,7 @@ def test_below_the_free_space_minimum_publishing_stops_and_resumes_by_itself() -
 
 
 def batch_of(*messages: bytes, marks: Marks = NO_MARKS, **columns) -> bytes:
-    return encode(Columns(values=list(messages), timestamps=5, **columns), marks=marks)
+    return encode(Columns(values=list(messages), timestamps=5, **columns), marks=marks).to_bytes()
 
 
 def test_a_batch_that_a_client_encoded_is_stored_whole() -> None:

@@ -9,12 +9,35 @@ from penstock.api.command import Command
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import BrowseDeadLetters
 from penstock.api.fetch import Fetch, FetchReply
+from penstock.api.groups import (
+    Commit,
+    DescribeLag,
+    DescribeLanes,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    ResetGroup,
+)
 from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
 from penstock.api.start import EARLIEST, Start
+from penstock.api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
 from penstock.broker import Node, Now, Received
-from penstock.codec import decode_messages, read_head
+from penstock.broker.topics import settings_of
+from penstock.codec import batches_in, decode_messages
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
@@ -82,11 +105,41 @@ class World:
         self.node.tick(self.now())
 
     def topic(self, partitions: int = 1, name: str = TOPIC, **settings: object) -> None:
-        config = TopicConfig(**settings)
-        self.node.create_topic(name, partitions=partitions, config=config, now=self.now())
+        self.execute(CreateTopic(name, partitions, settings_of(TopicConfig(**settings))))
+
+    def configure(self, name: str = TOPIC, **changes: object) -> None:
+        self.execute(ConfigureTopic(name, changes))
+
+    def grow(self, total: int, name: str = TOPIC) -> None:
+        self.execute(AddPartitions(name, total))
+
+    def delete(self, name: str = TOPIC) -> None:
+        self.execute(DeleteTopic(name))
+
+    def topics(self) -> list[str]:
+        return self.execute(ListTopics())
+
+    def describe(self, name: str = TOPIC) -> tuple[PartitionFacts, ...]:
+        return self.execute(DescribeTopic(name)).partitions
+
+    def sweep(self) -> dict[str, Swept]:
+        return self.execute(SweepTopics())
 
     def group(self, name: str = GROUP, topic: str = TOPIC, **options: object) -> None:
-        self.node.open_group(topic, name, self.now(), **options)
+        self.execute(OpenGroup(name, (topic,), **options))
+
+    def lag(self, group: str = GROUP) -> list[PartitionLag]:
+        return self.execute(DescribeLag(group)).partitions
+
+    def lanes(self, group: str = GROUP) -> list[PartitionLanes]:
+        return self.execute(DescribeLanes(topic=TOPIC, group=group))[TOPIC].partitions
+
+    def commit(self, group: str, offset: int, partition: int = 0) -> bool:
+        return self.execute(Commit(group, (PartitionOffset(TOPIC, partition, offset),)))
+
+    def reset(self, to: Start, group: str = GROUP, *, is_forced: bool = False) -> list[Move]:
+        reset = ResetGroup(group, topic=TOPIC, to=to, is_forced=is_forced)
+        return self.execute(reset)[TOPIC]
 
     def publish(self, *values: bytes | Message, topic: str = TOPIC, **options: object):
         messages = [one if isinstance(one, Message) else Message(one) for one in values]
@@ -192,11 +245,11 @@ def only_durable(disk: SimDisk) -> SimDisk:
 
 def messages_of(fetched: FetchReply) -> list[Message]:
     """The messages of stored batches from the offset on that was asked for."""
-    found, data = [], fetched.data
-    while data:
-        head = read_head(data, seed=fetched.seed)
-        found += decode_messages(data[: head.length], head)
-        data = data[head.length :]
+    found = [
+        message
+        for head, batch in batches_in(fetched.data, seed=fetched.seed)
+        for message in decode_messages(batch, head)
+    ]
     return [one for one in found if one.offset >= fetched.offset]
 
 

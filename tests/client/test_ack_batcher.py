@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.answers import Kind
-from penstock.client.ack_batcher import (
-    AnswerBuffer,
-    Delivered,
-    PendingAnswer,
-    messages_of,
-    send_answers,
-)
-from penstock.client.leased_messages import LeasedPart, Polled
+from penstock.client.ack_batcher import AnswerBuffer, messages_of, send_answers
+from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt
@@ -23,7 +17,7 @@ from penstock.model import Message
 
 def lent(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
-    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
+    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets]).to_bytes()
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
     part = LeasedPart(Part(columns, verify(batch), memoryview(batch)))
     answers.track([part], leased_at_s)
@@ -99,7 +93,7 @@ def test_every_message_is_answered_once_with_the_first_word(words):
         if kind is Kind.EXTEND:
             assert messages[offset].extend(1) == (offset not in expected)
             continue
-        is_first = answers.add(PendingAnswer(messages[offset].part, kind), offset)
+        is_first = answers.add(messages[offset].part, offset, kind)
         assert is_first == (offset not in expected)
         expected.setdefault(offset, kind)
         if offset % 3 == 0:

@@ -23,7 +23,9 @@ QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
 def filled(client, topic):
     client.create_topic(topic, partitions=1)
     for start in range(0, len(VALUES), PER_BATCH):
-        client.append_batch(topic, 0, encode(Columns(values=VALUES[start : start + PER_BATCH])))
+        client.append_batch(
+            topic, 0, encode(Columns(values=VALUES[start : start + PER_BATCH])).to_bytes()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def values_of(fetches):
 
 def free_rooms(client):
     """How many calls could begin now."""
-    room, count = client.pool._room, 0
+    room, count = client.pool._slots, 0
     while room.acquire_now():
         count += 1
     for _ in range(count):
@@ -68,8 +70,8 @@ async def test_the_same_for_asyncio(url, topic):
                 # The request that is ahead may not be in the way of others.
                 assert topic in await client.topics()
                 break
-        assert not client.pool._room.locked()
-        assert client.pool._room._value == 2
+        assert not client.pool._slots.locked()
+        assert client.pool._slots._value == 2
 
 
 def held_back(wire_of):
@@ -186,7 +188,7 @@ SEED = 7
 
 def stored(base_offset, count=3):
     """A batch as it lies in a log."""
-    batch = encode(Columns(values=[b"v"] * count))
+    batch = encode(Columns(values=[b"v"] * count)).to_bytes()
     head = stamp(read_head(batch), base_offset=base_offset, epoch=0, append_time=1, seed=SEED)
     return head + bytes(batch)[HEAD_BYTES:]
 

@@ -38,8 +38,9 @@ BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
     st.sampled_from([Marks(), Marks(producer_id=7, producer_epoch=1, first_sequence=9)]),
 )
 def test_what_did_not_say_when_it_expires_does_so_then(messages, expires_at, compression, marks):
-    batch = encode_messages(messages, compression=compression, marks=marks)
-    made = expiring(batch, verify(batch), expires_at, size_max=BATCH_BYTES_MAX)
+    encoded = encode_messages(messages, compression=compression, marks=marks)
+    batch = encoded.to_bytes()
+    made = expiring(encoded, expires_at, size_max=BATCH_BYTES_MAX).to_bytes()
     head = verify(made)
     assert head.marks == marks
     expected = [
@@ -50,9 +51,9 @@ def test_what_did_not_say_when_it_expires_does_so_then(messages, expires_at, com
 
 
 def test_a_batch_without_room_to_say_when_it_expires_is_refused():
-    batch = encode(Columns(values=[b"x" * 1000], timestamps=1))
+    encoded = encode(Columns(values=[b"x" * 1000], timestamps=1))
     with pytest.raises(TooLarge):
-        expiring(batch, verify(batch), 2, size_max=len(batch))
+        expiring(encoded, 2, size_max=encoded.head.length)
 
 
 @given(placed_batches(), st.data())
@@ -67,13 +68,14 @@ def test_a_selection_is_the_batch_of_the_filtered_list(placed, data):
         marks=marks,
         place=replace(place, last_offset=last, empty_timestamp=head.max_timestamp, log_id=None),
     )
-    assert select(batch, head, np.array(picks, dtype=bool), last_offset=last) == expected
+    kept = select(batch, head, np.array(picks, dtype=bool), last_offset=last)
+    assert kept.to_bytes() == expected
 
 
 @pytest.mark.parametrize("compression", Compression)
 def test_what_compaction_keeps_stays_compressed(compression):
-    batch = encode(Columns(values=[b"repeat" * 50] * 20), compression=compression)
-    kept = select(batch, verify(batch), np.arange(20) % 2 == 0, last_offset=19)
+    batch = encode(Columns(values=[b"repeat" * 50] * 20), compression=compression).to_bytes()
+    kept = select(batch, verify(batch), np.arange(20) % 2 == 0, last_offset=19).to_bytes()
     head = verify(kept)
     assert head.compression is compression
     assert decode_columns(kept, head).values == [b"repeat" * 50] * 10
@@ -81,10 +83,11 @@ def test_what_compaction_keeps_stays_compressed(compression):
 
 def test_a_larger_configured_limit_holds_for_edits_too():
     limits = LimitsConfig(value_bytes_max=20 * 2**20, batch_bytes_max=32 * 2**20)
-    batch = encode(Columns(values=[bytes(9 * 2**20), bytes(9 * 2**20)]), limits=limits)
+    batch = encode(Columns(values=[bytes(9 * 2**20), bytes(9 * 2**20)]), limits=limits).to_bytes()
     head, size_max = verify(batch), limits.batch_bytes_max
     mask = np.array([False, True])
-    assert verify(select(batch, head, mask, last_offset=1, size_max=size_max)).message_count == 1
+    kept = select(batch, head, mask, last_offset=1, size_max=size_max)
+    assert verify(kept.to_bytes()).message_count == 1
     with pytest.raises(TooLarge):
         select(batch, head, mask, last_offset=1)
 
@@ -97,18 +100,18 @@ def test_a_full_batch_can_be_compacted_and_read_again(compression):
     size, rest = divmod(BATCH_BYTES_MAX - 112 - 16 - lengths - longest, count - 1)
     values = [bytes(size)] * count
     values[1] = bytes(longest + rest)
-    batch = encode(Columns(values=values), compression=compression)
+    batch = encode(Columns(values=values), compression=compression).to_bytes()
     assert verify(batch).body_size > BATCH_BYTES_MAX - 120
     mask = np.arange(count) != 0
-    kept = select(batch, verify(batch), mask, last_offset=count - 1)
+    kept = select(batch, verify(batch), mask, last_offset=count - 1).to_bytes()
     head = verify(kept)
     assert head.body_size > BATCH_BYTES_MAX
     assert decode_columns(kept, head).values == values[1:]
 
 
 def test_an_empty_range_has_no_messages_and_keeps_its_place():
-    batch = encode_messages([Message(b"a", timestamp=5), Message(b"b", timestamp=9)])
-    empty = select(batch, verify(batch), np.array([False, False]), last_offset=1)
+    batch = encode_messages([Message(b"a", timestamp=5), Message(b"b", timestamp=9)]).to_bytes()
+    empty = select(batch, verify(batch), np.array([False, False]), last_offset=1).to_bytes()
     head = verify(empty)
     assert len(empty) == 112 + 16
     assert (head.message_count, head.last_offset, head.max_timestamp) == (0, 1, 9)

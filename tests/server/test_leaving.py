@@ -7,6 +7,7 @@ import pytest
 
 from penstock.api.consume import Poll
 from penstock.api.principals import LOCAL
+from penstock.api.topics import CreateTopic
 from penstock.broker.partition import Now
 from penstock.errors import DamagedFile, PartitionFaulty
 from penstock.model import Message
@@ -101,7 +102,7 @@ async def test_a_poll_of_several_topics_gives_what_it_leased_before_it_met_a_fau
         def fail_another(now: Now) -> None:
             node = broker.driver.node
             node.publish("orders", [Message(b"leased")], now)
-            node.create_topic("another", partitions=1, now=now)
+            node.execute(CreateTopic("another", 1), LOCAL, now).outcome()
             node.fail(node.partition("another", 0), DamagedFile("another", "gone"))
 
         broker.driver.rearrange(fail_another)

@@ -38,7 +38,7 @@ def make_topic(broker, name: str) -> str:
         client.create_topic(name, partitions=1)
         for number in range(BATCHES):
             values = [b"%0*d" % (VALUE_BYTES, number * PER_BATCH + one) for one in range(PER_BATCH)]
-            client.append_batch(name, 0, encode(Columns(values=values)))
+            client.append_batch(name, 0, encode(Columns(values=values)).to_bytes())
     return f"/topics/{name}/partitions/0/messages?"
 
 

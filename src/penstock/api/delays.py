@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from ..errors import Damaged
 from ..model import Message
 from .command import Command
 from .principals import Action
@@ -44,7 +45,10 @@ FIRST_PLACE = DelayPlace(0, 0, -1)
 
 
 class DelayedMessage(msgspec.Struct, frozen=True):
-    """A delayed message. `message` is None once it is finished and was cleared away."""
+    """A delayed message. `message` is None once it is finished and was cleared away.
+
+    It is None, too, where the disk has damaged it: then `damage` says where. All else is known without reading it.
+    """
 
     topic: str
     partition: int
@@ -53,6 +57,7 @@ class DelayedMessage(msgspec.Struct, frozen=True):
     due_ns: int
     delay_key: bytes | None
     message: Message | None
+    damage: Damaged | None = None
 
 
 class DelayedPage(msgspec.Struct, frozen=True):
@@ -90,8 +95,8 @@ class GetDelayed(Command[DelayedMessage], frozen=True):
         return (self.topic,)
 
 
-class CancelDelayed(Command[DelayedId], frozen=True):
-    """Never deliver a message; its id. NotFound: there is none. NotPending: it has fired, or was cancelled before."""
+class CancelDelayed(Command[DelayedMessage], frozen=True):
+    """Never deliver a message; what is known of it. NotFound: there is none. NotPending: it fired or was cancelled."""
 
     action: ClassVar[Action] = Action.CHANGE_DELAYED
     topic: str

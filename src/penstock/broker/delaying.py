@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from ..api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ..codec import Columns, Head, Origin, decode_messages, read_head
 from ..codec.body import Body
+from ..codec.columns import columns_of
 from ..codec.decode import offsets_of, open_body
 from ..codec.delays import delay_ids, due_times
-from ..codec.encode import columns_of
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
-from ..errors import DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
+from ..delivery.offsets import each_offset
+from ..errors import Damaged, DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
 from ..model import Message
 from .damage import behind
 from .partition import Now, Partition, Published
@@ -148,22 +149,41 @@ def _require_pending(partition: Partition, identity: int) -> None:
 
 
 def get(partition: Partition, identity: int) -> DelayedMessage:
-    """One delayed message, also if it is finished, for as long as the delay log keeps it."""
+    """One delayed message, also if it is finished, for as long as the delay log keeps it.
+
+    Damaged: it cannot be read, and its topic does not skip damage.
+    """
+    found = describe(partition, identity)
+    if isinstance(found.damage, DamagedBatch):
+        behind(found.damage, partition.config)
+    elif found.damage is not None:
+        raise found.damage
+    return found
+
+
+def describe(partition: Partition, identity: int) -> DelayedMessage:
+    """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
     delays = partition.machine.delays
     state = delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
-    message, due_ns = _read(partition, identity)
+    message, due_ns, damage = None, 0, None
+    try:
+        message, due_ns = _read(partition, identity)
+    except Damaged as error:
+        damage = error
     if state is DelayState.PENDING:
         due_ns = delays.dues.of(identity)
     key = delays.key_of(identity)
-    return DelayedMessage(partition.topic, partition.number, identity, state, due_ns, key, message)
+    return DelayedMessage(
+        partition.topic, partition.number, identity, state, due_ns, key, message, damage
+    )
 
 
 def due_of(partition: Partition, identity: int) -> int | None:
     """When a delayed message comes, or was to come; None once the delay log has forgotten it."""
     with suppress(NotFound, OffsetOutOfRange):
-        return get(partition, identity).due_ns or None
+        return describe(partition, identity).due_ns or None
     return None
 
 
@@ -191,14 +211,10 @@ def ids_of(body: Body, head: Head) -> dict[int, int]:
 
 
 def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
-    """The message and its first due time; nothing if it was cleared away, or is damaged where damage is skipped."""
+    """The message and its first due time; nothing if it was cleared away. Damaged: it is there and cannot be read."""
     log = partition.delayed.log
     assert log is not None, "an id was given, so there is a log"
-    try:
-        run = log.read(identity, bytes_max=1)
-    except DamagedBatch as damage:
-        behind(damage, partition.config)
-        return None, 0
+    run = log.read(identity, bytes_max=1)
     head = read_head(run.data, seed=log.seed)
     for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
         if message.offset == identity:
@@ -210,17 +226,19 @@ def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
 def pending(
     partitions: Sequence[Partition], *, limit: int, after: DelayPlace = FIRST_PLACE
 ) -> list[DelayedMessage]:
-    """The next to be delivered, earliest first, of those that come after a place."""
+    """The next to be delivered, earliest first, of those that come after a place; also those that are damaged."""
     queues = [_in_order(partition, after) for partition in partitions]
     by_number = {partition.number: partition for partition in partitions}
     return [
-        get(by_number[number], identity)
+        describe(by_number[number], identity)
         for _, number, identity in islice(merge(*queues), max(0, limit))
     ]
 
 
 def _in_order(partition: Partition, after: DelayPlace) -> Iterator[tuple[int, int, int]]:
-    for due_ns, identity in partition.machine.delays.wheel.in_order():
+    delays = partition.machine.delays
+    stuck = sorted((delays.dues.of(one), one) for one in each_offset(delays.stuck))
+    for due_ns, identity in merge(stuck, delays.wheel.in_order()):
         if due_ns >= after.due_ns and (place := (due_ns, partition.number, identity)) > after:
             yield place
 

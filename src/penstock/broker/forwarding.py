@@ -5,7 +5,7 @@ from itertools import groupby, islice
 
 from pyroaring import BitMap64
 
-from ..codec import Marks, Origin, read_head
+from ..codec import Marks, Origin
 from ..config import LimitsConfig
 from ..delivery.commands import reopen
 from ..delivery.image import in_pieces
@@ -111,8 +111,8 @@ def _append(
             origin_sequence=piece[-1][0].sequence,
         )
         messages = [message for _, message in piece]
-        batch = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
-        destination.append_batch(batch, read_head(batch), now)
+        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        destination.append(encoded, now)
     return refused
 
 

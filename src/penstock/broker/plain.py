@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..codec import Columns
+from ..codec import Columns, encode
 from ..config import OFF
 from .backlog import is_limited, require_room
 from .node import Node
@@ -17,17 +17,15 @@ def publish_values(node: Node, topic: str, values: Sequence[bytes], now: Now) ->
     The rest follows at the next offsets.
     """
     target = node.topic(topic)
-    is_alone = len(values) == 1
-    node.guard.admit_bytes(len(values[0]) if is_alone else sum(map(len, values)), now)
+    node.guard.admit_bytes(sum(map(len, values)), now)
     target.router.next_call(target.partitions)
     partition, ttl_ms = target.partitions[target.router.turn], target.facts.config.ttl_ms
     if is_limited(partition):
         require_room(partition, len(values), sum(map(len, values)))
-    if is_alone and partition.is_plain:
-        return partition.append_value(values[0], now)
     columns = Columns(
         values=values,
         timestamps=now.wall_ns,
         expires_at=None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS,
     )
-    return partition.append_columns(columns, now)
+    encoded = encode(columns, compression=partition.compression, limits=partition.limits)
+    return partition.append(encoded, now)

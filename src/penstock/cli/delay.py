@@ -49,6 +49,9 @@ def list_delayed(topic: str, *, limit: int, place: Place, output: Output) -> Non
 def show_all(found: "list[Delayed]", output: Output) -> None:
     rows = [row_of(one, output) for one in found]
     output.rows(rows, _COLUMNS, empty="nothing waits for its time")
+    damage = [one.damage for one in found if one.damage is not None]
+    if damage:
+        click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
 
 
 def row_of(one: "Delayed", output: Output) -> dict[str, object]:
@@ -60,7 +63,7 @@ def row_of(one: "Delayed", output: Output) -> dict[str, object]:
             "state": one.state,
             "priority": one.priority,
             "delay_key": None if one.delay_key is None else printed(one.delay_key),
-            "value": printed(one.value),
+            "value": printed(one.value) if one.damage is None else "(damaged)",
         }
     return {
         "topic": one.topic,
@@ -73,6 +76,7 @@ def row_of(one: "Delayed", output: Output) -> dict[str, object]:
         "delay_key": text_of(one.delay_key),
         "key": text_of(one.key),
         "value": text_of(one.value),
+        "damage": one.damage,
     }
 
 

@@ -1,4 +1,4 @@
-"""Calls about messages that wait for their time, and what they answer."""
+"""The calls about delayed messages, and their replies."""
 
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from .calls import (
 class Delayed(msgspec.Struct, frozen=True):
     """A delayed message. `offset` is its place in the delay log, `time_remaining` in milliseconds.
 
-    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage.
+    `state`: PENDING, DELIVERED, CANCELLED, EXPIRED, or LOST to damage. `damage`: why and where it cannot be read; then
+    key, value and priority are None.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class Delayed(msgspec.Struct, frozen=True):
     written_delay_key: str | Base64 | None = msgspec.field(name="delay_key", default=None)
     written_key: str | Base64 | None = msgspec.field(name="key", default=None)
     written_value: str | Base64 | None = msgspec.field(name="value", default=None)
+    damage: str | None = None
 
     @property
     def delay_key(self) -> bytes | None:
@@ -58,7 +60,7 @@ class DelayedPage(msgspec.Struct, frozen=True):
 
 
 class DelayStats(msgspec.Struct, frozen=True):
-    """How many wait, and what became of others; `by_topic` has the same for each topic."""
+    """Counts of delayed messages by state; `by_topic` has the counts of each topic."""
 
     pending: int
     delivered: int
@@ -70,7 +72,7 @@ class DelayStats(msgspec.Struct, frozen=True):
 
 
 class DelayedPlace(NamedTuple):
-    """A delayed message by where it is, or by its business key."""
+    """Names a delayed message, by its place or by its business key."""
 
     topic: str
     partition: int | None = None

@@ -1,13 +1,13 @@
-"""Calls that publish, and what they answer."""
+"""The calls that publish, and their replies."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import msgspec
 
 from ..api.arguments import several, text, whole_number
 from ..api.units import Duration
-from ..errors import PartlyPublished, PenstockError, Refused
+from ..errors import PartlyPublished, Refused
 from .calls import (
     BATCH_TYPE,
     JSON_TYPE,
@@ -19,6 +19,7 @@ from .calls import (
     moment,
     path_of,
     reader,
+    results_of,
     span,
     with_query,
     written,
@@ -30,7 +31,7 @@ HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message to publish. Without `partition` the key decides, then the idempotency key, then turns are taken."""
+    """A message to publish. Without `partition` the key decides, then the idempotency key; the rest take turns."""
 
     value: Content
     key: Content = None
@@ -44,8 +45,25 @@ class Outgoing(msgspec.Struct, frozen=True):
     delay_key: Content = None
 
 
+class PublishOptions(TypedDict, total=False):
+    """`ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before.
+
+    Of delayed messages with one `delay_key` only the last counts.
+    """
+
+    key: Content
+    headers: HeadersIn
+    partition: int | None
+    priority: int | str | None
+    ttl: Duration | None
+    idempotency_key: Content
+    delay: Duration | None
+    deliver_at: Moment | None
+    delay_key: Content
+
+
 class Published(msgspec.Struct, frozen=True):
-    """Where a message is and how safe (`guarantee`: buffered or fsynced). A delayed one is in its delay log."""
+    """Where a message is stored, and how safely (`guarantee`: buffered or fsynced); delayed ones in the delay log."""
 
     partition: int
     offset: int
@@ -56,7 +74,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class BatchStored(msgspec.Struct, frozen=True):
-    """Where a batch is, and how many partitions its topic has by now."""
+    """Where a batch is stored, and how many partitions its topic has now."""
 
     partition: int
     base_offset: int
@@ -67,43 +85,11 @@ class BatchStored(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
-class _Sent(msgspec.Struct, omit_defaults=True):
-    value: Written
-    key: Written = None
-    headers: list[tuple[str, Written]] = []
-    partition: int | None = None
-    priority: int | str | None = None
-    ttl: str | None = None
-    idempotency_key: Written = None
-    delay: str | None = None
-    deliver_at: str | None = None
-    delay_key: Written = None
-
-
-class _Stored(msgspec.Struct):
+class _PublishReply(msgspec.Struct):
     results: list[Published]
 
 
-class _Results(msgspec.Struct):
-    results: list[dict[str, Any]]
-
-
-def _sent(message: Outgoing) -> _Sent:
-    priority = message.priority
-    return _Sent(
-        written(message.value),
-        None if message.key is None else written(message.key),
-        _headers(message.headers) if message.headers else [],
-        None if message.partition is None else whole_number("partition", message.partition, 0),
-        priority
-        if priority is None or isinstance(priority, str)
-        else whole_number("priority", priority, 0),
-        None if message.ttl is None else span(message.ttl, "ttl"),
-        None if message.idempotency_key is None else written(message.idempotency_key),
-        None if message.delay is None else span(message.delay, "delay"),
-        None if message.deliver_at is None else moment(message.deliver_at),
-        None if message.delay_key is None else written(message.delay_key),
-    )
+_read_reply = msgspec.json.Decoder(_PublishReply).decode
 
 
 def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
@@ -114,61 +100,63 @@ def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
         raise Refused("headers are pairs of a name and a value, or a dict of them") from None
 
 
+_JSON_OF: dict[str, Callable[[Any], object]] = {
+    "key": written,
+    "headers": _headers,
+    "partition": lambda one: whole_number("partition", one, 0),
+    "priority": lambda one: one if isinstance(one, str) else whole_number("priority", one, 0),
+    "ttl": lambda one: span(one, "ttl"),
+    "idempotency_key": written,
+    "delay": lambda one: span(one, "delay"),
+    "deliver_at": moment,
+    "delay_key": written,
+}
+
+
+def message_json(value: Content, options: Mapping[str, Any]) -> dict[str, object]:
+    """A message for JSON. Refused if an option is wrong, TypeError if there is no such option."""
+    fields: dict[str, object] = {"value": written(value)}
+    for name, found in options.items():
+        if name not in _JSON_OF:
+            raise TypeError(f"a message has no option {name!r}")
+        if found is not None and found != ():
+            fields[name] = _JSON_OF[name](found)
+    return fields
+
+
+def outgoing_json(message: Outgoing | Content) -> dict[str, object]:
+    if not isinstance(message, Outgoing):
+        return message_json(message, {})
+    return message_json(message.value, {name: getattr(message, name) for name in _JSON_OF})
+
+
 def publish(
-    topic: str, messages: Iterable[Outgoing | Content], acks: str | int
+    topic: str, messages: Sequence[Mapping[str, object]], acks: str | int
 ) -> Call[list[Published]]:
-    """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
-    given = several("messages", messages)
-    items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in given]
-    body = {"messages": [*map(_sent, items)], "acks": acks}
-    is_repeatable = all(one.idempotency_key for one in items)
+    """Repeatable if every message has an idempotency key: then a second try stores nothing twice."""
+    body = as_json({"messages": messages, "acks": acks})
+    is_repeatable = all(one.get("idempotency_key") for one in messages)
     target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, as_json(body), JSON_TYPE, is_repeatable)
-
-
-def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Published]]:
-    """The same for one value and nothing else, in fewer steps: whoever publishes one by one waits for each of them."""
-    body = b'{"messages":[{"value":%b}],"acks":%b}' % (as_json(written(value)), as_json(acks))
-    target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable=False)
-
-
-_read_results = reader(_Results)
-_read_stored = msgspec.json.Decoder(_Stored).decode
+    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable)
 
 
 def _published(answer: Answer) -> list[Published]:
+    """PartlyPublished if there are errors among the results."""
     try:
-        return _read_stored(answer.body).results
+        return _read_reply(answer.body).results
     except msgspec.ValidationError:
-        return _partly_published(answer)
-
-
-def _partly_published(answer: Answer) -> list[Published]:
-    """Some of them have no offset: errors are among them."""
-    results = [_result(one) for one in _read_results(answer).results]
-    if any(isinstance(one, PenstockError) for one in results):
-        raise PartlyPublished(results)
-    return results  # type: ignore[return-value]  # No errors among them, as was just seen.
-
-
-def _result(found: dict[str, Any]) -> Published | PenstockError:
-    return rebuilt(found) if found.get("error") else msgspec.convert(found, Published)
+        results = [
+            rebuilt(one) if one.get("error") else msgspec.convert(one, Published)
+            for one in results_of(answer)
+        ]
+        raise PartlyPublished(results) from None
 
 
 def append_batch(
     topic: str, partition: int, batch: Body, acks: str | int, *, is_numbered: bool
 ) -> Call[BatchStored]:
-    """An encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
+    """Publish an encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
     target = with_query(
         path_of("topics", topic, "partitions", partition, "batches"), {"acks": acks}
     )
     return Call("POST", target, reader(BatchStored), batch, BATCH_TYPE, is_numbered)
-
-
-def health() -> Call[dict[str, Any]]:
-    return Call("GET", "/health", reader(dict[str, Any]))
-
-
-def version() -> Call[dict[str, Any]]:
-    return Call("GET", "/version", reader(dict[str, Any]))

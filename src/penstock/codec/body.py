@@ -126,7 +126,8 @@ class Body:
         return self.numbers.keys() <= _BARE and self.blobs.keys() <= _BARE
 
     def number(self, column: int) -> Numbers:
-        return self.numbers.get(column, DEFAULTS[column])
+        found = self.numbers.get(column)
+        return DEFAULTS[column] if found is None else found
 
     def blob(self, column: int) -> Blobs:
         return self.blobs.get(column, _NO_BLOBS)

@@ -15,10 +15,9 @@ from .body import (
     U32_MAX,
     Body,
 )
-from .compression import Compression
-from .decode import BATCH_BYTES_MAX, offsets_of, open_body
-from .encode import Span, build
-from .head import BODY_BYTES_MAX, HEAD_BYTES, Head, read_head, stamp
+from .decode import BATCH_BYTES_MAX, offsets_of, open_body, open_stored
+from .encode import Encoded, Span, assemble
+from .head import BODY_BYTES_MAX, Head, place
 from .numbers import Numbers, as_array, moved, narrow
 
 Int64s = npt.NDArray[np.int64]
@@ -26,7 +25,7 @@ Int64s = npt.NDArray[np.int64]
 
 def select(
     batch: Buffer, head: Head, mask: Bools, *, last_offset: int, size_max: int = BATCH_BYTES_MAX
-) -> bytes:
+) -> Encoded:
     """The messages where `mask` is true, at their old offsets: what compaction keeps.
 
     The result stands for the range up to `last_offset`, which may reach over later batches that kept
@@ -36,24 +35,23 @@ def select(
     assert len(mask) == head.message_count
     assert head.last_offset <= last_offset <= head.base_offset + U32_MAX
     body = open_body(batch, head, size_max=size_max)
-    kept, place = chosen(body, mask), (head.base_offset, last_offset)
-    return _rebuild(kept, _offsets(body, head)[mask], head, place, head.compression)
+    return _rebuild(chosen(body, mask), _offsets(body, head)[mask], head, last_offset)
 
 
-def expiring(batch: Buffer, head: Head, expires_at: int, *, size_max: int) -> Buffer:
-    """The same batch, in which whatever did not say when it expires does so then. TooLarge if that does not fit in."""
-    body = open_body(batch, head, size_max=size_max)
+def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
+    """The batch, its messages without a time to expire given this one. TooLarge: it would be larger than `size_max`."""
+    head = encoded.head
+    body = open_stored(encoded.whole_body(), head, size_max=size_max)
     times = body.number(EXPIRES_AT)
     if isinstance(times, int):
         if times:
-            return batch
+            return encoded
         body.numbers[EXPIRES_AT] = expires_at
     else:
         filled = np.where(times == 0, np.uint64(expires_at), times)
         _put(body, EXPIRES_AT, filled)
-    place = head.base_offset, head.last_offset
-    made = _rebuild(body, _offsets(body, head), head, place, head.compression)
-    found = max(len(made), read_head(made).body_size)
+    made = _rebuild(body, _offsets(body, head), head, head.last_offset)
+    found = max(made.head.length, made.head.body_size)
     if found > size_max:
         raise TooLarge("batch in bytes, with when it expires,", found=found, limit=size_max)
     return made
@@ -61,17 +59,6 @@ def expiring(batch: Buffer, head: Head, expires_at: int, *, size_max: int) -> Bu
 
 def _offsets(body: Body, head: Head) -> Int64s:
     return np.asarray(offsets_of(body, head), dtype=np.int64)
-
-
-def _timestamps(body: Body, head: Head) -> Int64s:
-    return moved(body.number(TIMESTAMPS), body.count, head.base_timestamp)
-
-
-def _set_times(body: Body, times: Int64s, *, last_delta: int) -> Span:
-    base, latest = int(times.min()), int(times.max())
-    # Wraps in i64 and reads right as u64, whatever the signs.
-    _put(body, TIMESTAMPS, (times - np.int64(base)).view(np.uint64))
-    return Span(base_timestamp=base, max_timestamp=latest, last_delta=last_delta)
 
 
 def _put(body: Body, column: int, numbers: Numbers) -> None:
@@ -97,26 +84,27 @@ def chosen(body: Body, mask: Bools) -> Body:
     return part
 
 
-def _rebuild(
-    body: Body, offsets: Int64s, head: Head, place: tuple[int, int], compression: Compression
-) -> bytes:
-    """A batch from edited columns, from and to the offsets of `place`, with the stamps of `head`."""
-    base, last = place
+def _rebuild(body: Body, offsets: Int64s, head: Head, last_offset: int) -> Encoded:
+    """A batch from edited columns, for the offsets up to `last_offset`, with the stamps of `head`."""
+    last_delta = last_offset - head.base_offset
     if body.count == 0:
-        span = Span(head.max_timestamp, head.max_timestamp, last - base)
+        span = Span(head.max_timestamp, head.max_timestamp, last_delta)
     else:
-        times = _timestamps(body, head)
+        times = moved(body.number(TIMESTAMPS), body.count, head.base_timestamp)
+        base, latest = int(times.min()), int(times.max())
         body.numbers.pop(TIMESTAMPS, None)
-        span = _set_times(body, times, last_delta=last - base)
-        if body.count != last - base + 1:
-            body.numbers[OFFSET_DELTAS] = narrow((offsets - base).view(np.uint64))
-    # What was within the limits once stays so: see open_body.
-    batch = build(body, span, head.marks, compression=compression, size_max=BODY_BYTES_MAX)
-    stamped = stamp(
-        read_head(batch),
-        base_offset=base,
+        # Wraps in i64 and reads right as u64, whatever the signs.
+        _put(body, TIMESTAMPS, (times - np.int64(base)).view(np.uint64))
+        span = Span(base, latest, last_delta)
+        if body.count != last_delta + 1:
+            body.numbers[OFFSET_DELTAS] = narrow((offsets - head.base_offset).view(np.uint64))
+    # What was within the limits once stays so: see open_stored.
+    made = assemble(body, span, head.marks, compression=head.compression, size_max=BODY_BYTES_MAX)
+    placed = place(
+        made.head,
+        base_offset=head.base_offset,
         epoch=head.epoch,
         append_time=head.append_time,
-        unsynced=head.unsynced + base - head.base_offset,  # The durable end stays where it was.
+        unsynced=head.unsynced,
     )
-    return stamped + memoryview(batch)[HEAD_BYTES:]
+    return Encoded(placed, made.body, made.has_keys)

@@ -181,6 +181,15 @@ class Delays:
         self.wheel.advance(now_ns)
         return self.wheel.due(now_ns, limit)
 
+    def due_before(self, time_ns: int, first: int, end: int) -> list[int]:
+        """Pending ids from `first` to `end` that are due before a time, in growing order."""
+        found = self.dues.before(time_ns, first, end).tolist()
+        return [one for one in found if one in self.pending]
+
+    def is_due_before(self, time_ns: int, identity: int) -> bool:
+        """Whether an id is pending and due before a time."""
+        return identity in self.pending and self.dues.of(identity) < time_ns
+
     def is_due(self, now_ns: int) -> bool:
         """Whether anything may be due."""
         next_ns = self.wheel.next_ns()

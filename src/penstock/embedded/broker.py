@@ -29,15 +29,40 @@ from ..api.dead_letters import (
     Target,
 )
 from ..api.fetch import Read
+from ..api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    GroupFacts,
+    InFlight,
+    ListGroups,
+    ListInFlight,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    PlanReset,
+    ResetGroup,
+)
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
+from ..api.topics import (
+    PARTITIONS_DEFAULT,
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.consumption import PartitionLanes
-from ..broker.group_facts import GroupFacts
-from ..broker.groups import InFlight, Move, PartitionLag
-from ..broker.node import PartitionFacts, Swept
 from ..broker.partition import Now
-from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority
 from ..ports import Clock
@@ -96,42 +121,31 @@ class Broker(OpenOnce, BrokerDelays):
         self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        checked, count = config_from(config), whole_number("partitions", partitions)
-        self.driver.change(
-            lambda now: self.driver.node.create_topic(
-                name, partitions=count, config=checked, now=now
-            )
-        )
+        self.driver.execute(CreateTopic(name, whole_number("partitions", partitions), config))
 
     def configure_topic(self, name: str, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
-        text("a topic's name", name)
-        self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
-        self.driver.tick()  # Delayed messages that could not be read may have their turn now.
+        self.driver.execute(ConfigureTopic(text("a topic's name", name), changes))
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
-        text("a topic's name", name)
-        count = whole_number("total", total)
-        self.driver.change(lambda now: self.driver.node.add_partitions(name, count, now))
+        topic = text("a topic's name", name)
+        self.driver.execute(AddPartitions(topic, whole_number("total", total)))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
-        text("a topic's name", name)
-        self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
+        self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
-        return self.driver.look(lambda _now: self.driver.node.topic_names())
+        return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
         """Every partition of a topic: first and next offset, messages, bytes."""
-        return self.driver.look(lambda _now: self.driver.node.describe(topic))
+        return list(self.driver.execute(DescribeTopic(topic)).partitions)
 
     def settings(self, topic: str) -> dict[str, Any]:
         """The settings of a topic, defaults included."""
-        return self.driver.look(
-            lambda _now: settings_of(self.driver.node.topic(topic).facts.config)
-        )
+        return self.driver.execute(DescribeTopic(topic)).settings
 
     def publish(
         self,
@@ -188,7 +202,7 @@ class Broker(OpenOnce, BrokerDelays):
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
         place, name = start_of(start), text("group", group)
-        self.driver.change(lambda now: self.driver.node.open_group(topic, name, now, start=place))
+        self.driver.execute(OpenGroup(name, (topic,), place))
 
     def poll(
         self,
@@ -255,11 +269,8 @@ class Broker(OpenOnce, BrokerDelays):
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
-        text("group", group)
-        end = whole_number("offset", offset)
-        return self.driver.change(
-            lambda now: self.driver.node.commit(topic, partition, group, end, now)
-        )
+        name, end = text("group", group), whole_number("offset", offset)
+        return self.driver.execute(Commit(name, (PartitionOffset(topic, partition, end),)))
 
     def join(
         self,
@@ -293,47 +304,39 @@ class Broker(OpenOnce, BrokerDelays):
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
+        return self.driver.execute(DescribeGroup(text("group", group)))
 
     def groups(self) -> dict[str, list[str]]:
         """Every group with the topics that it reads."""
-        return self.driver.look(lambda _now: self.driver.node.group_names())
+        return self.driver.execute(ListGroups())
 
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lag(group, now))
+        return self.driver.execute(DescribeLag(text("group", group))).partitions
 
     def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
         """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
+        lanes = DescribeLanes(topic=_topic(topic), group=text("group", group))
+        return self.driver.execute(lanes)[topic].partitions
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.in_flight(group))
+        return self.driver.execute(ListInFlight(text("group", group)))
 
     def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
         """What `reset` would do."""
-        place = start_of(to)
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
+        place, name = start_of(to), text("group", group)
+        return self.driver.execute(PlanReset(name, topic=_topic(topic), to=place))[topic]
 
     def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
         """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
-        place = start_of(to)
-        text("group", group)
-        flag("force", force)
-        return self.driver.change(
-            lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
-        )
+        place, name, is_forced = start_of(to), text("group", group), flag("force", force)
+        reset = ResetGroup(name, topic=_topic(topic), to=place, is_forced=is_forced)
+        return self.driver.execute(reset)[topic]
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""
-        text("group", group)
-        self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
+        self.driver.execute(CloseGroup(text("group", group), topic=_topic(topic)))
 
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
@@ -371,7 +374,8 @@ class Broker(OpenOnce, BrokerDelays):
 
         The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
         """
-        return self.driver.sweep(None if topic is None else text("a topic's name", topic))
+        name = None if topic is None else text("a topic's name", topic)
+        return self.driver.execute(SweepTopics(name))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""
@@ -404,6 +408,10 @@ def start_of(place: Place) -> Start:
             f"start must be earliest, latest, an offset or a datetime, got {shown(place)}"
         )
     return named[place]
+
+
+def _topic(name: str) -> str:
+    return text("a topic's name", name)
 
 
 def _nothing(_now: Now) -> None:

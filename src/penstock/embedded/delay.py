@@ -25,7 +25,7 @@ from ..broker.delaying import Delayed
 from ..broker.partition import Now, Partition
 from ..codec import Columns
 from ..config import OFF
-from ..errors import NotFound, NotPending, Refused
+from ..errors import Damaged, NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
@@ -76,7 +76,10 @@ class BrokerDelays:
     def delayed(
         self, topic: str, *, limit: int = 100, after: datetime | None = None
     ) -> list[DelayedMessage]:
-        """What is to come next, earliest first; of what is due after a time, if you say one."""
+        """What is to come next, earliest first; of what is due after a time, if you say one.
+
+        Of one that the disk has damaged `message` is None and `damage` says where it is.
+        """
         count, place = whole_count("limit", limit), FIRST_PLACE
         if after is not None:
             place = DelayPlace(datetime_ns(after, "after"), _IDENTITY_MAX, 0)
@@ -145,13 +148,17 @@ def _due_ns(delay: Duration | None, deliver_at: datetime | str | None, now_ns: i
 
 
 class DelayedPut(NamedTuple):
-    """A message of a queue that is to come later. `number` is what `put` returned; its id it gets when it comes."""
+    """A message of a queue that is to come later. `number` is what `put` returned; its id it gets when it comes.
+
+    `damage` is None, or says why and where it cannot be read; then the value is None.
+    """
 
     number: int
     state: DelayState
     deliver_at: datetime
     delay_key: bytes | None
     value: bytes | None
+    damage: Damaged | None = None
 
 
 @contextmanager
@@ -178,7 +185,7 @@ class QueueDelays(ABC):
         """The only partition of the queue."""
 
     def delayed(self, limit: int = 100) -> list[DelayedPut]:
-        """What is to come next, earliest first."""
+        """What is to come next, earliest first. Of one that the disk has damaged `damage` says where it is."""
         page = self._driver.execute(ListDelayed(self._topic, whole_count("limit", limit)))
         return [_shown(one) for one in page.messages]
 
@@ -259,6 +266,7 @@ def _shown(found: DelayedMessage) -> DelayedPut:
         datetime.fromtimestamp(found.due_ns / _S_NS).astimezone(),
         found.delay_key,
         None if found.message is None else found.message.value,
+        found.damage,
     )
 
 

@@ -10,14 +10,15 @@ from ..api.arguments import whole_count
 from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
 from ..api.fetch import Peek
+from ..api.groups import OpenGroup
 from ..api.principals import LOCAL
 from ..api.received import Received
+from ..api.topics import ConfigureTopic, CreateTopic, ListTopics
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
 from ..broker.dead_letters import dead_letter_topic
 from ..broker.partition import Now, Partition
-from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import PenstockError, Refused
@@ -82,7 +83,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._after_put = opened.driver.sync if self._is_always else self._after_lazy_put
         self._timings = Timings()
-        self._driver.change(lambda now: self._make_topic(settings, now))
+        self._make_topic(settings)
         config = self._partition().config
         is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
         self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
@@ -101,20 +102,21 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._driver.on_tick, self._driver.before_sync = self._tick, self._inlet.flush
         own(self)
 
-    def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
-        config = config_from(QUEUE_SETTINGS | settings)
-        for fault in self._driver.node.faults():
+    def _make_topic(self, settings: dict[str, Any]) -> None:
+        driver = self._driver
+        for fault in driver.look(lambda _now: driver.node.faults()):
             # A queue has one partition: without it there is nothing to open.
             if fault.topic == TOPIC:
                 raise fault.cause
-        if TOPIC not in self._driver.node.open:
-            self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
+        topics = driver.execute(ListTopics())
+        if TOPIC not in topics:
+            driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))
         elif settings:
-            self._driver.node.configure_topic(TOPIC, settings, now)
-            if "on_damage" in settings and dead_letter_topic(TOPIC) in self._driver.node.open:
+            driver.execute(ConfigureTopic(TOPIC, settings))
+            if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:
                 policy = {"on_damage": settings["on_damage"]}
-                self._driver.node.configure_topic(dead_letter_topic(TOPIC), policy, now)
-        self._driver.node.open_group(TOPIC, GROUP, now)
+                driver.execute(ConfigureTopic(dead_letter_topic(TOPIC), policy))
+        driver.execute(OpenGroup(GROUP, (TOPIC,)))
 
     def _take_over(self, now: Now) -> None:
         """Leases of a former process are void: nobody is left who could answer them."""

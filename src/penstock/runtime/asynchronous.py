@@ -74,7 +74,7 @@ class AsyncDriver:
 
     async def execute(self, command: Command[R], principal: Principal) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
-        if command.is_long:
+        if command.is_long or command.is_structural:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
             return self.driver.execute(command, principal)

@@ -21,8 +21,9 @@ from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
 from ..api.received import Received
 from ..broker.changes import Done
-from ..broker.node import Node, Swept
+from ..broker.node import Node
 from ..broker.partition import Now, now_of
+from ..broker.sweeping import sweep_due
 from ..config import LogConfig, StorageConfig
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
@@ -145,9 +146,14 @@ class ThreadDriver:
                 self._check()
                 return self.node.execute(command, principal, self.now()).outcome()
         run = partial(self._executed, command, principal)
-        reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True))
+        guard = self._point.maintenance() if command.is_structural else self.lock
+        reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True), guard)
         if ticket is not None:
             self._point.wait(ticket)
+        if command.is_structural:
+            # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
+            # their turn under new settings.
+            self.tick()
         return reply
 
     def start(
@@ -178,14 +184,20 @@ class ThreadDriver:
         return self._run(run, note)
 
     def _run(
-        self, run: Callable[[Now], Done[T]], note: Callable[[], Ticket | None] | None
+        self,
+        run: Callable[[Now], Done[T]],
+        note: Callable[[], Ticket | None] | None,
+        guard: AbstractContextManager[object] | None = None,
     ) -> tuple[T, Ticket | None]:
-        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something."""
+        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something.
+
+        `guard` holds the lock while the command runs; the lock itself, if it is not given.
+        """
         if self._is_torn:
             self._mend()
         # As with `_failing`; but every publish comes by here, and to make a generator costs as much as the lock.
         try:
-            with self.lock:
+            with guard or self.lock:
                 self._check()
                 try:
                     done = run(self.now())
@@ -246,15 +258,8 @@ class ThreadDriver:
             except BaseException:
                 self._is_torn = True
                 raise
-            # Somebody may be waiting for what is no more.
-            self._dismiss_lost()
             self.after_change()
             return reply
-
-    def _dismiss_lost(self) -> None:
-        for place in self._room.groups():
-            if place[0] not in self.node.open:
-                self._room.dismiss(NotFound("topic", place[0]), [place])
 
     def _mend(self) -> None:
         with self._failing(), self._point.maintenance():
@@ -336,9 +341,9 @@ class ThreadDriver:
             with suppress(PenstockError):
                 self.start(waiter.messages.release())
 
-    def execute_locked(self, command: Command[R], now: Now) -> R:
+    def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""
-        return self.node.execute(command, LOCAL, now).outcome()
+        return self.node.carry_out(command, principal, now)
 
     @property
     def is_awaited(self) -> bool:
@@ -365,13 +370,14 @@ class ThreadDriver:
 
     def _serve_group(self, topic: str, group: str) -> None:
         if topic not in self.node.open:
+            self._room.dismiss(NotFound("topic", topic), [(topic, group)])
             return
         now = self.now()
         ready = self.execute_locked(CountReady(topic, group), now)
 
         def take(waiter: Waiter, limit: int) -> LeasedMessages:
             command = msgspec.structs.replace(waiter.command, limit=limit)
-            return self.node.execute(command, waiter.principal, now).outcome()
+            return self.execute_locked(command, now, waiter.principal)
 
         self._room.serve((topic, group), ready, take)
 
@@ -398,10 +404,6 @@ class ThreadDriver:
         with self.lock:
             self.expect(self.clock.monotonic_ns() + wait_ns)
 
-    def sweep(self, topic: str | None = None) -> dict[str, Swept]:
-        """Remove what retention lets go: of one topic, or of all."""
-        return self.rearrange(lambda now: self.node.retain(now, topic))
-
     def _expect_sweep(self, due_ns: float) -> None:
         self._sweep_at_ns = due_ns
         self.expect(due_ns)
@@ -419,7 +421,7 @@ class ThreadDriver:
             self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
 
     def _sweep_due(self, now: Now) -> None:
-        self.node.retain_due(now)
+        sweep_due(self.node, now)
 
     def _tick_and_tell(self) -> float:
         if self._point.is_closed:

@@ -119,11 +119,12 @@ class Producer:
 
     def _send_as_zombie(self, shell: Shell, partition: int) -> None:
         marks = Marks(producer_id=self.producer_id, producer_epoch=self.epoch - 1, first_sequence=0)
-        encoded = encode_messages([Message(b"zombie of %s" % self.name.encode())], marks=marks)
+        message = Message(b"zombie of %s" % self.name.encode())
+        batch = encode_messages([message], marks=marks).to_bytes()
 
         def call() -> None:
             try:
-                shell.node.append_batch(self.topic, partition, encoded, shell.now())
+                shell.node.append_batch(self.topic, partition, batch, shell.now())
             except (OutOfSequence, Unavailable):
                 return
             raise Violation(Checker.NO_DUP, f"{self.name}: epoch {self.epoch - 1} was not fenced")
@@ -188,7 +189,7 @@ class Producer:
             first_sequence=batch.first_sequence,
         )
         encoded = encode_messages(batch.messages, marks=marks)
-        return node.append_batch(self.topic, batch.partition, encoded, now)
+        return node.append_batch(self.topic, batch.partition, encoded.to_bytes(), now)
 
     def _start_over(self, error: OutOfSequence) -> None:
         """Right only if the disk has lost what it had called durable."""

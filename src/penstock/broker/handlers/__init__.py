@@ -9,7 +9,18 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, delays, fetch
+from . import (
+    answers,
+    consume,
+    dead_letters,
+    delays,
+    fetch,
+    groups,
+    health,
+    members,
+    queries,
+    topics,
+)
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
@@ -17,4 +28,9 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
     **fetch.HANDLERS,
+    **groups.HANDLERS,
+    **health.HANDLERS,
+    **members.HANDLERS,
+    **queries.HANDLERS,
+    **topics.HANDLERS,
 }

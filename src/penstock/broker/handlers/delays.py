@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from ...api.command import Command
 from ...api.delays import (
     CancelDelayed,
@@ -40,17 +38,18 @@ def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:
     return delaying.get(*_find(node, command.topic, command.which))
 
 
-def cancel(node: "Node", command: CancelDelayed, now: Now) -> DelayedId:
-    partition, identity = _find(node, command.topic, command.which)
-    delaying.cancel(partition, identity, now)
-    return DelayedId(partition.number, identity)
+def cancel(node: "Node", command: CancelDelayed, now: Now) -> DelayedMessage:
+    """Also of a message that cannot be read."""
+    place = _find(node, command.topic, command.which)
+    delaying.cancel(*place, now)
+    return delaying.describe(*place)
 
 
 def reschedule(node: "Node", command: RescheduleDelayed, now: Now) -> DelayedMessage:
-    partition, identity = _find(node, command.topic, command.which)
-    found = delaying.get(partition, identity)
-    delaying.reschedule(partition, identity, command.due_ns, now)
-    return replace(found, due_ns=command.due_ns)
+    """Also of a message that cannot be read."""
+    place = _find(node, command.topic, command.which)
+    delaying.reschedule(*place, command.due_ns, now)
+    return delaying.describe(*place)
 
 
 def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition, int]:
@@ -70,7 +69,7 @@ def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition
 
 
 def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:
-    names = node.topic_names() if command.topic is None else [command.topic]
+    names = sorted(node.open) if command.topic is None else [command.topic]
     return {name: [*map(delaying.stats_of, node.topic(name).partitions)] for name in names}
 
 

@@ -1,6 +1,6 @@
 """Reading a partition by offset or by time: whole batches as they are stored, or messages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from ...api.fetch import (
 from ...api.leased import LeasedPart
 from ...api.receipts import Place
 from ...api.received import Received
-from ...codec import Head, read_head
+from ...codec import batches_in
 from ...codec.decode import Messages, open_body
 from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX
 from ...config import OnDamage
@@ -94,11 +94,12 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchR
 
 def _limited(data: memoryview, seed: int, offset: int, limit: int) -> tuple[memoryview, int]:
     """As many batches as are needed for so many offsets."""
-    position, next_offset = 0, offset
-    while position < len(data) and next_offset < offset + limit:
-        head = read_head(data, position, seed=seed)
-        position, next_offset = position + head.length, head.next_offset
-    return data[:position], next_offset
+    size, next_offset = 0, offset
+    for head, _ in batches_in(data, seed=seed, is_verified=True):
+        size, next_offset = size + head.length, head.next_offset
+        if next_offset >= offset + limit:
+            break
+    return data[:size], next_offset
 
 
 def read(node: "Node", command: Read, _now: Now) -> ReadReply:
@@ -119,7 +120,7 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
             skipped.append(SkippedRange(offset, end, damage.reason))
             offset = end
             continue
-        for head, batch in _batches(run.data, log.seed):
+        for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
             if len(found) >= limit or (found and room < head.length):
                 room = 0
                 break
@@ -137,15 +138,6 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
         del found[limit:]
         offset = found[-1].offset + 1
     return ReadReply(found, ids, offset, log.start_offset, log.end_offset, tuple(skipped))
-
-
-def _batches(data: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive batches that were verified when they were read."""
-    position = 0
-    while position < len(data):
-        head = read_head(data, position, seed=seed)
-        yield head, data[position : position + head.length]
-        position += head.length
 
 
 def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
@@ -173,7 +165,7 @@ def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
             continue
         failure = delivery.failures.get(offset)
         attempts = 0 if failure is None else failure.attempts
-        row = [[column[index]] for column in opened.unpacked()]
+        row = opened.columns().rows(index, index + 1)
         (message,) = LeasedPart(place, _NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)

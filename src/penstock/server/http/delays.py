@@ -51,7 +51,10 @@ class KeyQuery(Strict):
 
 
 class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "deliverAt"}):
-    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds."""
+    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds.
+
+    `damage`: why and where it cannot be read; then key, value and priority are null.
+    """
 
     topic: str
     partition: int
@@ -64,13 +67,15 @@ class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "delive
     delay_key: ContentOut
     key: ContentOut
     value: ContentOut
+    damage: str | None
 
 
 class DelayedListOut(msgspec.Struct):
-    """`count` is how many are on this page."""
+    """`count` is how many are on this page, `unreadable` how many of them are damaged."""
 
     messages: list[DelayedOut]
     count: int
+    unreadable: int
     cursor: str | None
 
 
@@ -149,6 +154,7 @@ def _delayed_out(request: Request, one: DelayedMessage, *, is_base64: bool) -> D
         delay_key=content_of(one.delay_key, is_base64=is_base64),
         key=None if message is None else content_of(message.key, is_base64=is_base64),
         value=None if message is None else content_of(message.value, is_base64=is_base64),
+        damage=None if one.damage is None else str(one.damage),
     )
 
 
@@ -162,7 +168,8 @@ async def list_delayed(request: Request) -> Answer:
         page = await request.execute(ListDelayed(topic, limit, after))
     shown = [_delayed_out(request, one, is_base64=is_base64) for one in page.messages]
     following = None if page.cursor is None else "-".join(map(str, page.cursor))
-    return json_response(DelayedListOut(shown, len(shown), following))
+    unreadable = sum(one.damage is not None for one in shown)
+    return json_response(DelayedListOut(shown, len(shown), unreadable, following))
 
 
 def _cursor(written: str) -> DelayPlace:
@@ -182,11 +189,11 @@ async def get(request: Request) -> Answer:
 
 
 async def cancel(request: Request) -> Answer:
-    return await _get(request, await _cancel(request, _of_path(request)))
+    return await _cancel(request, _of_path(request))
 
 
 async def cancel_by_key(request: Request) -> Answer:
-    return await _get(request, await _cancel(request, _of_query(request)))
+    return await _cancel(request, _of_query(request))
 
 
 async def reschedule(request: Request) -> Answer:
@@ -211,8 +218,9 @@ async def _get(request: Request, which: DelayedId) -> Answer:
     return json_response(_delayed_out(request, found, is_base64=False))
 
 
-async def _cancel(request: Request, which: DelayedId | bytes) -> DelayedId:
-    return await request.execute(CancelDelayed(request.params["topic"], which))
+async def _cancel(request: Request, which: DelayedId | bytes) -> Answer:
+    found = await request.execute(CancelDelayed(request.params["topic"], which))
+    return json_response(_delayed_out(request, found, is_base64=False))
 
 
 async def _reschedule(request: Request, which: DelayedId | bytes) -> Answer:

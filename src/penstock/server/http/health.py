@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from ...api.health import Damage, DeliveryFigures, Findings, SeeHealth, SeeReliability
 from ...api.principals import Action, Principal
+from ...api.topics import DescribeTopics, ListTopics
 from ...api.units import time_text
 from ...broker.authorise import authorise
-from ...broker.damage import Damage
-from ...broker.findings import Findings, findings_of
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
 from .gate import key_sent
 from .metrics import render_metrics
@@ -84,7 +84,7 @@ class ReliabilityOut(msgspec.Struct):
     dead: int
     expired: int
     skipped: int
-    groups: dict[str, dict[str, int]]
+    groups: dict[str, DeliveryFigures]
 
 
 def uptime_s(request: Request) -> float:
@@ -104,9 +104,8 @@ async def ready(request: Request) -> Answer:
     door = request.door
     if door.is_draining:
         raise Draining
-    is_full, findings = door.driver.look(
-        lambda now: (request.node.guard.look(now), findings_of(request.node))
-    )
+    health = await request.execute(SeeHealth())
+    is_full, findings = health.is_full, health.findings
     checks = {
         "storage": "full: publishes are refused" if is_full else "ok",
         "auth": "on" if door.gate.is_on else _open_word(request),
@@ -178,18 +177,14 @@ async def version(request: Request) -> Answer:
 
 async def stats(request: Request) -> Answer:
     """All topics with their sizes."""
-    node = request.door.driver
-    found = node.look(
-        lambda _now: {name: request.node.describe(name) for name in request.node.topic_names()}
-    )
+    names = await request.execute(ListTopics(request.principal.prefixes))
     shown = {
-        name: {
-            "partitions": len(parts),
-            "messages": sum(one.messages for one in parts),
-            "size_bytes": sum(one.size_bytes for one in parts),
+        one.name: {
+            "partitions": len(one.partitions),
+            "messages": sum(part.messages for part in one.partitions),
+            "size_bytes": sum(part.size_bytes for part in one.partitions),
         }
-        for name, parts in found.items()
-        if request.principal.reaches(name)
+        for one in await request.execute(DescribeTopics(names))
     }
     total = sum(one["size_bytes"] for one in shown.values())
     broker = request.door.settings.broker.id
@@ -198,29 +193,10 @@ async def stats(request: Request) -> Answer:
 
 async def reliability(request: Request) -> Answer:
     """What became of deliveries."""
-
-    def count() -> dict[str, dict[str, int]]:
-        groups: dict[str, dict[str, int]] = {}
-        for partition in request.node.partitions():
-            if not request.principal.reaches(partition.topic):
-                continue
-            for name, one in partition.user_groups():
-                figures = {
-                    "in_flight": one.leases.in_flight,
-                    "waiting": len(one.waiting),
-                    "dead": one.dead_count,
-                    "expired": one.expired_count,
-                    "skipped": one.skipped_count,
-                }
-                known = groups.setdefault(name, dict.fromkeys(figures, 0))
-                for figure, number in figures.items():
-                    known[figure] += number
-        return groups
-
-    groups = request.door.driver.look(lambda _now: count())
+    groups = await request.execute(SeeReliability(request.principal.prefixes))
     totals = {
-        name: sum(one[name] for one in groups.values())
-        for name in ("in_flight", "waiting", "dead", "expired", "skipped")
+        name: sum(getattr(one, name) for one in groups.values())
+        for name in DeliveryFigures.__struct_fields__
     }
     return json_response(ReliabilityOut(**totals, groups=groups))
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from ..codec import Head
-from ..errors import Damaged, DamagedFile, Refused
-from ..model import Offset
-from ..ports import Disk
-from .checkpoint import Checkpoint
-from .index import Index, read_index
-from .layout import INDEX, TIME_INDEX, read_file, segment_path
-from .snapshot import SUFFIX, read_snapshot, snapshot_offsets
+from ...codec import Head
+from ...errors import Damaged, DamagedFile, Refused
+from ...model import Offset
+from ...ports import Disk
+from ..checkpoint import Checkpoint
+from ..index import Index, read_index
+from ..layout import INDEX, TIME_INDEX, read_file, segment_path
+from ..snapshot import SUFFIX, read_snapshot, snapshot_offsets
 from .survey import Kept, LogFile
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from ..codec import seed_of
-from ..config import LimitsConfig
-from ..errors import Damaged, DamagedFile, Refused, WrongLog
-from ..model import LogId, Offset
-from ..ports import Disk
-from .audit import CheckpointAudit, IndexAudit, audit_snapshots
-from .checkpoint import Checkpoint, read_checkpoint
-from .identity import read_identity
-from .layout import (
+from ...codec import seed_of
+from ...config import LimitsConfig
+from ...errors import Damaged, DamagedFile, Refused, WrongLog
+from ...model import LogId, Offset
+from ...ports import Disk
+from ..checkpoint import Checkpoint, read_checkpoint
+from ..identity import read_identity
+from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,
@@ -27,6 +26,7 @@ from .layout import (
     base_offset_of,
     segment_path,
 )
+from .audit import CheckpointAudit, IndexAudit, audit_snapshots
 from .pieces import Kind
 from .survey import Break, Event, Fault, FileEnd, Kept, LogFile, Survey
 

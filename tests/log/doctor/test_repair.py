@@ -11,12 +11,12 @@ from penstock.errors import Damaged, DamagedFile, NoSpace, Refused, WrongLog
 from penstock.log import open_log
 from penstock.log.checkpoint import EpochStart, read_checkpoint
 from penstock.log.compaction import compact
-from penstock.log.repair import Change, Deed, changes_of, stand_in
-from penstock.log.repair_plan import Fill, planning
+from penstock.log.doctor.repair import Change, Deed, changes_of, stand_in
+from penstock.log.doctor.repair_plan import Fill, planning
 from penstock.model import Epoch, LogId, Message, Offset
 from penstock.sim import Kind, SimDisk, Tree, check_crashes
 
-from .damaged import (
+from ..damaged import (
     CONFIG,
     SEED,
     Sample,
@@ -36,8 +36,8 @@ from .damaged import (
     verified,
     with_files,
 )
-from .damages import DAMAGES
-from .naive import DIRECTORY, LOG_ID, NOW_NS, put
+from ..damages import DAMAGES
+from ..naive import DIRECTORY, LOG_ID, NOW_NS, put
 from .test_verify import random_files
 
 
@@ -127,7 +127,7 @@ def test_a_stand_in_says_that_everything_before_it_is_durable() -> None:
     head = verify(raw, seed=SEED)
     assert (head.base_offset, head.next_offset, head.message_count) == (100, 250, 0)
     assert (head.epoch, head.append_time, head.durable_end) == (7, NOW_NS, 100)
-    assert head.marks == read_head(encode_messages([Message(b"")])).marks
+    assert head.marks == read_head(encode_messages([Message(b"")]).to_bytes()).marks
 
 
 def test_lost_offsets_get_the_epochs_that_the_checkpoint_knows() -> None:
@@ -162,7 +162,7 @@ def far_apart() -> Tree:
     log, _ = opened(disk)
     append_some(log, 0, 3)
     log.close()
-    batch = encode_messages([Message(b"far away")])
+    batch = encode_messages([Message(b"far away")]).to_bytes()
     epoch = log.epoch
     head = stamp(
         read_head(batch),

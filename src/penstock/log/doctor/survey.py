@@ -15,15 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..codec import HEAD_BYTES, Head, read_head
-from ..codec.head import UNSYNCED_MAX
-from ..errors import Damaged, FileMissing, MalformedBatch, Refused
-from ..model import Epoch, Offset
-from ..ports import Disk, File
-from .checkpoint import Checkpoint, EpochStart
-from .layout import PARKED, base_offset_of
+from ...codec import HEAD_BYTES, Head, read_head
+from ...codec.head import UNSYNCED_MAX
+from ...errors import Damaged, FileMissing, MalformedBatch, Refused
+from ...model import Epoch, Offset
+from ...ports import Disk, File
+from ..checkpoint import Checkpoint, EpochStart
+from ..layout import PARKED, base_offset_of
+from ..scan import find_heads
 from .pieces import Kind, Piece, is_foreign, pieces_in
-from .scan import find_heads
 
 _HEADS_TRIED = 8
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..codec import seed_of
-from ..config import LimitsConfig
-from ..errors import Damaged, DamagedFile, Refused, WrongLog
-from ..model import Epoch, LogId, Offset
-from ..ports import Disk
-from .checkpoint import NO_META, Checkpoint, EpochStart
-from .cuts import CutNames
-from .layout import (
+from ...codec import seed_of
+from ...config import LimitsConfig
+from ...errors import Damaged, DamagedFile, Refused, WrongLog
+from ...model import Epoch, LogId, Offset
+from ...ports import Disk
+from ..checkpoint import NO_META, Checkpoint, EpochStart
+from ..cuts import CutNames
+from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,

@@ -6,18 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.codec import HEAD_BYTES, Columns, encode, read_head
+from penstock.codec import HEAD_BYTES, Columns, encode
 from penstock.codec.checksum import checksum
 from penstock.codec.head import pack_head
 from penstock.config import LogConfig
 from penstock.errors import Damaged, WrongLog
 from penstock.log import open_log
-from penstock.log.pieces import Kind
-from penstock.log.verify import Problem, Progress, Severity, verifying
+from penstock.log.doctor.pieces import Kind
+from penstock.log.doctor.verify import Problem, Progress, Severity, verifying
 from penstock.model import LogId
 from penstock.sim import SimDisk, Tree
 
-from .damaged import (
+from ..damaged import (
     SEED,
     Place,
     Sample,
@@ -31,8 +31,8 @@ from .damaged import (
     verified,
     with_files,
 )
-from .damages import DAMAGES
-from .naive import DIRECTORY, LOG_ID
+from ..damages import DAMAGES
+from ..naive import DIRECTORY, LOG_ID
 
 
 def damaged_batch(place: Place) -> Problem:
@@ -208,16 +208,16 @@ def test_another_id_than_the_log_has_is_refused() -> None:
 def test_long_work_comes_in_steps_that_say_how_far_it_is() -> None:
     disk, config = SimDisk(), LogConfig(segment_size_bytes=8 << 20)
     log, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=config)
-    batch = encode(Columns(values=[bytes(1 << 20)]))
+    encoded = encode(Columns(values=[bytes(1 << 20)]))
     for _ in range(20):
-        log.append(batch, read_head(batch), now_ns=1)
+        log.append(encoded, now_ns=1)
     log.close()
     steps = [step for step in verifying(disk, DIRECTORY) if isinstance(step, Progress)]
     done = [step.done_bytes for step in steps]
-    assert {step.total_bytes for step in steps} == {20 * len(batch)}
+    assert {step.total_bytes for step in steps} == {20 * encoded.head.length}
     assert len(done) >= 5
     assert done == sorted(done)
-    assert done[-1] == 20 * len(batch)
+    assert done[-1] == 20 * encoded.head.length
     assert max(after - before for before, after in pairwise(done)) < 6 << 20
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ..codec import HEAD_BYTES, Head, read_head, verify
-from ..codec.checksum import checksum
-from ..codec.decode import open_body
-from ..codec.head import ALIGNMENT, MAGIC
-from ..errors import MalformedBatch, TooLarge, UnsupportedFormat
-from ..ports import File
-from .scan import Window, find_heads
+from ...codec import HEAD_BYTES, Head, read_head, verify
+from ...codec.checksum import checksum
+from ...codec.decode import open_body
+from ...codec.head import ALIGNMENT, MAGIC
+from ...errors import MalformedBatch, TooLarge, UnsupportedFormat
+from ...ports import File
+from ..scan import Window, find_heads
 
 _READ_BYTES = 1 << 20
 _START = struct.Struct("<II")

@@ -5,13 +5,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..codec import Head, seed_of
-from ..model import LogId
-from ..ports import Disk
+from ...codec import Head, seed_of
+from ...model import LogId
+from ...ports import Disk
+from ..checkpoint import EpochStart
+from ..layout import PARKED
+from ..scan import Found, walk_around
 from .audit import IndexAudit
-from .checkpoint import EpochStart
-from .layout import PARKED
-from .scan import Found, walk_around
 from .survey import LogFile, find_files, note_epoch
 from .verify import Progress, checkpoint_of
 

@@ -17,18 +17,18 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..codec import HEAD_BYTES, Compression, read_head, seed_of, stamp
-from ..codec.body import Body
-from ..codec.encode import Span as TimeSpan
-from ..codec.encode import build
-from ..codec.head import NO_MARKS
-from ..config import LogConfig
-from ..errors import NoSpace
-from ..model import Offset
-from ..ports import File
-from .cuts import CutNames, copy_out, pieces_of
-from .identity import write_identity
-from .layout import (
+from ...codec import Compression, seed_of, stamp
+from ...codec.body import Body
+from ...codec.encode import Span as TimeSpan
+from ...codec.encode import assemble
+from ...codec.head import NO_MARKS
+from ...config import LogConfig
+from ...errors import NoSpace
+from ...model import Offset
+from ...ports import File
+from ..cuts import CutNames, copy_out, pieces_of
+from ..identity import write_identity
+from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,
@@ -41,8 +41,8 @@ from .layout import (
     replace_file,
     segment_path,
 )
+from ..segment import Segment
 from .repair_plan import FilePlan, Fill, Plan, Span
-from .segment import Segment
 from .verify import Progress
 
 _STAND_IN_BYTES_MAX = 1024
@@ -262,15 +262,15 @@ def stand_in(fill: Fill, seed: int) -> bytes:
     """An empty batch in place of lost offsets. All that is before it is durable, and it says so."""
     last_delta = fill.next_offset - fill.first_offset - 1
     times = TimeSpan(fill.append_time, fill.append_time, last_delta)
-    batch = build(
+    encoded = assemble(
         Body(0), times, NO_MARKS, compression=Compression.NONE, size_max=_STAND_IN_BYTES_MAX
     )
     head = stamp(
-        read_head(batch),
+        encoded.head,
         base_offset=fill.first_offset,
         epoch=fill.epoch,
         append_time=fill.append_time,
         unsynced=0,
         seed=seed,
     )
-    return head + batch[HEAD_BYTES:]
+    return b"".join((head, *encoded.body))
