@@ -8,7 +8,7 @@ from penstock.api.start import Start
 from penstock.config import Cleanup
 from penstock.model import Message
 
-from .world import GROUP, HOUR_MS, TOPIC, World
+from .world import GROUP, HOUR_MS, TOPIC, World, messages_of
 
 STOPS = ["restart", "kill"]
 
@@ -24,8 +24,8 @@ def visible(world: World) -> list[int]:
     """Offsets of the messages that are there, read one batch after the other."""
     found, offset = [], 0
     while offset < world.node.partition(TOPIC, 0).messages.end_offset:
-        fetched = world.node.fetch(TOPIC, 0, Start.at_offset(offset))
-        found += [one.offset for one in fetched.messages()]
+        fetched = world.fetch(Start.at_offset(offset))
+        found += [one.offset for one in messages_of(fetched)]
         offset = fetched.next_offset
     return found
 

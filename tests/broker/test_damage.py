@@ -8,7 +8,7 @@ import pytest
 
 from penstock.api.delays import DelayState, DescribeDelays
 from penstock.api.groups import CloseGroup, Mode
-from penstock.api.start import EARLIEST, Start
+from penstock.api.start import Start
 from penstock.broker.memberships import Ask, Join
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
@@ -17,7 +17,7 @@ from penstock.model import Message
 from penstock.sim import SimDisk, Tree
 
 from .test_delay import later, state
-from .world import GROUP, TOPIC, World, pull_the_plug, values
+from .world import GROUP, TOPIC, World, messages_of, pull_the_plug, values
 
 
 class StoredBatch(NamedTuple):
@@ -138,8 +138,8 @@ def test_each_damaged_batch_is_told_once_however_often_it_is_read():
     seen, skips = [], []
     world.node.damage.on_found, world.node.damage.on_skipped = seen.append, skips.append
     for _ in range(3):
-        world.node.fetch(TOPIC, 0, Start.at_offset(1))
-        world.node.fetch(TOPIC, 0, Start.at_offset(4))
+        world.fetch(Start.at_offset(1))
+        world.fetch(Start.at_offset(4))
     world.group("other")
     assert values(world.drain()) == values(world.drain(group="other")) == [b"0", b"2", b"3", b"5"]
     assert [(one.offset, one.next_offset) for one in seen] == [(1, 2), (4, 5)]
@@ -174,17 +174,17 @@ def test_reads_by_position_stop_at_damage_or_go_on_behind_it_and_say_what_was_sk
     for number in range(6):
         world.publish(b"%d" % number)
     damage(world, 1, 2, 5)
-    assert values(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == [b"0"]
+    assert values(messages_of(world.fetch())) == [b"0"]
     with pytest.raises(DamagedBatch):
-        world.node.fetch(TOPIC, 0, Start.at_offset(1))
+        world.fetch(Start.at_offset(1))
     world.configure(on_damage=OnDamage.SKIP)
-    found = world.node.fetch(TOPIC, 0, Start.at_offset(1))
+    found = world.fetch(Start.at_offset(1))
     assert [(one.start, one.end) for one in found.skipped] == [(1, 2), (2, 3)]
     assert (found.offset, found.next_offset) == (3, 5)
-    assert values(found.messages()) == [b"3", b"4"]
-    last = world.node.fetch(TOPIC, 0, Start.at_offset(5))
+    assert values(messages_of(found)) == [b"3", b"4"]
+    last = world.fetch(Start.at_offset(5))
     assert [(one.start, one.end) for one in last.skipped] == [(5, 6)]
-    assert (last.next_offset, last.end_offset, last.messages()) == (6, 6, [])
+    assert (last.next_offset, last.end_offset, messages_of(last)) == (6, 6, [])
 
 
 @pytest.mark.parametrize("byte", [3, -9])

@@ -20,7 +20,7 @@ from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
 from penstock.sim import Kind
 
-from .world import GROUP, MS, PLAIN, TOPIC, World, values
+from .world import GROUP, MS, PLAIN, TOPIC, World, messages_of, values
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
@@ -50,7 +50,7 @@ def state(world: World, identity: int) -> DelayState:
 def stored(world: World, partition: int = 0) -> list[Message]:
     found: list[Message] = []
     offset = world.node.partition(TOPIC, partition).messages.start_offset
-    while fetched := world.node.fetch(TOPIC, partition, Start.at_offset(offset)).messages():
+    while fetched := messages_of(world.fetch(Start.at_offset(offset), partition)):
         found += fetched
         offset = found[-1].offset + 1
     return found

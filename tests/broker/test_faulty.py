@@ -167,7 +167,7 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
     for call in (
         lambda: world.publish(b"x"),
         lambda: world.execute(Poll(TOPIC, GROUP, "m", 1, 0)),
-        lambda: world.node.fetch(TOPIC, 0, None),
+        lambda: world.fetch(),
     ):
         with pytest.raises(PartitionFaulty):
             call()

@@ -13,7 +13,7 @@ from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
-from .world import GROUP, TOPIC, World, values
+from .world import GROUP, TOPIC, World, messages_of, values
 
 TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
 
@@ -122,7 +122,7 @@ def test_acks_and_reads_go_on_while_nothing_can_be_published() -> None:
     with pytest.raises(NoSpace):
         world.publish(b"more")
     assert values(world.drain()) == [b"0", b"1", b"2", b"3"]
-    assert len(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == 4
+    assert len(messages_of(world.fetch())) == 4
 
 
 @pytest.mark.parametrize("nth", range(1, 25))

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
+from penstock.api.fetch import Read
 from penstock.api.publish import PublishBatch, PublishEach
-from penstock.api.start import EARLIEST
 from penstock.broker.partitioner import partition_of
 from penstock.broker.publishing import pack
 from penstock.codec import Columns, Marks, Origin, encode
@@ -131,8 +131,8 @@ def test_limits_above_the_usual_ones_hold_for_reading_too() -> None:
     world.publish(b"x" * size)
     world.kill()
     assert [len(one.value) for one in world.poll()] == [size]
-    fetched = world.node.fetch(TOPIC, 0, EARLIEST)
-    assert [len(one.value) for one in fetched.messages()] == [size]
+    read = world.execute(Read(TOPIC, 0)).messages
+    assert [len(one.value) for one in read] == [size]
 
 
 def test_each_message_gets_its_own_answer_when_asked_for() -> None:

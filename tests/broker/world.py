@@ -8,6 +8,7 @@ from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, Releas
 from penstock.api.command import Command
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import BrowseDeadLetters
+from penstock.api.fetch import Fetch, FetchReply
 from penstock.api.groups import (
     Commit,
     DescribeLag,
@@ -23,7 +24,7 @@ from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, Schedule
 from penstock.api.receipts import Receipt, read_receipt
-from penstock.api.start import Start
+from penstock.api.start import EARLIEST, Start
 from penstock.api.topics import (
     AddPartitions,
     ConfigureTopic,
@@ -37,6 +38,7 @@ from penstock.api.topics import (
 )
 from penstock.broker import Node, Now, Received
 from penstock.broker.topics import settings_of
+from penstock.codec import batches_in, decode_messages
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
@@ -192,6 +194,9 @@ class World:
     def release(self, member: str = "m", group: str = GROUP, topic: str = TOPIC) -> None:
         self.execute(ReleaseMember(topic, group, member))
 
+    def fetch(self, start: Start = EARLIEST, partition: int = 0, **options: object) -> FetchReply:
+        return self.execute(Fetch(TOPIC, partition, start, **options))
+
     def sync(self) -> None:
         for partition in self.node.partitions():
             partition.sync()
@@ -241,6 +246,16 @@ def only_durable(disk: SimDisk) -> SimDisk:
     states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[CrashKind.DURABLE])
     *_, last = states
     return last.disk()
+
+
+def messages_of(fetched: FetchReply) -> list[Message]:
+    """The messages of stored batches from the offset on that was asked for."""
+    found = [
+        message
+        for head, batch in batches_in(fetched.data, seed=fetched.seed)
+        for message in decode_messages(batch, head)
+    ]
+    return [one for one in found if one.offset >= fetched.offset]
 
 
 def values(received: Sequence[Received | Message]) -> list[bytes | None]:

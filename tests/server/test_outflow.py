@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.broker.fetching import InFile
+from penstock.api.fetch import FileRange
 from penstock.client import Client
 from penstock.codec import Columns, encode
 from penstock.errors import PenstockError
@@ -233,7 +233,7 @@ async def flowing(tmp_path):
     with near, far, (tmp_path / "file").open("rb") as file:
         near.setblocking(False)
         far.setblocking(False)
-        body = InFile(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
+        body = FileRange(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
         outflow = Outflow(asyncio.get_running_loop(), near.fileno(), b"head", body)
         outflow.go_on()
         assert not outflow.is_done

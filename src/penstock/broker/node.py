@@ -10,7 +10,6 @@ from typing import TypeVar
 from ..api.command import Command
 from ..api.members import MemberCommand
 from ..api.principals import Principal
-from ..api.start import Start
 from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
 from ..errors import (
     Fatal,
@@ -26,7 +25,6 @@ from .catalogue import Catalogue, Topic
 from .changes import Done
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
-from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
 from .handlers import HANDLERS
 from .memberships import Memberships
 from .outbox import Burial, Letter
@@ -92,33 +90,6 @@ class Node(Catalogue):
             authorise_member(principal, command.member, topics)
         reply: R = HANDLERS[type(command)](self, command, now)
         return reply
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        start: Start,
-        *,
-        bytes_max: int = FETCH_BYTES_DEFAULT,
-        limit: int | None = None,
-        is_checked: bool = True,
-    ) -> Fetched:
-        """Whole batches from an offset or a time on. Not `is_checked`: whoever gets them checks them."""
-        found = self.partition(topic, partition)
-        return fetch(found, start, bytes_max=bytes_max, limit=limit, is_checked=is_checked)
-
-    def read(
-        self,
-        topic: str,
-        partition: int,
-        start: Start,
-        *,
-        limit: int,
-        bytes_max: int = FETCH_BYTES_DEFAULT,
-    ) -> MessagesRead:
-        """Messages from an offset or a time on."""
-        found = self.partition(topic, partition)
-        return read_messages(found, start, limit=limit, bytes_max=bytes_max)
 
     def topic_changed(self, name: str, now: Now) -> None:
         """Take note of a topic that is new, has more partitions, or is gone. Members that read it, or one of its name

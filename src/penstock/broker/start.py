@@ -11,13 +11,13 @@ def offset_in(log: Log, start: Start) -> int:
     OffsetOutOfRange: the log has neither a message at that offset nor its end there.
     """
     match start.kind:
+        case StartKind.OFFSET:
+            if not log.start_offset <= start.value <= log.end_offset:
+                raise OffsetOutOfRange(start.value, start=log.start_offset, end=log.end_offset)
+            return start.value
         case StartKind.EARLIEST:
             return log.start_offset
         case StartKind.LATEST:
             return log.end_offset
         case StartKind.TIME:
             return log.offset_at(start.value)
-        case StartKind.OFFSET:
-            if not log.start_offset <= start.value <= log.end_offset:
-                raise OffsetOutOfRange(start.value, start=log.start_offset, end=log.end_offset)
-            return start.value

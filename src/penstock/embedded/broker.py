@@ -28,6 +28,7 @@ from ..api.dead_letters import (
     Selection,
     Target,
 )
+from ..api.fetch import Read
 from ..api.groups import (
     CloseGroup,
     Commit,
@@ -197,9 +198,7 @@ class Broker(OpenOnce, BrokerDelays):
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
         place, count = start_of(start), whole_count("limit", limit, least=1)
-        return self.driver.look(
-            lambda _now: self.driver.node.read(topic, partition, place, limit=count).messages
-        )
+        return self.driver.execute(Read(topic, partition, place, count)).messages
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""

@@ -1,27 +1,19 @@
-"""Looking at a queue without taking anything out of it, and cleaning up behind it."""
+"""A queue's places, its figures, and cleaning up behind it."""
 
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from ..api.arguments import whole_number
-from ..api.leased import LeasedPart
-from ..api.receipts import Place
-from ..api.received import Received
 from ..api.units import Duration, datetime_ns, duration_ns
-from ..broker.damage import behind
 from ..broker.partition import Now, Partition
-from ..config import OnDamage
-from ..delivery import commands
-from ..delivery.offsets import each_offset
-from ..errors import DamagedBatch, OffsetOutOfRange
+from ..errors import OffsetOutOfRange
 from ..log import Log
 from .stats import QueueStats, Timings
 
 _HOUR_NS = 3600 * 1_000_000_000
 # Retention counts in hours above zero; this is less than a microsecond.
 _AT_ONCE_HOURS = 1e-10
-NO_LEASE = 0
 
 
 class Compacted(NamedTuple):
@@ -29,39 +21,6 @@ class Compacted(NamedTuple):
 
     segments_removed: int
     bytes_freed: int
-
-
-def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[Received]:
-    """What a poll would hand out next, as messages that are held by nobody."""
-    delivery = partition.group(group)
-    delivery.tick(now.monotonic_ns)
-    if limit <= 0:
-        return []
-    place = Place(partition.topic, partition.number, delivery.group)
-    choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
-    found: list[Received] = []
-    readable_from = 0
-    for offset in each_offset(choice.offsets):
-        if offset < readable_from or delivery.progress.is_finished(offset):
-            continue
-        try:
-            opened = partition.shelf.at(offset)
-        except DamagedBatch as damage:
-            if found and partition.config.on_damage is OnDamage.STOP:
-                break
-            readable_from = behind(damage, partition.config)
-            continue
-        columns = opened.columns()
-        if offset not in columns.offsets:
-            continue
-        index = columns.offsets.index(offset)
-        failure = delivery.failures.get(offset)
-        attempts = 0 if failure is None else failure.attempts
-        row = columns.rows(index, index + 1)
-        (message,) = LeasedPart(place, NO_LEASE, row, attempts).messages()
-        if message.expires_at is None or message.expires_at > now.wall_ns:
-            found.append(message)
-    return found
 
 
 def offset_of(log: Log, to: int | datetime) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from ..api.arguments import whole_count
 from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
+from ..api.fetch import Peek
 from ..api.groups import OpenGroup
 from ..api.principals import LOCAL
 from ..api.received import Received
@@ -27,7 +28,7 @@ from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
+from .browsing import Compacted, compact, offset_of, stats_of
 from .dead_letters import QueueDeadLetters
 from .delay import QueueDelays, is_delayed
 from .gone import Gone, OpenOnce, disown, own
@@ -432,7 +433,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     def _peek(self, limit: int, now: Now) -> list[Received]:
         self._inlet.flush(now)
         fetched = list(islice(self._ready.copy(), limit))
-        return fetched + look_ahead(self._partition(), GROUP, limit - len(fetched), now)
+        rest = Peek(TOPIC, 0, GROUP, limit - len(fetched))
+        return fetched + self._driver.execute_locked(rest, now)
 
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.

@@ -37,7 +37,6 @@ from .tickets import Ticket
 from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
 
-A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
@@ -110,14 +109,6 @@ class ThreadDriver:
             self._check()
             return command(self.now())
 
-    def look_at(self, command: Callable[[A], T], about: A) -> T:
-        """The same without the time. Nothing is made for it: those who wait ask again and again."""
-        if self._is_torn:
-            self._mend()
-        with self.lock:
-            self._check()
-            return command(about)
-
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""
         return self._change(command, self.note_change)[0]
@@ -149,7 +140,11 @@ class ThreadDriver:
     def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_query:
-            return self.look(lambda now: self.node.execute(command, principal, now).outcome())
+            if self._is_torn:
+                self._mend()
+            with self.lock:
+                self._check()
+                return self.node.execute(command, principal, self.now()).outcome()
         run = partial(self._executed, command, principal)
         guard = self._point.maintenance() if command.is_structural else self.lock
         reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True), guard)
