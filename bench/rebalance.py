@@ -7,11 +7,20 @@ members answer is virtual: each of them waits in a long poll, and hears and answ
 import random
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any, TypeVar
 
-from penstock.api.members import Standing
+from penstock.api.command import Command
+from penstock.api.members import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ReleasePartitions,
+    Standing,
+    StartWaiting,
+)
 from penstock.api.principals import LOCAL
 from penstock.api.topics import CreateTopic
-from penstock.broker.memberships import Join
+from penstock.broker.changes import Done
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
 from penstock.sim import SimClock, SimDisk
@@ -20,6 +29,7 @@ from penstock.sim.schedule import MS, Schedule
 from .measure import Clock, Effort, collector_off
 from .report import Case, Measured, Unit, on_value
 
+R = TypeVar("R")
 MEMBERS = 100
 PARTITIONS = 1000
 TOPIC, GROUP = "orders", "billing"
@@ -37,7 +47,6 @@ class Idle:
         self.entropy = random.Random(7)  # noqa: S311 - delays, and the same ones in every run
         self.node = Node(SimDisk(), now=self.now(), entropy=self.entropy)
         self.node.execute(CreateTopic(TOPIC, PARTITIONS), LOCAL, self.now()).outcome()
-        self.heard: dict[str, Standing] = {}
         # Those whose answer is on its way.
         self.busy: set[str] = set()
         for number in range(MEMBERS - 1):
@@ -49,40 +58,44 @@ class Idle:
 
     def join(self, member: str) -> int:
         """Nanoseconds of CPU that it took."""
-        wish, now = Join(frozenset({TOPIC}), member=member), self.now()
+        command, now = JoinGroup(GROUP, member, (TOPIC,)), self.now()
         began_ns = Clock.CPU.now_ns()
-        self.node.assigned.join(GROUP, wish, now)
+        done = self.node.execute(command, LOCAL, now)
         took_ns = Clock.CPU.now_ns() - began_ns
-        self.node.assigned.wait(GROUP, member, self.now(), is_over=False)
-        self.wake_members()
+        self._wake(done)
+        changes = done.outcome().standing.changes
+        self._execute(StartWaiting(GROUP, member, changes))
         return took_ns
 
-    def wake_members(self) -> None:
-        """The long polls of those end who must release something or may take something."""
-        for member in self.node.assigned.groups[GROUP].members.values():
-            heard = self.heard.get(member.id)
-            is_behind = heard is None or heard.changes != member.changes
-            if is_behind and member.id not in self.busy:
-                self.busy.add(member.id)
-                self._later(partial(self._answer, member.id))
+    def _execute(self, command: Command[R]) -> R:
+        done = self.node.execute(command, LOCAL, self.now())
+        self._wake(done)
+        return done.outcome()
+
+    def _wake(self, done: Done[Any]) -> None:
+        """The long polls of members end that must release something or may take something."""
+        for _, member in sorted(done.members):
+            if member not in self.busy:
+                self.busy.add(member)
+                self._later(partial(self._answer, member))
 
     def _later(self, call: Callable[[], None]) -> None:
         self.schedule.after(self.entropy.randint(1, NETWORK_MS_MAX) * MS, call)
 
     def _answer(self, member: str) -> None:
-        standing = self.node.assigned.heartbeat(GROUP, member, None, self.now())
-        self.heard[member] = standing
+        if member not in self.node.assigned.groups[GROUP].members:
+            self.busy.discard(member)
+            return
+        standing = self._execute(Heartbeat(GROUP, member))
         if standing.to_release:
             self._later(partial(self._release, member, standing))
         else:
             self.busy.discard(member)
 
     def _release(self, member: str, standing: Standing) -> None:
-        assigned = self.node.assigned
-        assigned.release(GROUP, member, standing.generation, standing.to_release, self.now())
-        self.heard[member] = assigned.heartbeat(GROUP, member, None, self.now())
+        release = ReleasePartitions(GROUP, member, standing.to_release, standing.generation)
+        self._execute(release)
         self.busy.discard(member)
-        self.wake_members()
 
     def settle(self) -> float:
         """Let everybody hear and answer; virtual milliseconds until that is done."""
@@ -93,9 +106,7 @@ class Idle:
         return (done_ns - began_ns) / MS
 
     def leave(self, member: str) -> None:
-        self.node.assigned.leave(GROUP, member, self.now())
-        del self.heard[member]
-        self.wake_members()
+        self._execute(LeaveGroup(GROUP, member))
 
 
 @cache

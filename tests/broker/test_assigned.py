@@ -3,8 +3,15 @@
 import pytest
 
 from penstock.api.groups import CloseGroup, DescribeGroup, Mode, PartitionOffset
-from penstock.api.members import CommitAsMember
-from penstock.broker.memberships import Ask, Join
+from penstock.api.members import (
+    CommitAsMember,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+    StartWaiting,
+)
 from penstock.broker.partition import Partition
 from penstock.errors import (
     DamagedBatch,
@@ -31,21 +38,20 @@ def world():
 
 
 def join(world, member="a", **options):
-    wish = Join(frozenset({TOPIC}), member=member, session_ms=SESSION_MS, **options)
-    return world.node.assigned.join(GROUP, wish, world.now())
+    return world.execute(JoinGroup(GROUP, member, (TOPIC,), session_ms=SESSION_MS, **options))
 
 
 def poll(world, member="a", limit=100, **options):
-    return world.node.assigned.poll(GROUP, Ask(member, limit, **options), world.now())
+    return world.execute(PollMember(GROUP, member, limit, **options))
 
 
 def beat(world, member="a", generation=None):
-    return world.node.assigned.heartbeat(GROUP, member, generation, world.now())
+    return world.execute(Heartbeat(GROUP, member, generation))
 
 
 def release(world, member="a", generation=None):
     wanted = beat(world, member).to_release
-    return world.node.assigned.release(GROUP, member, generation, wanted, world.now())
+    return world.execute(ReleasePartitions(GROUP, member, wanted, generation))
 
 
 def commit(world, member, partition, offset, generation=None):
@@ -63,20 +69,20 @@ def stale(results):
 
 
 def test_a_member_without_a_name_gets_one_of_its_own(world):
-    names = [join(world, "", client="web")[0] for _ in range(3)]
+    names = [join(world, "", client="web").member for _ in range(3)]
     assert len(set(names)) == 3
     assert all(name.startswith("web-") for name in names)
 
 
 def test_members_have_to_join_again_after_a_restart_and_progress_is_there(world):
     fill(world)
-    _, before = join(world)
+    before = join(world).standing
     assert commit(world, "a", 1, 2)
     world.restart()
     for call in (poll, beat, release, lambda world: commit(world, "a", 1, 3)):
         with pytest.raises(UnknownMember):
             call(world)
-    _, after = join(world)
+    after = join(world).standing
     assert after.generation > before.generation + 100
     with pytest.raises(StaleGeneration):
         beat(world, generation=before.generation)
@@ -87,7 +93,7 @@ def test_members_have_to_join_again_after_a_restart_and_progress_is_there(world)
 def test_generations_do_not_repeat_whatever_the_end_was(world, ending):
     seen = []
     for _ in range(3):
-        seen += [join(world, name)[1].generation for name in "ab"]
+        seen += [join(world, name).standing.generation for name in "ab"]
         getattr(world, ending)()
     assert len(set(seen)) == len(seen)
 
@@ -129,9 +135,9 @@ def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
 
 def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(world):
     join(world, mode=Mode.STRICT)
-    world.node.assigned.leave(GROUP, "a", world.now())
+    world.execute(LeaveGroup(GROUP, "a"))
     world.grow(6)
-    _, standing = join(world)
+    standing = join(world).standing
     assert len(standing.assigned) == 6
     assert all(one.group(GROUP).is_strict for one in world.node.partitions())
 
@@ -165,9 +171,8 @@ def test_a_member_of_two_topics_is_refused_before_either_is_touched(world):
     world.topic(name="shared")
     world.group(topic="shared")
     world.poll(topic="shared")
-    wish = Join(frozenset({TOPIC, "shared"}), member="a")
     with pytest.raises(ModeConflict):
-        world.node.assigned.join(GROUP, wish, world.now())
+        world.execute(JoinGroup(GROUP, "a", (TOPIC, "shared")))
     assert GROUP not in world.node.partition(TOPIC, 0).machine.numbers
 
 
@@ -195,13 +200,13 @@ def test_a_full_disk_refuses_a_member_and_changes_nothing(world):
         join(world)
     assert world.node.assigned.groups == {}
     world.disk.capacity_bytes = UNLIMITED
-    assert join(world)[1].state == "stable"
+    assert join(world).standing.state == "stable"
 
 
 def test_leases_that_could_not_be_ended_on_a_full_disk_end_at_their_deadline(world):
     fill(world)
     join(world)
-    poll(world, duration_ms=5000)
+    poll(world, visibility_ms=5000)
     join(world, "b")
     world.disk.capacity_bytes = 1
     passed = release(world)
@@ -249,7 +254,7 @@ def test_an_owner_has_as_long_to_release_as_the_broker_was_told(world):
 
 def test_a_topic_that_is_gone_is_no_place_to_join(world):
     with pytest.raises(NotFound):
-        world.node.assigned.join(GROUP, Join(frozenset({"nowhere"})), world.now())
+        world.execute(JoinGroup(GROUP, "", ("nowhere",)))
     with pytest.raises(NotFound):
         world.execute(DescribeGroup(GROUP))
 
@@ -259,7 +264,7 @@ def test_an_admin_may_commit_for_an_empty_group_only(world):
     join(world)
     with pytest.raises(NotOwner):
         world.commit(GROUP, 1)
-    world.node.assigned.leave(GROUP, "a", world.now())
+    world.execute(LeaveGroup(GROUP, "a"))
     assert world.commit(GROUP, 1)
 
 
@@ -269,15 +274,15 @@ def test_a_group_with_members_is_not_forgotten_however_idle(world):
         world.wall_ns += 10**9 * 3600 * 24 * 365
         beat(world)
         assert all(not one.groups_forgotten for one in world.sweep().values())
-    world.node.assigned.leave(GROUP, "a", world.now())
+    world.execute(LeaveGroup(GROUP, "a"))
     before = world.node.assigned.groups[GROUP].generation
     swept = world.sweep()
     assert swept[TOPIC].groups_forgotten == (GROUP,)
-    assert join(world)[1].generation > before
+    assert join(world).standing.generation > before
 
 
 def test_the_next_tick_is_due_when_a_member_would_be_missed(world):
     join(world)
     assert world.node.next_due_ns() == world.now().monotonic_ns + SESSION_MS * 1_000_000
-    world.node.assigned.wait(GROUP, "a", world.now(), is_over=False)
+    assert world.execute(StartWaiting(GROUP, "a"))
     assert world.node.next_due_ns() == float("inf")

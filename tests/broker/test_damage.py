@@ -8,8 +8,8 @@ import pytest
 
 from penstock.api.delays import DelayState, DescribeDelays
 from penstock.api.groups import CloseGroup, Mode
+from penstock.api.members import JoinGroup, PollMember
 from penstock.api.start import Start
-from penstock.broker.memberships import Ask, Join
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
 from penstock.errors import DamagedBatch, PenstockError
@@ -111,13 +111,12 @@ def test_members_of_an_assigned_group_are_served_by_the_other_partitions_and_ski
     for number in range(30):
         world.publish(b"%d" % number, partition=number % 3)
     damage(world, 1, 4, partition=0)
-    join = Join(frozenset({TOPIC}), member="m", mode=mode)
-    world.node.assigned.join(GROUP, join, world.now())
+    world.execute(JoinGroup(GROUP, "m", (TOPIC,), mode=mode))
 
     found: list[int] = []
 
     def drain() -> None:
-        while got := world.node.assigned.poll(GROUP, Ask("m", 4), world.now()):
+        while got := world.execute(PollMember(GROUP, "m", 4)):
             world.ack(*got)
             found.extend(int(one) for one in values(got))
 
@@ -322,13 +321,12 @@ def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(
             if bad:
                 damage(world, *bad, partition=number, byte=rng.choice((3, -9)))
         if mode == "strict":
-            join = Join(frozenset({TOPIC}), member="m", mode=Mode.STRICT)
             world.execute(CloseGroup(GROUP, topic=TOPIC))
-            world.node.assigned.join(GROUP, join, world.now())
+            world.execute(JoinGroup(GROUP, "m", (TOPIC,), mode=Mode.STRICT))
         for _ in range(500):
             if mode == "strict":
-                ask = Ask("m", rng.randrange(1, 9))
-                got = world.node.assigned.poll(GROUP, ask, world.now(1))
+                world.now(1)
+                got = world.execute(PollMember(GROUP, "m", rng.randrange(1, 9)))
             else:
                 got = world.poll(rng.randrange(1, 9))
             if not got:

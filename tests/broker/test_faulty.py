@@ -11,11 +11,11 @@ from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.api.delays import ListDelayed
 from penstock.api.health import EventKind
+from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach
 from penstock.broker import Node, Now
 from penstock.broker.findings import findings_of
-from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
 from penstock.broker.records import GroupClosed, PartitionRecord
 from penstock.config import StorageConfig, TopicConfig
@@ -96,16 +96,15 @@ def test_delayed_messages_and_cancellations_pass_it_by() -> None:
 
 def test_an_assigned_group_owns_it_and_gets_nothing_of_it() -> None:
     world = with_a_fault()
-    wish = Join(client="a", topics=frozenset({TOPIC}))
-    member, standing = world.node.assigned.join("team", wish, world.now())
-    assert len(standing.assigned) == 3
+    joined = world.execute(JoinGroup("team", "", (TOPIC,), client="a"))
+    assert len(joined.standing.assigned) == 3
     found = []
     for _ in range(6):
-        got = world.node.assigned.poll("team", Ask(member, 10), world.now())
+        got = world.execute(PollMember("team", joined.member, 10))
         world.ack(*got)
         found += values(got)
     assert sorted(found) == [b"0", b"2"]
-    world.node.assigned.leave("team", member, world.now())
+    world.execute(LeaveGroup("team", joined.member))
 
 
 def test_receipts_for_it_are_refused_one_by_one() -> None:

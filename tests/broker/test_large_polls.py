@@ -7,7 +7,7 @@ import pytest
 
 from penstock.api.consume import Poll
 from penstock.api.groups import Mode
-from penstock.broker.memberships import Ask, Join
+from penstock.api.members import JoinGroup, PollMember
 from penstock.model import Message, Priority
 
 from .world import GROUP, TOPIC, World, values
@@ -101,11 +101,9 @@ def test_all_partitions_share_the_room():
 def test_a_member_of_an_assigned_group_is_served_in_the_same_way():
     world = World()
     world.topic(partitions=4)
-    wish = Join(frozenset({TOPIC}), member="m", session_ms=3_600_000, mode=Mode.RELAXED)
-    assigned = world.node.assigned
-    assigned.join(GROUP, wish, world.now())
+    world.execute(JoinGroup(GROUP, "m", (TOPIC,), session_ms=3_600_000, mode=Mode.RELAXED))
     for number in range(4):
         for _ in range(10):
             world.publish(bytes(100 * KIB), partition=number)
-    found = assigned.poll(GROUP, Ask("m", 1000, bytes_max=MIB), world.now())
+    found = world.execute(PollMember(GROUP, "m", 1000, bytes_max=MIB))
     assert MIB // 2 < bytes_of(found) <= MIB + 200 * KIB

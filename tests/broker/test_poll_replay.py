@@ -4,9 +4,9 @@ import pytest
 
 from penstock.api.consume import Poll
 from penstock.api.leased import LeasedMessages, LeasedPart
+from penstock.api.members import JoinGroup, PollMember
 from penstock.api.receipts import Place
 from penstock.broker.giving_back import give_back_all
-from penstock.broker.memberships import Ask, Join
 from penstock.broker.poll_replay import PollReplay
 from penstock.model import MessageColumns
 
@@ -28,8 +28,8 @@ def shared(world, request_id, limit=3):
 
 def assigned(world, request_id, limit=3):
     if GROUP not in world.node.assigned.groups:
-        world.node.assigned.join(GROUP, Join(frozenset({TOPIC}), member="m"), world.now())
-    return world.node.assigned.poll(GROUP, Ask("m", limit, request_id=request_id), world.now())
+        world.execute(JoinGroup(GROUP, "m", (TOPIC,)))
+    return world.execute(PollMember(GROUP, "m", limit, request_id=request_id))
 
 
 @pytest.fixture(params=[shared, assigned])

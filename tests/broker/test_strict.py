@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.groups import Mode, PartitionOffset
-from penstock.api.members import CommitAsMember
-from penstock.broker.memberships import Ask, Join
+from penstock.api.members import CommitAsMember, JoinGroup, PollMember
 
 from .world import GROUP, TOPIC, World
 
@@ -20,8 +19,8 @@ class Strict:
     def __init__(self, entropy: random.Random) -> None:
         self.world, self.entropy, self.held = World(), entropy, []
         self.world.topic(max_retries=2, backoff_base_ms=500, visibility_timeout_ms=2000)
-        wish = Join(frozenset({TOPIC}), member="m", session_ms=3_600_000, mode=Mode.STRICT)
-        self.world.node.assigned.join(GROUP, wish, self.world.now())
+        join = JoinGroup(GROUP, "m", (TOPIC,), session_ms=3_600_000, mode=Mode.STRICT)
+        self.world.execute(join)
         self.partition = self.world.node.partition(TOPIC, 0)
 
     @property
@@ -44,13 +43,13 @@ class Strict:
         self.world.wait(0)
         due, out = self.unfinished(), self.delivery.leases.in_flight
         waiting = min(self.delivery.waiting, default=None)
-        ask = Ask("m", self.entropy.randint(1, 5))
-        got = self.world.node.assigned.poll(GROUP, ask, self.world.now())
+        limit = self.entropy.randint(1, 5)
+        got = self.world.execute(PollMember(GROUP, "m", limit))
         offsets = [one.offset for one in got]
         assert offsets == due[: len(offsets)]
         assert not (out and offsets)
         if not out and waiting is None:
-            assert len(offsets) == min(ask.limit, len(due))
+            assert len(offsets) == min(limit, len(due))
         assert waiting is None or all(one < waiting for one in offsets)
         self.held += got
 

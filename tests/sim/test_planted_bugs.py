@@ -365,12 +365,12 @@ def floor_moves_back(patch: Patch) -> None:
     patch.setattr(Progress, "finish_below", finish_below)
 
 
-@bug(8, Checker.STRICT_ORDER, is_assigned=True)
+@bug(12, Checker.STRICT_ORDER, is_assigned=True)
 def strict_order_goes_on_behind_a_failure(patch: Patch) -> None:
     patch.setattr(strict, "choose", commands.choose)
 
 
-@bug(6, Checker.LEASE_EXCLUSIVE, Checker.STRICT_ORDER, is_assigned=True)
+@bug(10, Checker.LEASE_EXCLUSIVE, Checker.STRICT_ORDER, is_assigned=True)
 def former_owner_keeps_its_leases(patch: Patch) -> None:
     patch.setattr(Memberships, "_end_leases", lambda *_: None)
 

@@ -6,12 +6,15 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from ..model import TopicPartition
+from ..model import Priority, TopicPartition
 from .command import Command
-from .groups import PartitionOffset
+from .groups import Mode, PartitionOffset
+from .leased import LeasedMessages
 from .principals import Action
+from .start import EARLIEST, Start
 
 R = TypeVar("R")
+SESSION_MS_DEFAULT = 30_000
 
 
 class Assignor(Enum):
@@ -36,10 +39,87 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class MemberCommand(Command[R], frozen=True):
-    """Something that a member asks. A principal with prefixes has to reach all topics of the member."""
+    """Something that a member asks. A principal with prefixes has to reach all topics of the member.
 
+    UnknownMember: the group has no member of this name, or not any more.
+    """
+
+    action: ClassVar[Action] = Action.CONSUME
     group: str
     member: str
+
+
+class JoinReply(msgspec.Struct, frozen=True):
+    """`is_first`: no other member has been in the group for longer."""
+
+    member: str
+    standing: Standing
+    is_first: bool
+
+
+class JoinGroup(MemberCommand[JoinReply], frozen=True):
+    """Become a member. Without a `member` name it is named after its client.
+
+    Under a name that is taken it takes that member's place; `keeps_leases` says that it is the same one after all,
+    which lost the broker for a while and still holds messages. `mode` None: as the group has it, relaxed for a new one,
+    which begins at `start`. `is_auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
+
+    NotFound, ModeConflict, TooManyGroups, Refused: nothing has happened.
+    """
+
+    # It may sync which generations are given.
+    is_long: ClassVar[bool] = True
+    topic_names: tuple[str, ...]
+    client: str = "member"
+    session_ms: int = SESSION_MS_DEFAULT
+    assignor: Assignor | None = None
+    mode: Mode | None = None
+    start: Start = EARLIEST
+    is_auto_commit: bool = False
+    keeps_leases: bool = False
+
+    def topics(self) -> Iterable[str]:
+        return self.topic_names
+
+
+class LeaveGroup(MemberCommand[None], frozen=True):
+    """Be a member no more: what it owns passes on at once, and so does what it holds.
+
+    StaleGeneration: it joined after the generation given.
+    """
+
+    is_long: ClassVar[bool] = True
+    generation: int | None = None
+
+
+class Heartbeat(MemberCommand[Standing], frozen=True):
+    """A sign of life, replied to with all that the member has to know.
+
+    With `finishes_last`, a member that leaves that to the broker is done with what its last poll returned.
+    StaleGeneration: it joined after the generation given.
+    """
+
+    is_volatile: ClassVar[bool] = True
+    generation: int | None = None
+    finishes_last: bool = False
+
+
+class DescribeMember(MemberCommand[Standing | None], frozen=True):
+    """What a member has to know, without a sign of life; None if there is no such member."""
+
+    is_query: ClassVar[bool] = True
+
+
+class ReleasePartitions(MemberCommand[tuple[TopicPartition, ...]], frozen=True):
+    """Let go of partitions that were asked back; what the member still holds there is ready again. Those released.
+
+    With `keeps_held` a partition of which the member holds messages stays with it. StaleGeneration: another generation
+    is given than the present one. NotOwner: a partition is not its own, and none is released.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int | None = None
+    keeps_held: bool = False
 
 
 class CommitAsMember(MemberCommand[bool], frozen=True):
@@ -55,3 +135,38 @@ class CommitAsMember(MemberCommand[bool], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.offsets}
+
+
+class PollMember(MemberCommand[LeasedMessages], frozen=True):
+    """Lease messages of a member's own partitions to it.
+
+    `visibility_ms` None: as long as the topic says. `priority`: of this lane only. A poll that comes again with its
+    `request_id` gets the same messages again. As many batches are opened as hold `bytes_max` together, at least one.
+    `changes` is the `Standing.changes` that the member knows: with another one it is not made to wait for messages.
+
+    StaleGeneration: another generation is given than the present one. DamagedBatch: the next message cannot be read.
+    """
+
+    limit: int
+    generation: int | None = None
+    visibility_ms: int | None = None
+    priority: Priority | None = None
+    request_id: str = ""
+    bytes_max: int | None = None
+    changes: int | None = None
+
+
+class StartWaiting(MemberCommand[Standing | None], frozen=True):
+    """A member whose poll found nothing waits for messages from now on, and is not missed before `EndWaiting`.
+
+    What it has to know; None if there is something that it does not know (see `PollMember.changes`): it does not wait.
+    """
+
+    is_volatile: ClassVar[bool] = True
+    changes: int | None = None
+
+
+class EndWaiting(MemberCommand[None], frozen=True):
+    """A member waits no longer; its session lasts from now on. Of no effect if it is a member no more."""
+
+    is_volatile: ClassVar[bool] = True

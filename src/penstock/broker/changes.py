@@ -39,6 +39,8 @@ class Done(NamedTuple, Generic[R]):
     wakes: frozenset[str] = frozenset()
     # Letters to other partitions wait for a sync to go on.
     has_letters: bool = False
+    # Members of assigned groups, by group and name, whose assignment changed, or that are members no more.
+    members: frozenset[tuple[str, str]] = frozenset()
 
     def outcome(self) -> R:
         """The reply, or raises what the command was refused with."""
@@ -48,19 +50,28 @@ class Done(NamedTuple, Generic[R]):
 
 
 class Changes:
-    """Groups of partitions for which something was recorded since the last `done`. Belongs to a node."""
+    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node."""
 
-    __slots__ = ("touched",)
+    __slots__ = ("due_ns", "members", "touched")
 
     def __init__(self) -> None:
+        # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
         self.touched: set[tuple[Partition, int]] = set()
+        self.members: set[tuple[str, str]] = set()
+        # When something of the members that were concerned is due.
+        self.due_ns = NEVER_NS
+
+    def __bool__(self) -> bool:
+        return bool(self.touched or self.members) or self.due_ns < NEVER_NS
 
     def done(self, reply: R | PenstockError, now: "Now") -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
-        if not self.touched:
+        if not self:
             return Done(reply)
         touched, self.touched = self.touched, set()
-        due_ns, has_letters = NEVER_NS, False
+        members, self.members = frozenset(self.members), set()
+        due_ns, self.due_ns = self.due_ns, NEVER_NS
+        has_letters = False
         partitions: set[Partition] = set()
         for partition, group in touched:
             partitions.add(partition)
@@ -73,4 +84,5 @@ class Changes:
                 due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
             has_letters = has_letters or bool(machine.outbox.pending)
         marks = tuple(Mark(one, one.position) for one in partitions)
-        return Done(reply, marks, due_ns, frozenset(one.topic for one in partitions), has_letters)
+        wakes = frozenset(one.topic for one in partitions)
+        return Done(reply, marks, due_ns, wakes, has_letters, members)

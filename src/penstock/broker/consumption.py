@@ -209,7 +209,8 @@ def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
 
 def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
     """Deal with every lease whose deadline has come, so that nobody is answered on a lease that is over."""
-    delivery.tick(now.monotonic_ns)
+    if delivery.tick(now.monotonic_ns):
+        partition.changes.touched.add((partition, delivery.group))
     while delivery.leases.next_deadline_ns() <= delivery.now_ns:
         before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)

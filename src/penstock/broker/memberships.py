@@ -4,25 +4,34 @@
 the leases of the former one with it, so nobody holds a message of a partition that is not theirs.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pyroaring import BitMap64
 
 from ..api.groups import Mode
 from ..api.leased import LeasedMessages
-from ..api.members import Assignor, CommitAsMember, Standing
+from ..api.members import (
+    CommitAsMember,
+    EndWaiting,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+    Standing,
+    StartWaiting,
+)
 from ..api.receipts import Place
-from ..api.start import EARLIEST, Start
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
 from ..groups import GroupRecord, Joining, Membership, Moment
 from ..groups import commands as decide
 from ..groups.membership import REVOCATION_MS
-from ..groups.records import Given, Gone, Released
-from ..model import Priority, TopicPartition, check_name
+from ..groups.records import Given, Gone, Released, Seen, Targeted
+from ..model import TopicPartition, check_name
 from . import consumption, groups
 from .catalogue import Catalogue
 from .consumption import Wanted
@@ -35,50 +44,15 @@ _GENERATIONS_RESERVED = 1000
 _NEVER = float("inf")
 
 
-class Join(NamedTuple):
-    """What a member says when it joins.
-
-    Without a `member` name it gets one. Under a name that is taken it replaces who has it; `keeps_leases` says that
-    it is the same one after all, which has lost the broker for a while and still has messages in its hands.
-    """
-
-    topics: frozenset[str]
-    member: str = ""
-    client: str = "member"
-    session_ms: int = decide.SESSION_MS_DEFAULT
-    assignor: Assignor | None = None
-    # None: as the group has it, and relaxed for a new one.
-    mode: Mode | None = None
-    start: Start = EARLIEST
-    is_auto_commit: bool = False
-    keeps_leases: bool = False
-
-
-class Ask(NamedTuple):
-    """A poll of a member. A `request_id` that comes again gets the same messages again."""
-
-    member: str
-    limit: int
-    generation: int | None = None
-    # None: as long as the topic says.
-    duration_ms: int | None = None
-    request_id: str = ""
-    # Of this lane only.
-    priority: Priority | None = None
-    # For whoever waits: the `Standing.changes` that it knows of. A change that it does not know ends the wait.
-    changes: int | None = None
-    # As in `Wanted`.
-    bytes_max: int | None = None
-
-
 @dataclass(slots=True)
 class _Session:
-    """What belongs to one member besides its membership. `handed` is what auto commit has still to ack."""
+    """What belongs to one member besides its membership."""
 
     is_auto_commit: bool
     # How it reads a topic that its group has not read before; None if it does not mind.
     mode: Mode | None
-    handed: list[tuple[Place, int, BitMap64]] = field(default_factory=list)
+    # What auto commit has still to ack: offsets of a lease.
+    unfinished: list[tuple[Place, int, BitMap64]] = field(default_factory=list)
     commit_at_ns: float = _NEVER
     turn: int = 0
 
@@ -90,54 +64,52 @@ class Memberships:
         self._catalogue = catalogue
         self.groups: dict[str, Membership] = {}
         self._sessions: dict[tuple[str, str], _Session] = {}
-        self._repeats = PollReplay(catalogue.partition)
+        self._replays = PollReplay(catalogue.partition)
         self.revocation_ms = REVOCATION_MS
         # Below it, generations may have been given before.
         self._first_generation = catalogue.topics.next_generation
 
-    def join(self, group: str, wish: Join, now: Now) -> tuple[str, Standing]:
-        """Become a member: its name, and what it has to know. ModeConflict: the group shares a topic."""
-        member = self._name_for(groups.check_group(group), wish)
+    def join(self, command: JoinGroup, now: Now) -> JoinReply:
+        group, topics = groups.check_group(command.group), frozenset(command.topic_names)
+        for topic in topics:
+            self._catalogue.topic(topic)
+        member = self._name_for(command)
         membership = self.membership(group)
         membership.revocation_ms = self.revocation_ms
         joining = Joining(
             member=member,
-            client=wish.client,
-            topics=wish.topics,
-            session_ms=wish.session_ms,
-            assignor=wish.assignor,
+            client=command.client,
+            topics=topics,
+            session_ms=command.session_ms,
+            assignor=command.assignor,
         )
-        topics = wish.topics | self._topics(membership)
+        partitions = self._partitions(topics | self._topics(membership))
         generation = self._next_generation(membership, now)
-        records = decide.join(
-            membership, joining, self._partitions(topics), _moment(now), generation
-        )
-        self._open(group, wish, now)
+        records = decide.join(membership, joining, partitions, _moment(now), generation)
+        self._open(command, topics, now)
         self.groups[group] = membership
-        if not wish.keeps_leases:
-            self._free(group, member, self._partitions(wish.topics), now)
-        self._sessions[group, member] = _Session(wish.is_auto_commit, wish.mode)
-        self._repeats.forget((group, member))
+        if not command.keeps_leases:
+            self._free(group, member, self._partitions(topics), now)
+        self._sessions[group, member] = _Session(command.is_auto_commit, command.mode)
+        self._replays.forget((group, member))
         self._record(membership, records, now)
-        return member, decide.standing(membership, member)
+        is_first = next(iter(membership.members)) == member
+        return JoinReply(member, decide.standing(membership, member), is_first)
 
-    def _name_for(self, group: str, wish: Join) -> str:
-        for topic in wish.topics:
-            self._catalogue.topic(topic)
-        if wish.member:
-            check_name(wish.member, "member")
-            return wish.member
-        check_name(wish.client, "client")
-        return f"{wish.client}-{self._catalogue.entropy.getrandbits(32):08x}"
+    def _name_for(self, command: JoinGroup) -> str:
+        if command.member:
+            return check_name(command.member, "member")
+        check_name(command.client, "client")
+        return f"{command.client}-{self._catalogue.entropy.getrandbits(32):08x}"
 
-    def _open(self, group: str, wish: Join, now: Now) -> None:
-        """Begin, or go on, to read all topics in the mode that is wished; if one of them refuses, none is touched."""
-        opened = map(self._catalogue.topic, wish.topics)
-        groups.require_room(self._catalogue, opened, group)
-        modes = {topic: self._mode_for(topic, group, wish.mode) for topic in sorted(wish.topics)}
+    def _open(self, command: JoinGroup, topics: frozenset[str], now: Now) -> None:
+        """Begin, or go on, to read all topics in the mode that is asked for; if one is refused, none is touched."""
+        group = command.group
+        groups.require_room(self._catalogue, map(self._catalogue.topic, topics), group)
+        modes = {topic: self._mode_for(topic, group, command.mode) for topic in sorted(topics)}
         for topic, mode in modes.items():
             partitions = self._catalogue.topic(topic).partitions
-            groups.open_everywhere(partitions, group, wish.start, now)
+            groups.open_everywhere(partitions, group, command.start, now)
             groups.require_mode(groups.existing(partitions, group), group, mode, now)
 
     def _mode_for(self, topic: str, group: str, wished: Mode | None) -> Mode:
@@ -151,18 +123,19 @@ class Memberships:
             raise ModeConflict(group, topic, asked=str(mode), mode=str(known))
         return mode
 
-    def heartbeat(self, group: str, member: str, generation: int | None, now: Now) -> Standing:
-        """A sign of life, answered with all that the member has to know."""
+    def heartbeat(self, command: Heartbeat, now: Now) -> Standing:
+        group, member = command.group, command.member
         membership = self._of(group, member, now)
-        self._record(
-            membership, decide.heartbeat(membership, member, generation, _moment(now)), now
-        )
+        records = decide.heartbeat(membership, member, command.generation, _moment(now))
+        self._record(membership, records, now)
+        if command.finishes_last:
+            self._auto_commit(self._sessions[group, member], now)
         return decide.standing(membership, member)
 
-    def leave(self, group: str, member: str, now: Now) -> None:
-        """Be a member no more: what it owns passes on at once, and so does what it holds."""
+    def leave(self, command: LeaveGroup, now: Now) -> None:
+        group, member = command.group, command.member
         membership = self._of(group, member, now)
-        decide.require_member(membership, member)
+        decide.require_member(membership, member, command.generation)
         self._auto_commit(self._sessions[group, member], now)
         generation = self._next_generation(membership, now)
         partitions = self._partitions(self._topics(membership))
@@ -170,22 +143,23 @@ class Memberships:
             membership, decide.leave(membership, member, partitions, _moment(now), generation), now
         )
 
-    def release(
-        self,
-        group: str,
-        member: str,
-        generation: int | None,
-        partitions: Iterable[TopicPartition],
-        now: Now,
-    ) -> tuple[TopicPartition, ...]:
-        """Let go of partitions that were asked back; what the member still holds there is ready again."""
+    def release(self, command: ReleasePartitions, now: Now) -> tuple[TopicPartition, ...]:
+        group, member, partitions = command.group, command.member, command.partitions
         membership = self._of(group, member, now)
-        outcome = decide.release(membership, member, generation, partitions, _moment(now))
+        if command.keeps_held:
+            partitions = tuple(one for one in partitions if not self._is_held(group, member, one))
+        outcome = decide.release(membership, member, command.generation, partitions, _moment(now))
         self._record(membership, outcome.records, now)
         return outcome.reply
 
+    def _is_held(self, group: str, member: str, one: TopicPartition) -> bool:
+        """Whether a member holds messages of a partition. What it had of a faulty one it cannot answer any more."""
+        partition = self._serving(one)
+        if partition is None or group not in partition.machine.numbers:
+            return False
+        return partition.group(group).leases.held_by[member] > 0
+
     def commit(self, command: CommitAsMember, now: Now) -> bool:
-        """Finish everything below some offsets, as the owner of all of them; whether any floor moved."""
         group, member = command.group, command.member
         membership = self._of(group, member, now)
         decide.require_current(membership, member, command.generation)
@@ -198,29 +172,30 @@ class Memberships:
         ]
         return any(moved)
 
-    def poll(self, group: str, ask: Ask, now: Now) -> LeasedMessages:
+    def poll(self, command: PollMember, now: Now) -> LeasedMessages:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""
-        membership = self._of(group, ask.member, now)
-        decide.require_current(membership, ask.member, ask.generation)
-        seen = decide.heartbeat(membership, ask.member, None, _moment(now))
-        self._record(membership, seen, now)
-        session = self._sessions[group, ask.member]
-        if (known := self._repeats.answer_to((group, ask.member), ask.request_id)) is not None:
+        group, member = command.group, command.member
+        membership = self._of(group, member, now)
+        decide.require_current(membership, member, command.generation)
+        self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
+        session = self._sessions[group, member]
+        if (known := self._replays.answer_to((group, member), command.request_id)) is not None:
             return known
         self._auto_commit(session, now)
-        found = self._take(membership, session, ask, now)
-        self._repeats.keep((group, ask.member), ask.request_id, found)
+        found = self._take(membership, session, command, now)
+        self._replays.keep((group, member), command.request_id, found)
         if found and session.is_auto_commit:
-            session.handed = [
+            session.unfinished = [
                 (one.place, one.lease, BitMap64(one.offsets)) for one in found.leased()
             ]
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
+            self._expect(session.commit_at_ns)
         return found
 
     def _take(
-        self, membership: Membership, session: _Session, ask: Ask, now: Now
+        self, membership: Membership, session: _Session, command: PollMember, now: Now
     ) -> LeasedMessages:
-        places = membership.readable(ask.member)
+        places = membership.readable(command.member)
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])
 
@@ -231,9 +206,12 @@ class Memberships:
                 except PartitionFaulty:
                     continue
                 delivery = self._delivery(membership.group, session.mode, partition, now)
-                yield partition, delivery, ask.duration_ms or partition.config.visibility_timeout_ms
+                duration_ms = command.visibility_ms or partition.config.visibility_timeout_ms
+                yield partition, delivery, duration_ms
 
-        wanted = Wanted(ask.member, ask.limit, 0, ask.priority, bytes_max=ask.bytes_max)
+        wanted = Wanted(
+            command.member, command.limit, 0, command.priority, bytes_max=command.bytes_max
+        )
         return consumption.poll_all(timed(), wanted, now)
 
     def _delivery(
@@ -247,38 +225,29 @@ class Memberships:
             groups.require_mode([(partition, delivery)], group, mode, now)
         return partition.group(group)
 
-    def finish_last(self, group: str, member: str, now: Now) -> None:
-        """Commit what the last poll returned, for a member that leaves that to us."""
-        decide.require_member(self._of(group, member, now), member)
-        self._auto_commit(self._sessions[group, member], now)
+    def start_waiting(self, command: StartWaiting, now: Now) -> Standing | None:
+        member, membership = command.member, self._of(command.group, command.member, now)
+        decide.require_member(membership, member)
+        standing = decide.standing(membership, member)
+        known = command.changes
+        if standing.to_release if known is None else standing.changes != known:
+            return None
+        records = decide.wait(membership, member, _moment(now), is_over=False)
+        self._record(membership, records, now)
+        return standing
 
-    def wait(self, group: str, member: str, now: Now, *, is_over: bool) -> None:
-        """A member begins to wait for messages, or ends it: so long it is not missed."""
-        membership = self.groups.get(group)
-        if membership is not None:
-            records = decide.wait(membership, member, _moment(now), is_over=is_over)
-            self._record(membership, records, now)
-
-    def has_news(self, group: str, ask: Ask) -> bool:
-        """Whether a member has to hear of something before it waits for messages."""
-        membership = self.groups[group]
-        if ask.changes is None:
-            return bool(membership.to_release(ask.member))
-        return membership.members[ask.member].changes != ask.changes
-
-    def places(self, group: str, member: str) -> list[tuple[Partition, Delivery]]:
-        """Where a member reads from, until its `Standing.changes` is another one. Without faulty partitions."""
-        found = map(self._serving, self.groups[group].readable(member))
-        partitions = [one for one in found if one is not None]
-        return [(one, one.group(group)) for one in partitions if group in one.machine.numbers]
+    def end_waiting(self, command: EndWaiting, now: Now) -> None:
+        membership = self.membership(command.group)
+        records = decide.wait(membership, command.member, _moment(now), is_over=True)
+        self._record(membership, records, now)
 
     def _auto_commit(self, session: _Session, now: Now) -> None:
-        for place, lease, offsets in session.handed:
+        for place, lease, offsets in session.unfinished:
             partition = self._serving(TopicPartition(place.topic, place.partition))
             delivery = None if partition is None else partition.machine.groups.get(place.group)
             if partition is not None and delivery is not None:
                 consumption.ack(partition, delivery, lease, offsets, now)
-        session.handed, session.commit_at_ns = [], _NEVER
+        session.unfinished, session.commit_at_ns = [], _NEVER
 
     def tick(self, now: Now) -> None:
         """Miss members, take what was not released in time, and commit for those who leave that to us."""
@@ -294,13 +263,6 @@ class Memberships:
             generation = self._next_generation(membership, now)
             records = decide.expire(membership, partitions, _moment(now), generation)
             self._record(membership, records, now)
-
-    def due_ns(self, group: str, member: str) -> float:
-        """When something is due for one member, or infinity."""
-        known = self.groups[group].members.get(member) if group in self.groups else None
-        if known is None:
-            return _NEVER
-        return min(known.deadline_ns, self._sessions[group, member].commit_at_ns)
 
     def next_due_ns(self) -> float:
         due = [one.next_due_ns() for one in self.groups.values()]
@@ -381,17 +343,30 @@ class Memberships:
             self._catalogue.reserve_generations(generation + _GENERATIONS_RESERVED, now)
         return generation
 
-    def _record(self, membership: Membership, records: Iterable[GroupRecord], now: Now) -> None:
+    def _record(self, membership: Membership, records: Sequence[GroupRecord], now: Now) -> None:
+        """Apply records, let them take effect on the partitions, and note for the driver which members they concern."""
+        group, changes = membership.group, self._catalogue.changes
         for record in records:
-            owned = self._owned_before(membership, record)
+            owned, known = self._owned_before(membership, record), _changes_of(membership, record)
             membership.apply(record)
             match record:
                 case Gone(member) | Released(member):
-                    self._free(membership.group, member, owned, now)
+                    self._free(group, member, owned, now)
                 case Given(member, partitions):
-                    self._hand_over(membership.group, member, partitions, now)
+                    self._hand_over(group, member, partitions, now)
             if isinstance(record, Gone):
-                del self._sessions[membership.group, record.member]
+                del self._sessions[group, record.member]
+            if not isinstance(record, Targeted) and _changes_of(membership, record) != known:
+                changes.members.add((group, record.member))
+        if len(records) == 1 and isinstance(records[0], Seen):
+            self._expect(membership.members[records[0].member].deadline_ns)
+        elif records:
+            self._expect(membership.next_due_ns())
+
+    def _expect(self, due_ns: float) -> None:
+        """Have the driver tick no later than this."""
+        changes = self._catalogue.changes
+        changes.due_ns = min(changes.due_ns, due_ns)
 
     def _owned_before(
         self, membership: Membership, record: GroupRecord
@@ -442,3 +417,9 @@ class Memberships:
 
 def _moment(now: Now) -> Moment:
     return Moment(now.monotonic_ns, now.wall_ns)
+
+
+def _changes_of(membership: Membership, record: GroupRecord) -> int:
+    """How often the assignment of the member of a record has changed; -1 if it is no member."""
+    known = None if isinstance(record, Targeted) else membership.members.get(record.member)
+    return -1 if known is None else known.changes

@@ -141,8 +141,6 @@ class Partition:
         self.damage, self.changes = setting.damage, setting.changes
         self.shelf = Shelf(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
-        # Called after whatever may have made messages ready, but for time that passes.
-        self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
         self.snapshot_covers = 0
         # The offset of the newest one in the state log; below zero: there is none.
@@ -214,8 +212,6 @@ class Partition:
             machine.apply_head(appended.head)
         self._bytes_since_snapshot += head.length
         self.changes.touched.add((self, 0))
-        for watch in self.watchers:
-            watch()
         return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def schedule(self, columns: Columns, now: Now) -> Published:
@@ -258,8 +254,6 @@ class Partition:
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
-        for watch in self.watchers:
-            watch()
 
     def _note_intent(self, record: Buried | Redriven) -> None:
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence

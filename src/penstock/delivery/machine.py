@@ -76,14 +76,17 @@ class Delivery:
         self.acked_recently = AckedLeases()
         self.expired_count = self.dead_count = self.skipped_count = 0
 
-    def tick(self, now_ns: int) -> None:
-        """Let time pass: retries that are due become ready. A clock that goes back is ignored."""
+    def tick(self, now_ns: int) -> bool:
+        """Have retries that are due be ready; whether there were any. A clock that goes back is ignored."""
         self.now_ns = max(self.now_ns, now_ns)
+        has_due = False
         while self._retries and self._retries[0][0] <= self.now_ns:
             due_ns, offset = heappop(self._retries)
             if self.waiting.get(offset) == due_ns:
                 del self.waiting[offset]
                 self.ready.add(offset)
+                has_due = True
+        return has_due
 
     def next_due_ns(self) -> float:
         """When something happens by itself, or infinity."""

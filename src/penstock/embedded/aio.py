@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
 from ..api.arguments import whole_count
 from ..api.received import Received
 from ..api.units import Duration
-from ..runtime.waiting import Waiter
+from ..runtime.waiting import PollWaiter
 from .answers import Held
 from .messages import MessageOptions, Value
 from .stats import QueueStats
@@ -84,7 +84,7 @@ class AsyncQueue:
             raise
         return self._queue.end_get(waiter)
 
-    def _give_up(self, asking: "asyncio.Future[Waiter | None]") -> None:
+    def _give_up(self, asking: "asyncio.Future[PollWaiter | None]") -> None:
         if asking.cancelled() or asking.exception() is not None:
             return
         waiter = asking.result()

@@ -47,6 +47,7 @@ from ..api.groups import (
     PlanReset,
     ResetGroup,
 )
+from ..api.members import JoinGroup
 from ..api.publish import Publish, Schedule
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
@@ -73,7 +74,7 @@ from . import answers
 from .answers import Held
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .gone import Gone, OpenOnce, disown, own
-from .member import Member, Told, Wish
+from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
 from .opening import Path, open_driver, storage_of
 
@@ -296,12 +297,21 @@ class Broker(OpenOnce, BrokerDelays):
         """
         function("on_revoked", on_revoked)
         function("on_assigned", on_assigned)
-        flag("auto_commit", auto_commit)
-        wish = Wish(topics, member, assignor, order, session_timeout)
-        joining = wish.to_join(is_auto_commit=auto_commit)._replace(start=start_of(start))
-        driver, name = self.driver, text("group", group)
-        joined = driver.members.change(lambda now: driver.node.assigned.join(name, joining, now))
-        return Member(driver, name, joined, on_revoked=on_revoked, on_assigned=on_assigned)
+        named = several("topics", [topics] if isinstance(topics, str) else topics)
+        command = JoinGroup(
+            text("group", group),
+            "" if member is None else text("member", member),
+            tuple(_topic(one) for one in named),
+            session_ms=duration_ms(session_timeout),
+            assignor=None if assignor is None else choice("assignor", assignor, ASSIGNORS),
+            mode=None if order is None else choice("order", order, ORDERS),
+            start=start_of(start),
+            is_auto_commit=flag("auto_commit", auto_commit),
+        )
+        joined = self.driver.execute(command)
+        return Member(
+            self.driver, command.group, joined, on_revoked=on_revoked, on_assigned=on_assigned
+        )
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""

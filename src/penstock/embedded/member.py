@@ -2,23 +2,27 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ..api.arguments import choice, instance, several, text, whole_count, whole_number
+from ..api.arguments import instance, several, text, whole_count, whole_number
 from ..api.groups import Mode, PartitionOffset
-from ..api.members import Assignor, CommitAsMember, Standing
+from ..api.members import (
+    Assignor,
+    CommitAsMember,
+    Heartbeat,
+    JoinReply,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+    Standing,
+)
 from ..api.received import Received
 from ..api.units import Duration, duration_ms, duration_ns, priority_of
-from ..broker.memberships import Ask, Join
-from ..broker.partition import Now
-from ..errors import Refused, StaleGeneration, UnknownMember
+from ..errors import NotOwner, Refused, StaleGeneration, UnknownMember
 from ..model import Priority, TopicPartition
 from ..runtime.threads import FOR_EVER, ThreadDriver
-from ..runtime.world import SteppedClock
 
-_S_NS = 1_000_000_000
 ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 ASSIGNORS = {one.value: one for one in Assignor}
 
@@ -27,31 +31,6 @@ Told = Callable[[list[str]], object]
 
 Reached = Received | Iterable[Received] | Mapping[str, int]
 """How far a member has come: messages, or the next offset to be read by partition ("orders/0")."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a member is to be, as a caller says it."""
-
-    topics: str | Iterable[str]
-    member: str | None
-    assignor: str | None
-    order: str | None
-    session_timeout: Duration
-
-    def to_join(self, *, is_auto_commit: bool) -> Join:
-        topics = [self.topics] if isinstance(self.topics, str) else self.topics
-        named = several("topics", topics)
-        return Join(
-            frozenset(text("a topic's name", one) for one in named),
-            member="" if self.member is None else text("member", self.member),
-            session_ms=duration_ms(self.session_timeout),
-            assignor=None
-            if self.assignor is None
-            else choice("assignor", self.assignor, ASSIGNORS),
-            mode=None if self.order is None else choice("order", self.order, ORDERS),
-            is_auto_commit=is_auto_commit,
-        )
 
 
 class Member:
@@ -72,18 +51,17 @@ class Member:
         self,
         driver: ThreadDriver,
         group: str,
-        joined: tuple[str, Standing],
+        joined: JoinReply,
         *,
         on_revoked: Told | None,
         on_assigned: Told | None,
     ) -> None:
         self._driver, self.group = driver, group
-        self.id, standing = joined
-        self.generation = standing.generation
+        self.id, self.generation = joined.member, joined.standing.generation
         self._on_revoked, self._on_assigned = on_revoked, on_assigned
         self._told: frozenset[TopicPartition] = frozenset()
         self.assigned: list[str] = []
-        self._tell(standing)
+        self._tell(joined.standing)
 
     def poll(
         self,
@@ -108,52 +86,47 @@ class Member:
         lane = None if priority is None else Priority(priority_of(priority))
         text("request_id", request_id)
         while True:
-            heard = self._hear(self._finish_last)
-            known = heard.generation, lent_ms, request_id, lane, heard.changes
-            ask = Ask(self.id, count, *known)
+            # Whoever asks for more is done with what auto commit has to ack.
+            heard = self._hear(finishes_last=True)
+            command = PollMember(
+                self.group,
+                self.id,
+                count,
+                heard.generation,
+                lent_ms,
+                lane,
+                request_id,
+                changes=heard.changes,
+            )
             left_ns = FOR_EVER if until_ns is None else max(0, until_ns - clock.monotonic_ns())
             try:
-                messages = self._wait(ask, left_ns)
+                messages = self._driver.members.poll(command, left_ns).messages()
             except StaleGeneration:
                 continue  # Somebody came or went a moment ago; the next time round we know.
             if messages or (until_ns is not None and clock.monotonic_ns() >= until_ns):
                 return messages
 
-    def _finish_last(self, now: Now) -> Standing:
-        """Whoever asks for more is done with what auto commit has to ack."""
-        heard = self._ask_standing(now)
-        self._driver.node.assigned.finish_last(self.group, self.id, now)
-        return heard
-
-    def _wait(self, ask: Ask, timeout_ns: int) -> list[Received]:
-        room = self._driver.members
-        waiter = room.enter(self.group, ask, timeout_ns)
-        if waiter.is_settled:
-            return waiter.outcome().messages()
-        is_timed = timeout_ns >= 0 and not isinstance(self._driver.clock, SteppedClock)
-        try:
-            waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
-        except BaseException:
-            room.abandon(waiter)
-            raise
-        room.leave(waiter)
-        return waiter.outcome().messages()
-
     def heartbeat(self) -> None:
         """Say that this member is still there; hear, and do, what `poll` would."""
-        self._hear(self._ask_standing)
+        self._hear()
 
-    def _hear(self, ask: Callable[[Now], Standing]) -> Standing:
-        heard = self._driver.members.sign(self.group, self.id, ask)
-        self._tell(heard)
-        if heard.to_release:
-            self._give_up(heard)
-            heard = self._driver.members.sign(self.group, self.id, self._ask_standing)
-            self._tell(heard)
+    def _hear(self, *, finishes_last: bool = False) -> Standing:
+        """Say that this member is there; tell of what changed, and release what was asked back."""
+        heard = self._beat(finishes_last=finishes_last)
+        is_released = not heard.to_release
+        while not is_released:
+            # What was asked back may have been taken a moment ago; the next heartbeat tells.
+            with suppress(NotOwner, StaleGeneration):
+                self._give_up(heard)
+                is_released = True
+            heard = self._beat()
         return heard
 
-    def _ask_standing(self, now: Now) -> Standing:
-        return self._driver.node.assigned.heartbeat(self.group, self.id, self.generation, now)
+    def _beat(self, *, finishes_last: bool = False) -> Standing:
+        beat = Heartbeat(self.group, self.id, self.generation, finishes_last)
+        heard = self._driver.execute(beat)
+        self._tell(heard)
+        return heard
 
     def _tell(self, heard: Standing) -> None:
         """Take note of what changed, and let the callbacks know."""
@@ -167,24 +140,14 @@ class Member:
 
     def _give_up(self, heard: Standing) -> None:
         """Release what was asked back; without a callback only what has no message in our hands."""
-
-        def release(now: Now) -> None:
-            free = heard.to_release if self._on_revoked is not None else self._empty_among(heard)
-            assigned = self._driver.node.assigned
-            # It may have been taken, or left to us, a moment ago.
-            still = set(assigned.heartbeat(self.group, self.id, self.generation, now).to_release)
-            assigned.release(self.group, self.id, None, still.intersection(free), now)
-
-        self._driver.members.change(release)
-
-    def _empty_among(self, heard: Standing) -> list[TopicPartition]:
-        """Those of which this member holds nothing. What it had of a faulty one it cannot answer any more."""
-
-        def is_empty(one: TopicPartition) -> bool:
-            partition = self._driver.node.topic(one.topic).partitions.serving(one.number)
-            return partition is None or not partition.group(self.group).leases.held_by[self.id]
-
-        return [one for one in heard.to_release if is_empty(one)]
+        release = ReleasePartitions(
+            self.group,
+            self.id,
+            heard.to_release,
+            heard.generation,
+            keeps_held=self._on_revoked is None,
+        )
+        self._driver.execute(release)
 
     def commit(self, reached: Reached, *, generation: int | None = None) -> bool:
         """Finish everything up to these messages, or below these offsets; False if all of it was finished already.
@@ -197,9 +160,7 @@ class Member:
         while True:
             known = generation
             if known is None:
-                known = self._driver.members.sign(
-                    self.group, self.id, self._ask_standing
-                ).generation
+                known = self._beat().generation
             try:
                 return self._driver.execute(CommitAsMember(self.group, self.id, offsets, known))
             except StaleGeneration:
@@ -210,11 +171,7 @@ class Member:
     def leave(self) -> None:
         """Be a member no more: its partitions and what it holds pass on at once. Leaving twice does nothing."""
         with suppress(UnknownMember):
-            self._driver.members.change(self._leave)
-
-    def _leave(self, now: Now) -> None:
-        self._ask_standing(now)
-        self._driver.node.assigned.leave(self.group, self.id, now)
+            self._driver.execute(LeaveGroup(self.group, self.id, self.generation))
 
     def __enter__(self) -> Self:
         return self

@@ -25,7 +25,7 @@ from ..errors import PenstockError, Refused
 from ..model import Message, Priority
 from ..runtime.threads import FOR_EVER
 from ..runtime.ticker import NEVER_NS
-from ..runtime.waiting import Waiter
+from ..runtime.waiting import PollWaiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
 from .browsing import Compacted, compact, offset_of, stats_of
@@ -365,7 +365,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
 
     def begin_get(
         self, limit: int, timeout: Duration | None, on_settled: Callable[[], None]
-    ) -> Waiter | None:
+    ) -> PollWaiter | None:
         """Start getting messages without waiting for them; `on_settled` says when `end_get` has them.
 
         None: some are in memory now, for `get_if_ready`.
@@ -383,7 +383,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         )
         return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
-    def end_get(self, waiter: Waiter) -> list[Received]:
+    def end_get(self, waiter: PollWaiter) -> list[Received]:
         """What a waiter that is settled has got."""
         messages = waiter.outcome().messages()
         self._timings.hand_out(messages, self._driver.clock.now_ns())
@@ -393,7 +393,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
             self._wake()
         return messages
 
-    def abandon_get(self, waiter: Waiter) -> None:
+    def abandon_get(self, waiter: PollWaiter) -> None:
         """Give back what nobody is there to take any more."""
         self._driver.abandon(waiter)
 

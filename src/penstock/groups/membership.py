@@ -60,8 +60,6 @@ class Membership:
         self.asked: dict[TopicPartition, int] = {}
         self.rebalances: deque[Rebalance] = deque(maxlen=_REBALANCES_KEPT)
         self.now_ns = 0
-        # Grows with whatever may concern a member.
-        self.version = 0
         # How long an owner may take to release; set by whoever keeps the group.
         self.revocation_ms = REVOCATION_MS
 
@@ -84,7 +82,6 @@ class Membership:
         return min(sessions, min(self.asked.values(), default=float("inf")))
 
     def apply(self, record: GroupRecord) -> None:
-        self.version += not isinstance(record, Seen)
         match record:
             case Joined():
                 self._joined(record)

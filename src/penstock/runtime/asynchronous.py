@@ -16,14 +16,14 @@ import msgspec
 from ..api.command import Command
 from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
+from ..api.members import PollMember
 from ..api.principals import Principal
-from ..broker.memberships import Ask
 from ..broker.partition import Now
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
-from .waiting import Waiter
+from .waiting import PollWaiter
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class AsyncDriver:
         if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
-        waiters: list[Waiter] = []
+        waiters: list[PollWaiter] = []
         try:
             # One by one: those that have entered are abandoned if the next is refused.
             waiters.extend(
@@ -182,14 +182,16 @@ class AsyncDriver:
                 waiter.outcome()
         return found
 
-    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> LeasedMessages:
-        """The same for a member of an assigned group; its wait ends at once when it has to hear of something."""
-        room = self.driver.members
-        waiter = room.enter(group, ask, 0)
-        if waiter.messages or waiter.error or timeout_ns <= 0 or self.is_draining:
-            return waiter.outcome()
+    async def poll_member(
+        self, command: PollMember, principal: Principal, timeout_ns: int
+    ) -> LeasedMessages:
+        """Lease messages to a member of an assigned group, waiting if there are none.
+
+        The wait ends at once when the member has to hear of something, or with a drain.
+        """
+        room, may_wait = self.driver.members, timeout_ns > 0 and not self.is_draining
         done, wake = self._signal()
-        waiter = room.enter(group, ask, FOR_EVER, wake)
+        waiter = room.enter(command, principal, FOR_EVER if may_wait else 0, wake)
         if not waiter.is_settled:
             try:
                 await self._wait(done, timeout_ns)

@@ -8,7 +8,7 @@ A command that a Ctrl-C cut in two leaves memory and journal apart, so the next 
 its files, which hold everything that was written, whole.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -29,12 +29,12 @@ from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
-from .members import MemberRoom
+from .members import MemberWaitingRoom
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
 from .ticker import NEVER_NS, Ticker
 from .tickets import Ticket
-from .waiting import Waiter, WaitingRoom
+from .waiting import PollWaiter, WaitingRoom
 from .world import SteppedClock, World
 
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class ThreadDriver:
             self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
         )
         self.lock = self._point.lock
-        self._room, self.members = WaitingRoom(), MemberRoom(self)
+        self._room, self.members = WaitingRoom(), MemberWaitingRoom(self)
         self._is_torn = self._is_hurried = self._is_planning = False
         self._sweep_at_ns = self.node.sweeps.next_ns
         # Called in each tick, with the lock held; returns when it wants the next one.
@@ -111,11 +111,11 @@ class ThreadDriver:
 
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""
-        return self._change(command, self.note_change)[0]
+        return self.run(command, self.note_change)[0]
 
     def change(self, command: Callable[[Now], T]) -> T:
         """Run a command; return when its effect is as durable as the fsync policy says."""
-        reply, ticket = self._change(command, lambda: self._point.changed(0, is_to_wait=True))
+        reply, ticket = self.run(command, self._note_waiting)
         if ticket is not None:
             self._point.wait(ticket)
         return reply
@@ -124,8 +124,8 @@ class ThreadDriver:
         self, command: Callable[[Now], T], *, writers: int = 0
     ) -> tuple[T, Ticket | None]:
         """Run a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        draw = self._point.draw_for
-        return self._change(command, (lambda: draw(writers)) if writers else self.note_change)
+        note = partial(self._point.draw_for, writers) if writers else self.note_change
+        return self.run(command, note)
 
     def on_synced(self, tell: Callable[[int, int], None]) -> None:
         """Have a function told after each sync how long it took (ns) and how many had waited for it."""
@@ -137,6 +137,10 @@ class ThreadDriver:
             return None  # The plan that is being made covers it.
         return self._point.changed(0)
 
+    def _note_waiting(self) -> Ticket | None:
+        """Something is to be synced, and the caller waits for that if the policy says so. With the lock held."""
+        return self._point.changed(0, is_to_wait=True)
+
     def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_query:
@@ -145,9 +149,11 @@ class ThreadDriver:
             with self.lock:
                 self._check()
                 return self.node.execute(command, principal, self.now()).outcome()
-        run = partial(self._executed, command, principal)
         guard = self._point.maintenance() if command.is_structural else self.lock
-        reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True), guard)
+        note = None if command.is_volatile else self._note_waiting
+        reply, ticket = self._run(
+            lambda now: self.node.execute(command, principal, now), note, guard
+        )
         if ticket is not None:
             self._point.wait(ticket)
         if command.is_structural:
@@ -160,14 +166,12 @@ class ThreadDriver:
         self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
     ) -> tuple[R, Ticket | None]:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        run = partial(self._executed, command, principal)
-        draw = self._point.draw_for
-        return self._run(run, (lambda: draw(writers)) if writers else self.note_change)
+        note = None if command.is_volatile else self.note_change
+        if writers:
+            note = partial(self._point.draw_for, writers)
+        return self._run(lambda now: self.node.execute(command, principal, now), note)
 
-    def _executed(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
-        return self.node.execute(command, principal, now)
-
-    def _change(
+    def run(
         self, command: Callable[[Now], T], note: Callable[[], Ticket | None] | None = None
     ) -> tuple[T, Ticket | None]:
         """Run a function on the node as if it were a command."""
@@ -204,7 +208,7 @@ class ThreadDriver:
                     failure = done.reply if isinstance(done.reply, PenstockError) else None
                     is_noted = note is not None and failure is None
                     ticket = note() if note is not None and is_noted else None
-                    self.serve(done.wakes)
+                    self.serve(done)
                     self._act_on(done, is_noted=is_noted)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
@@ -220,15 +224,16 @@ class ThreadDriver:
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
         """Tick in time for what was recorded; sync soon if letters wait for it, or as the policy says."""
-        if done.marks:
-            self.expect(done.due_ns)
-            if done.has_letters:
-                self._hurry()
-            elif not is_noted:
-                self.note_change()
-        if self.node.changes.touched:
+        self.expect(done.due_ns)
+        if done.has_letters:
+            self._hurry()
+        elif done.marks and not is_noted:
+            self.note_change()
+        if self.node.changes:
             # Waiting consumers were served, which records leases.
-            self._act_on(self.node.changes.done(None, self.now()), is_noted=is_noted)
+            more = self.node.changes.done(None, self.now())
+            self.members.serve(more)
+            self._act_on(more, is_noted=is_noted)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -274,6 +279,7 @@ class ThreadDriver:
         owed = self.node.owed
         self.node = self._open_node()
         self.node.owed = owed
+        self.members.dismiss()
         self._is_torn = False
 
     def poll(
@@ -307,34 +313,32 @@ class ThreadDriver:
         on_settled: Callable[[], None] | None = None,
         *,
         is_needless: Callable[[], bool] = _never_needless,
-    ) -> Waiter:
+    ) -> PollWaiter:
         """Lease what is there, or begin to wait for it: the waiter is settled at once, or later.
 
         With `on_settled`, which is called once, from any thread, the ticker sees to it that the wait ends in time.
         """
 
-        def take_or_wait(now: Now) -> Done[Waiter]:
+        def take_or_wait(now: Now) -> PollWaiter:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
-            done = self.node.execute(command, principal, now)
-            if isinstance(done.reply, PenstockError):
-                return Done(done.reply, *done[1:])
-            if done.reply or not (timeout_ns and command.limit) or is_needless():
-                waiter.settle(done.reply)
+            waiter = PollWaiter(command, principal, until_ns, on_settled=on_settled)
+            messages = self.execute_locked(command, now, principal)
+            if messages or not (timeout_ns and command.limit) or is_needless():
+                waiter.settle(messages)
             else:
                 self._room.enter(waiter)
             if on_settled is not None:
                 self.expect(until_ns)
-            return Done(waiter, *done[1:])
+            return waiter
 
-        return self._run(take_or_wait, None)[0]
+        return self.run(take_or_wait)[0]
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: PollWaiter) -> None:
         """Wait no longer; what the waiter was settled with stays with it."""
         with self.lock:
             self._room.leave(waiter)
 
-    def abandon(self, waiter: Waiter) -> None:
+    def abandon(self, waiter: PollWaiter) -> None:
         """Wait no longer, and give back what came a moment too late: no client will see it, so it does not count."""
         self.leave(waiter)
         if waiter.messages:
@@ -360,12 +364,16 @@ class ThreadDriver:
             self._is_hurried = True
             self._point.draw()
 
-    def serve(self, topics: Collection[str] | None = None) -> None:
-        """Hand out what is ready to the consumers that wait, of some topics or of all. With the lock held."""
+    def serve(self, done: Done[Any] | None = None) -> None:
+        """Hand out what is ready to the consumers that wait: where a command changed something, or everywhere.
+
+        With the lock held.
+        """
         if self._room.queues:
-            for place in self._room.groups(topics):
+            for place in self._room.groups(None if done is None else done.wakes):
                 self._serve_group(*place)
-        self.members.serve()
+        if done is not None:
+            self.members.serve(done)
         self.after_change()
 
     def _serve_group(self, topic: str, group: str) -> None:
@@ -375,7 +383,7 @@ class ThreadDriver:
         now = self.now()
         ready = self.execute_locked(CountReady(topic, group), now)
 
-        def take(waiter: Waiter, limit: int) -> LeasedMessages:
+        def take(waiter: PollWaiter, limit: int) -> LeasedMessages:
             command = msgspec.structs.replace(waiter.command, limit=limit)
             return self.execute_locked(command, now, waiter.principal)
 
@@ -384,7 +392,7 @@ class ThreadDriver:
     def tick(self) -> None:
         """Let time pass: leases that nobody answered come back, retries are due, waits are over."""
         try:
-            self._change(self._tick)
+            self.run(self._tick)
         except Fatal:
             return  # Everybody has been told.
         except PenstockError as error:
@@ -410,7 +418,7 @@ class ThreadDriver:
 
     def _sweep_on_time(self) -> None:
         try:
-            self.rearrange(self._sweep_due)
+            self.rearrange(lambda now: sweep_due(self.node, now))
         except Fatal:
             return  # Everybody has been told.
         except PenstockError as error:
@@ -419,9 +427,6 @@ class ThreadDriver:
             due_ns, now_ns = self.node.sweeps.next_ns, self.clock.monotonic_ns()
             # What was refused is still due.
             self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
-
-    def _sweep_due(self, now: Now) -> None:
-        sweep_due(self.node, now)
 
     def _tick_and_tell(self) -> float:
         if self._point.is_closed:
@@ -449,10 +454,9 @@ class ThreadDriver:
         if self._unsynced() != before:
             self.note_change()
             self.hurry_letters()
-        self.members.look_at_all()
         self.serve()
         self._room.end_overdue(now.monotonic_ns)
-        wanted_ns = min(wanted_ns, self.members.end_overdue(now.monotonic_ns))
+        wanted_ns = min(wanted_ns, self.members.end_overdue(now))
         next_ns = min(wanted_ns, self.node.next_due_ns(), self._room.next_until_ns())
         self.expect(min(next_ns, self._sweep_at_ns))
 
@@ -489,8 +493,10 @@ class ThreadDriver:
         try:
             if self.node.pump(self.now()):
                 self._hurry()
-                self.serve()
-            self._act_on(self.node.changes.done(None, self.now()), is_noted=True)
+            done = self.node.changes.done(None, self.now())
+            if done.marks:
+                self.serve(done)
+            self._act_on(done, is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:

@@ -9,19 +9,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any, Generic, TypeVar
 
+from ..api.command import Command
 from ..api.consume import Poll
 from ..api.leased import LeasedMessages
 from ..api.principals import Principal
 from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
 
+C = TypeVar("C", bound=Command[Any])
+
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class Waiter(Generic[C]):
     """A poll that found nothing. Settled once, with messages, with none (time is up) or with an error."""
 
-    command: Poll
+    command: C
     principal: Principal
     until_ns: int
     messages: LeasedMessages = field(default_factory=LeasedMessages)
@@ -32,10 +36,6 @@ class Waiter:
 
     def __post_init__(self) -> None:
         self._pending.acquire()
-
-    @property
-    def place(self) -> "Place":
-        return self.command.topic, self.command.group
 
     def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
         """With the driver's lock held."""
@@ -55,10 +55,12 @@ class Waiter:
         self._pending.acquire(timeout=timeout_s)
 
 
+PollWaiter = Waiter[Poll]
+
 Place = tuple[str, str]
 """A topic and a group."""
 
-Take = Callable[[Waiter, int], LeasedMessages]
+Take = Callable[[PollWaiter, int], LeasedMessages]
 """Execute the command of a waiter for up to so many messages."""
 
 
@@ -69,26 +71,26 @@ class WaitingRoom:
     """
 
     def __init__(self) -> None:
-        self.queues: dict[Place, OrderedDict[Waiter, None]] = {}
+        self.queues: dict[Place, OrderedDict[PollWaiter, None]] = {}
         # Those who wait for a limited time only. Event loops keep time by themselves, so theirs are not among them.
-        self._timed: set[Waiter] = set()
+        self._timed: set[PollWaiter] = set()
 
     def __bool__(self) -> bool:
         """Whether anybody waits. Needs no lock."""
         return bool(self.queues)
 
-    def enter(self, waiter: Waiter) -> None:
-        self.queues.setdefault(waiter.place, OrderedDict())[waiter] = None
+    def enter(self, waiter: PollWaiter) -> None:
+        self.queues.setdefault(_place(waiter), OrderedDict())[waiter] = None
         if waiter.until_ns < NEVER_NS:
             self._timed.add(waiter)
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: PollWaiter) -> None:
         """Forget a waiter whose caller has given up."""
-        queue = self.queues.get(waiter.place)
+        queue = self.queues.get(_place(waiter))
         if queue is not None:
             queue.pop(waiter, None)
             self._timed.discard(waiter)
-            self._forget_if_empty(waiter.place)
+            self._forget_if_empty(_place(waiter))
 
     def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
         """Where consumers wait; of some topics, or of all."""
@@ -97,7 +99,7 @@ class WaitingRoom:
     def serve(self, place: Place, ready: int, take: Take) -> None:
         """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
         queue = self.queues.get(place, OrderedDict())
-        left: list[Waiter] = []
+        left: list[PollWaiter] = []
         while queue and ready > 0:
             waiter, _ = queue.popitem(last=False)
             share = -(-ready // (len(queue) + 1))
@@ -120,7 +122,7 @@ class WaitingRoom:
         self._forget_if_empty(place)
 
     def _settle(
-        self, waiter: Waiter, messages: LeasedMessages, error: BaseException | None = None
+        self, waiter: PollWaiter, messages: LeasedMessages, error: BaseException | None = None
     ) -> None:
         self._timed.discard(waiter)
         waiter.settle(messages, error)
@@ -144,3 +146,7 @@ class WaitingRoom:
         for place in [*self.queues] if places is None else places:
             for waiter in self.queues.pop(place):
                 self._settle(waiter, LeasedMessages(), error)
+
+
+def _place(waiter: PollWaiter) -> Place:
+    return waiter.command.topic, waiter.command.group

@@ -3,14 +3,21 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..api.answers import Kind
+from ..api.command import Command
 from ..api.groups import Mode, PartitionOffset
-from ..api.members import CommitAsMember
+from ..api.members import (
+    CommitAsMember,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+)
 from ..api.received import Received
 from ..api.topics import AddPartitions
-from ..broker.memberships import Ask, Join
-from ..broker.partition import Now
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
 from ..model import TopicPartition
 from .members import OLD_KEPT, Member
@@ -103,13 +110,13 @@ class AssignedMember(Member):
         count = len(shell.node.topic(self.topic).partitions)
         return tuple(TopicPartition(self.topic, number) for number in range(count))
 
-    def _ask(self, shell: Shell, what: str, command: Callable[[Now], object]) -> None:
+    def _ask(self, shell: Shell, what: str, command: Callable[[], object]) -> None:
         """One call as the member that it is now."""
 
         def call() -> None:
             self.place.owners.calling = Call(self.name, what)
             try:
-                command(shell.now())
+                command()
             except Unavailable as error:
                 self.place.note(f"refused: {error.code}")
             except (UnknownMember, StaleGeneration) as error:
@@ -127,15 +134,16 @@ class AssignedMember(Member):
             self.generation, self.assigned, self.to_release = 0, (), ()
 
     def _join(self, shell: Shell) -> None:
-        def join(now: Now) -> None:
-            wish = Join(
-                frozenset({self.topic}),
-                member=self.name,
+        def join() -> None:
+            command = JoinGroup(
+                self.group,
+                self.name,
+                (self.topic,),
                 session_ms=SESSION_MS,
                 mode=self.mode,
                 is_auto_commit=self.is_auto_commit,
             )
-            _, standing = shell.node.assigned.join(self.group, wish, now)
+            standing = shell.execute(command).standing
             if self.generation:
                 self.former = [*self.former, self.generation][-3:]
             self.generation = standing.generation
@@ -145,8 +153,8 @@ class AssignedMember(Member):
         self._ask(shell, "join", join)
 
     def _beat(self, shell: Shell) -> None:
-        def beat(now: Now) -> None:
-            heard = shell.node.assigned.heartbeat(self.group, self.name, self.generation, now)
+        def beat() -> None:
+            heard = shell.execute(Heartbeat(self.group, self.name, self.generation))
             self.generation = heard.generation
             self.assigned, self.to_release = heard.assigned, heard.to_release
 
@@ -157,9 +165,9 @@ class AssignedMember(Member):
             return
         known = self.generation
 
-        def release(now: Now) -> None:
+        def release() -> None:
             try:
-                shell.node.assigned.release(self.group, self.name, known, self.to_release, now)
+                shell.execute(ReleasePartitions(self.group, self.name, self.to_release, known))
             except NotOwner:
                 self.place.note("too late")
             self.to_release = ()
@@ -167,8 +175,8 @@ class AssignedMember(Member):
         self._ask(shell, "release", release)
 
     def _leave(self, shell: Shell) -> None:
-        def leave(now: Now) -> None:
-            shell.node.assigned.leave(self.group, self.name, now)
+        def leave() -> None:
+            shell.execute(LeaveGroup(self.group, self.name))
             self.former = [*self.former, self.generation][-3:]
             self.generation, self.assigned, self.to_release = 0, (), ()
             self.old, self.hand = self.hand[-OLD_KEPT:], []
@@ -176,11 +184,11 @@ class AssignedMember(Member):
         self._ask(shell, "leave", leave)
 
     def _poll(self, shell: Shell, limit: int) -> None:
-        ask = Ask(self.name, limit, self.generation, self.lease_ms)
-        self._ask(shell, "poll", lambda now: self._take(shell, ask, now))
+        command = PollMember(self.group, self.name, limit, self.generation, self.lease_ms)
+        self._ask(shell, "poll", lambda: self._take(shell, command))
 
-    def _take(self, shell: Shell, ask: Ask, now: Now) -> None:
-        received = shell.node.assigned.poll(self.group, ask, now)
+    def _take(self, shell: Shell, command: PollMember) -> None:
+        received = shell.execute(command)
         place = self.place
         place.books.follow(shell.node, place.scene)
         for one in received:
@@ -246,15 +254,13 @@ class AssignedMember(Member):
         self.place.act(scene, lambda: self._haunt(shell, what, known))
 
     def _haunt(self, shell: Shell, what: str, known: int) -> None:
-        assigned, now = shell.node.assigned, shell.now()
+        commands: dict[str, Command[Any]] = {
+            "heartbeat": Heartbeat(self.group, self.name, known),
+            "poll": PollMember(self.group, self.name, 5, known, self.lease_ms),
+            "release": ReleasePartitions(self.group, self.name, self.to_release, known),
+        }
         try:
-            match what:
-                case "heartbeat":
-                    assigned.heartbeat(self.group, self.name, known, now)
-                case "poll":
-                    assigned.poll(self.group, Ask(self.name, 5, known, self.lease_ms), now)
-                case _:
-                    assigned.release(self.group, self.name, known, self.to_release, now)
+            shell.execute(commands[what])
         except (StaleGeneration, UnknownMember, Unavailable) as error:
             self.place.note(f"refused: {error.code}")
         else:

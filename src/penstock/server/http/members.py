@@ -1,23 +1,30 @@
 """Assigned groups: members join, say that they live, poll what is theirs, and let go of what passes on."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ...api.consume import Poll
 from ...api.groups import ListRebalances, Mode, OpenGroup
 from ...api.leased import LeasedMessages
-from ...api.members import Assignor, Standing
+from ...api.members import (
+    Assignor,
+    DescribeMember,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+    Standing,
+)
 from ...api.principals import Action
 from ...api.units import time_text
+from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
-from ...broker.memberships import Ask, Join
-from ...broker.partition import Now
 from ...errors import (
     BadRequest,
     DamagedBatch,
-    Forbidden,
     ModeConflict,
     NotFound,
     NotOwner,
@@ -43,9 +50,12 @@ from .shapes import Int64, ReceivedOut, Strict, is_base64_wanted
 from .sharing import SharedMember
 from .times import Span, span_ms
 
+_ASSIGNORS = {one.value: one for one in Assignor}
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 _SESSION = "30s"
 _SESSION_MS_MIN = 1000
+# How a member of a shared group stands.
+_SHARED = Standing(0, "stable", (), (), 0)
 
 
 class JoinIn(Strict):
@@ -154,27 +164,6 @@ def _partition(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-def _wish(sent: JoinIn) -> Join:
-    if sent.mode != "assigned":
-        raise BadRequest(f"mode must be assigned or shared, got {sent.mode[:40]!r}", field="mode")
-    assignors = {one.value: one for one in Assignor}
-    if sent.order is not None and sent.order not in _ORDERS:
-        raise BadRequest(f"order must be relaxed or strict, got {sent.order[:40]!r}", field="order")
-    if sent.assignor is not None and sent.assignor not in assignors:
-        known = ", ".join(assignors)
-        raise BadRequest(f"assignor must be one of {known}", field="assignor")
-    return Join(
-        frozenset(sent.topics),
-        member=sent.member_id,
-        client=sent.client_id,
-        session_ms=_session_ms(sent),
-        assignor=None if sent.assignor is None else assignors[sent.assignor],
-        mode=None if sent.order is None else _ORDERS[sent.order],
-        is_auto_commit=sent.auto_commit,
-        keeps_leases=sent.keeps_leases,
-    )
-
-
 def _session_ms(sent: JoinIn) -> int:
     session_ms = span_ms("session_timeout", sent.session_timeout)
     if session_ms < _SESSION_MS_MIN:
@@ -186,32 +175,41 @@ async def join(request: Request) -> Answer:
     sent, group = await request.json(_JOIN), request.params["group"]
     if not sent.topics:
         raise BadRequest("topics is empty", field="topics")
-    for topic in sent.topics:
-        request.allow(topic)
     # A name that is taken takes that member's place.
     find_shared(request, sent.member_id)
     if sent.mode == "shared":
-        request.door.driver.look(lambda _now: allow_replaced(request, sent.member_id))
+        # Forbidden if it is the name of a member whose topics the caller does not reach.
+        await request.execute(DescribeMember(group, sent.member_id))
         return await _join_shared(request, sent)
-    wish, driver = _wish(sent), request.door.driver.driver
-
-    def command(now: Now) -> tuple[str, Standing, bool]:
-        allow_replaced(request, sent.member_id)
-        member, standing = driver.node.assigned.join(group, wish, now)
-        first = next(iter(driver.node.assigned.groups[group].members))
-        return member, standing, first == member
-
-    member, standing, is_first = await request.door.driver.in_thread(
-        lambda: driver.members.change(command)
+    if sent.mode != "assigned":
+        raise BadRequest(f"mode must be assigned or shared, got {sent.mode[:40]!r}", field="mode")
+    if sent.order is not None and sent.order not in _ORDERS:
+        raise BadRequest(f"order must be relaxed or strict, got {sent.order[:40]!r}", field="order")
+    if sent.assignor is not None and sent.assignor not in _ASSIGNORS:
+        known = ", ".join(_ASSIGNORS)
+        raise BadRequest(f"assignor must be one of {known}", field="assignor")
+    command = JoinGroup(
+        group,
+        sent.member_id,
+        tuple(sent.topics),
+        client=sent.client_id,
+        session_ms=_session_ms(sent),
+        assignor=None if sent.assignor is None else _ASSIGNORS[sent.assignor],
+        mode=None if sent.order is None else _ORDERS[sent.order],
+        is_auto_commit=sent.auto_commit,
+        keeps_leases=sent.keeps_leases,
     )
-    out = JoinOut(
-        member,
-        standing.generation,
-        is_first,
-        written(standing.assigned),
-        bool(standing.to_release),
+    joined = await request.execute(command)
+    standing = joined.standing
+    return json_response(
+        JoinOut(
+            joined.member,
+            standing.generation,
+            joined.is_first,
+            written(standing.assigned),
+            bool(standing.to_release),
+        )
     )
-    return json_response(out)
 
 
 async def _join_shared(request: Request, sent: JoinIn) -> Answer:
@@ -234,49 +232,16 @@ def find_shared(request: Request, name: str) -> SharedMember | None:
     known = request.door.shared.get(request.params["group"], name)
     if known is None:
         return None
-    _allow_as(request, name, known.topics)
+    with request.noting_refusal():
+        authorise_member(request.principal, name, known.topics)
     return request.door.shared.find(request.params["group"], name)
-
-
-def allow_member(request: Request, member: str) -> None:
-    """A key that does not reach a member's topics may not speak for it. With the lock held."""
-    if not allow_replaced(request, member):
-        raise UnknownMember(request.params["group"], member[:60])
-
-
-def allow_replaced(request: Request, member: str) -> bool:
-    """Whether there is a member of this name; Forbidden if its topics are not the caller's. With the lock held."""
-    membership = request.node.assigned.groups.get(request.params["group"])
-    known = None if membership is None else membership.members.get(member)
-    if known is None:
-        return False
-    _allow_as(request, member, known.topics)
-    return True
-
-
-def _allow_as(request: Request, member: str, topics: Iterable[str]) -> None:
-    """Forbidden without the names of the topics, which the caller may not know."""
-    try:
-        for topic in topics:
-            request.allow(topic)
-    except Forbidden:
-        name = request.principal.name
-        raise Forbidden(
-            f"{name} does not reach the topics of member {member[:60]}", principal=name
-        ) from None
 
 
 async def heartbeat(request: Request) -> Answer:
     sent, group = await request.json(_MEMBER), request.params["group"]
-    driver = request.door.driver.driver
     if find_shared(request, sent.member_id) is not None:
         return json_response(HeartbeatOut("stable", 0, False, [], []))
-
-    def command(now: Now) -> Standing:
-        allow_member(request, sent.member_id)
-        return driver.node.assigned.heartbeat(group, sent.member_id, sent.generation, now)
-
-    standing = driver.members.sign(group, sent.member_id, command)
+    standing = await request.execute(Heartbeat(group, sent.member_id, sent.generation))
     return json_response(
         HeartbeatOut(
             standing.state,
@@ -291,28 +256,19 @@ async def heartbeat(request: Request) -> Answer:
 
 async def leave(request: Request) -> Answer:
     sent, group = await request.json(_MEMBER), request.params["group"]
-    driver = request.door.driver.driver
     if find_shared(request, sent.member_id) is not None:
         request.door.release_shared(request.door.shared.leave(group, sent.member_id))
-        return nothing()
-
-    def command(now: Now) -> None:
-        allow_member(request, sent.member_id)
-        driver.node.assigned.leave(group, sent.member_id, now)
-
-    await request.door.driver.in_thread(lambda: driver.members.change(command))
+    else:
+        await request.execute(LeaveGroup(group, sent.member_id))
     return nothing()
 
 
 async def revoke(request: Request) -> Answer:
     sent, group = await request.json(_REVOKE), request.params["group"]
-    partitions, driver = [_partition(one) for one in sent.partitions], request.door.driver.driver
-
-    def command(now: Now) -> tuple[TopicPartition, ...]:
-        allow_member(request, sent.member_id)
-        return driver.node.assigned.release(group, sent.member_id, sent.generation, partitions, now)
-
-    released = await request.door.driver.in_thread(lambda: driver.members.change(command))
+    partitions = tuple(_partition(one) for one in sent.partitions)
+    released = await request.execute(
+        ReleasePartitions(group, sent.member_id, partitions, sent.generation)
+    )
     return json_response(RevokeOut(written(released)))
 
 
@@ -328,45 +284,46 @@ async def poll(request: Request) -> Answer:
     shared = find_shared(request, asked.member_id)
     if shared is not None:
         return await _poll_shared(request, asked, shared, limit)
-    ask = Ask(
+    command = PollMember(
+        group,
         asked.member_id,
         limit,
-        generation=asked.generation,
-        duration_ms=None if lent is None else max(1, span_ms("visibility_timeout", lent)),
-        request_id=checked_request_id(asked.request_id),
-        priority=lane_of(asked.priority),
+        asked.generation,
+        None if lent is None else max(1, span_ms("visibility_timeout", lent)),
+        lane_of(asked.priority),
+        checked_request_id(asked.request_id),
         bytes_max=OPENED_BYTES,
         changes=asked.changes,
     )
-    driver = request.door.driver
-    driver.look(lambda _now: allow_member(request, ask.member))
     messages: LeasedMessages
-    with request.ends_with_client():
-        messages = await driver.poll_member(group, ask, poll_timeout_ns(request, asked.timeout))
-    news = driver.look(lambda _now: _news(request, ask.member))
+    with request.noting_refusal(), request.ends_with_client():
+        messages = await request.door.driver.poll_member(
+            command, request.principal, poll_timeout_ns(request, asked.timeout)
+        )
+    standing = await request.execute(DescribeMember(group, asked.member_id))
     messages = await within_bytes(request, messages)
-    return _polled(request, messages, news, is_base64=is_base64)
+    return _polled(request, messages, standing, is_base64=is_base64)
 
 
-class _News(NamedTuple):
-    """How a member stands, as a poll tells it."""
-
-    generation: int = 0
-    must_release: bool = False
-    changes: int = 0
-
-
-def _polled(request: Request, messages: LeasedMessages, news: _News, *, is_base64: bool) -> Answer:
+def _polled(
+    request: Request, messages: LeasedMessages, standing: Standing | None, *, is_base64: bool
+) -> Answer:
+    """Without a standing: it is a member no more, and has to join again."""
+    generation = changes = 0
+    must_release = True
+    if standing is not None:
+        generation, changes = standing.generation, standing.changes
+        must_release = bool(standing.to_release)
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
         headers = (
-            (b"penstock-generation", b"%d" % news.generation),
-            (b"penstock-rebalance-required", b"%d" % news.must_release),
-            (b"penstock-changes", b"%d" % news.changes),
+            (b"penstock-generation", b"%d" % generation),
+            (b"penstock-rebalance-required", b"%d" % must_release),
+            (b"penstock-changes", b"%d" % changes),
         )
         return leased_response(messages, headers)
     out = shown(request, messages, is_base64=is_base64)
-    return json_response(MemberPollOut(out, news.generation, news.must_release))
+    return json_response(MemberPollOut(out, generation, must_release))
 
 
 async def _poll_shared(
@@ -397,15 +354,7 @@ async def _poll_shared(
         request.door.shared.find(member.group, member.name)
     is_base64 = is_base64_wanted(asked.encoding)
     messages = await within_bytes(request, messages)
-    return _polled(request, messages, _News(), is_base64=is_base64)
-
-
-def _news(request: Request, member: str) -> _News:
-    membership = request.node.assigned.groups.get(request.params["group"])
-    if membership is None or member not in membership.members:
-        return _News(must_release=True)
-    changes = membership.members[member].changes
-    return _News(membership.generation, bool(membership.to_release(member)), changes)
+    return _polled(request, messages, _SHARED, is_base64=is_base64)
 
 
 async def rebalances(request: Request) -> Answer:

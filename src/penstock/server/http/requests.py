@@ -122,8 +122,14 @@ class Request:
 
         Forbidden is told to the audit log, as all refusals are.
         """
-        try:
+        with self.noting_refusal():
             return await self.door.driver.execute(command, self.principal, is_synced=is_synced)
+
+    @contextmanager
+    def noting_refusal(self) -> Iterator[None]:
+        """A block whose Forbidden is told to the audit log."""
+        try:
+            yield
         except Forbidden as error:
             self.door.gate.note_refusal(self, error)
             raise
