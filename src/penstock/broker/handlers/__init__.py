@@ -9,13 +9,14 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, health, queries, topics
+from . import answers, consume, dead_letters, health, keys, queries, topics
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **health.HANDLERS,
+    **keys.HANDLERS,
     **queries.HANDLERS,
     **topics.HANDLERS,
 }
