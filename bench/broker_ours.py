@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter_ns
 
-from penstock.client import AsyncClient, Client
-from penstock.client.ack_batcher import Delivered
+from penstock.client import AsyncClient, Client, Delivered
 from penstock.client.fetch import Fetched
 from penstock.errors import AlreadyExists
 from penstock.testing.server import running_server

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from penstock.api.delays import CancelDelayed, DelayedId
 from penstock.api.principals import LOCAL
 from penstock.api.topics import CreateTopic
 from penstock.broker.node import Node
@@ -148,7 +149,7 @@ def _cancel_ns(pending: int, effort: Effort) -> float:
 def _cancelling(made: Rig, ids: list[int]) -> Callable[[], None]:
     def cancel() -> None:
         for identity in ids:
-            made.node.cancel_delayed(TOPIC, 0, identity, made.now)
+            made.node.execute(CancelDelayed(TOPIC, DelayedId(0, identity)), LOCAL, made.now)
 
     return cancel
 

@@ -17,7 +17,6 @@ from itertools import cycle, islice
 from pathlib import Path
 from threading import Thread
 
-from penstock.codec.head import HEAD_BYTES
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.log import Log, open_log
 from penstock.log.layout import CHECKPOINT
@@ -113,7 +112,7 @@ def prepared_log(messages: int) -> Iterator[tuple[Log, Path]]:
         yield log, root
 
 
-def measure_reading(effort: Effort, *, is_verified: bool) -> Measured:
+def measure_reading(effort: Effort) -> Measured:
     with prepared_log(scaled(2_000_000, effort)) as (log, root):
 
         def ours() -> Generator[int, None, None]:
@@ -121,7 +120,7 @@ def measure_reading(effort: Effort, *, is_verified: bool) -> Measured:
             for segment in log.segments:
                 offset, size = segment.base_offset, 0
                 while size < segment.size:
-                    found = log.read(offset, bytes_max=READ_BYTES, is_verified=is_verified)
+                    found = log.read(offset, bytes_max=READ_BYTES)
                     offset, size = found.next_offset, size + len(found.data)
                 yield segment.size
 
@@ -209,7 +208,7 @@ def read_page(path: Path, place: int) -> bytes:
 
 
 def look_up_offset(log: Log, offset: int) -> object:
-    return log.read(offset, bytes_max=HEAD_BYTES, is_verified=False)
+    return log.head_at(offset)
 
 
 def look_up_time(log: Log, place: int) -> object:
@@ -370,16 +369,9 @@ CASES = (
         baseline="os.write",
     ),
     Case(
-        name="read",
-        unit=Unit.MB_PER_S,
-        measure=partial(measure_reading, is_verified=False),
-        goal=on_ratio(">=0.7"),
-        baseline="os.read",
-    ),
-    Case(
         name="read_verified",
         unit=Unit.MB_PER_S,
-        measure=partial(measure_reading, is_verified=True),
+        measure=measure_reading,
         goal=on_ratio(">=0.5"),
         baseline="os.read",
     ),

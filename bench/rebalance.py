@@ -8,12 +8,12 @@ import random
 from collections.abc import Callable
 from functools import cache, partial
 
+from penstock.api.members import Standing
 from penstock.api.principals import LOCAL
 from penstock.api.topics import CreateTopic
 from penstock.broker.memberships import Join
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
-from penstock.groups import Standing
 from penstock.sim import SimClock, SimDisk
 from penstock.sim.schedule import MS, Schedule
 

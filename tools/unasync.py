@@ -17,7 +17,6 @@ MODULES = (
     "pool",
     "prefetch",
     "client",
-    "partition_queue",
     "producer",
     "ack_batcher",
     "member",

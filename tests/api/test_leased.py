@@ -6,7 +6,7 @@ import pytest
 from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
 from penstock.api.received import Received
-from penstock.model import Message
+from penstock.model import Message, MessageColumns
 
 from ..broker.world import GROUP, MS, TOPIC, WALL_NS, World
 
@@ -15,13 +15,13 @@ PLACE, OTHER = Place("t", 0, 5), Place("t", 1, 5)
 
 def part(*offsets, place=PLACE, lease=1, attempts=1):
     count = len(offsets)
-    columns = [
+    columns = MessageColumns(
         [b"v%d" % one if one % 3 else None for one in offsets],
         [b"key" if one % 2 else None for one in offsets],
         [((("a", b"b"),) if one == 4 else ()) for one in offsets],
         *[[one] * count for one in (2, 77, None, None, None)],
         list(offsets),
-    ]
+    )
     return LeasedPart(place, lease, columns, attempts)
 
 
@@ -82,8 +82,8 @@ def test_what_one_lease_holds_is_one_part_with_the_urgent_first(batches):
 
 def test_parts_of_one_lease_are_joined_with_the_attempts_of_each() -> None:
     place = Place("orders", 0, 1)
-    columns = [[b"a"], [None], [()], [2], [1], [None], [None], [None], [4]]
-    others = [[b"b", b"c"], *[[one[0], one[0]] for one in columns[1:-1]], [7, 8]]
+    columns = MessageColumns([b"a"], [None], [()], [2], [1], [None], [None], [None], [4])
+    others = columns.each(lambda one: [one[0]] * 2)._replace(values=[b"b", b"c"], offsets=[7, 8])
     another = LeasedPart(place, 10, columns, 1)
     handed = LeasedMessages(
         LeasedPart(place, 9, columns, 1), LeasedPart(place, 9, others, [2, 3]), another
@@ -108,7 +108,11 @@ def bare(*offsets):
     rest = [[one] * count for one in (None, (), 2)], [[None] * count for _ in range(3)]
     values, times = [b"v%d" % one for one in offsets], [77 + one for one in offsets]
     return LeasedPart(
-        PLACE, 1, [values, *rest[0], times, *rest[1], range(offsets[0], offsets[-1] + 1)], 1, True
+        PLACE,
+        1,
+        MessageColumns(values, *rest[0], times, *rest[1], range(offsets[0], offsets[-1] + 1)),
+        1,
+        True,
     )
 
 

@@ -12,7 +12,6 @@ from bench.report import result_of
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {
     "append",
-    "read",
     "read_verified",
     "walk_heads",
     "lookup_offset",

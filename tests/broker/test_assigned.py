@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.api.groups import CloseGroup, DescribeGroup, Mode, PartitionOffset
+from penstock.api.members import CommitAsMember
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partition import Partition
 from penstock.errors import (
@@ -14,7 +16,6 @@ from penstock.errors import (
     StaleReceipt,
     UnknownMember,
 )
-from penstock.groups import Mode, TopicPartition
 from penstock.sim.disk import UNLIMITED
 
 from .world import GROUP, TOPIC, World, values
@@ -48,9 +49,8 @@ def release(world, member="a", generation=None):
 
 
 def commit(world, member, partition, offset, generation=None):
-    offsets = {TopicPartition(TOPIC, partition): offset}
-    done = world.node.assigned.commit(GROUP, member, generation, offsets, world.now())
-    return all(done.values())
+    offsets = (PartitionOffset(TOPIC, partition, offset),)
+    return world.execute(CommitAsMember(GROUP, member, offsets, generation))
 
 
 def fill(world, each=3):
@@ -120,7 +120,7 @@ def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
         with pytest.raises(ModeConflict):
             world.poll()
         assert all(one.group(GROUP).is_strict for one in world.node.partitions())
-    world.node.close_group(TOPIC, GROUP, world.now())
+    world.execute(CloseGroup(GROUP, topic=TOPIC))
     world.group()
     assert world.poll() == []
     with pytest.raises(ModeConflict):
@@ -176,7 +176,7 @@ def test_what_a_missed_member_held_passes_on_with_one_attempt_counted(world):
     join(world)
     poll(world)
     world.wait(SESSION_MS)
-    assert world.node.assigned.describe(GROUP).state == "empty"
+    assert world.execute(DescribeGroup(GROUP)).state == "empty"
     join(world, "b")
     attempts = sorted(one.attempts for one in poll(world, "b"))
     assert attempts == [1, 1, 1, 1, 2, 2, 2, 2]
@@ -251,16 +251,16 @@ def test_a_topic_that_is_gone_is_no_place_to_join(world):
     with pytest.raises(NotFound):
         world.node.assigned.join(GROUP, Join(frozenset({"nowhere"})), world.now())
     with pytest.raises(NotFound):
-        world.node.assigned.describe(GROUP)
+        world.execute(DescribeGroup(GROUP))
 
 
 def test_an_admin_may_commit_for_an_empty_group_only(world):
     fill(world)
     join(world)
     with pytest.raises(NotOwner):
-        world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+        world.commit(GROUP, 1)
     world.node.assigned.leave(GROUP, "a", world.now())
-    assert world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+    assert world.commit(GROUP, 1)
 
 
 def test_a_group_with_members_is_not_forgotten_however_idle(world):

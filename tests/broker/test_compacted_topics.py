@@ -31,7 +31,7 @@ def visible(world: World) -> list[int]:
 
 
 def lag(world: World) -> tuple[int, float]:
-    (found,) = world.node.lag(GROUP, world.now())
+    (found,) = world.lag(GROUP)
     return found.lag, found.lag_seconds
 
 

@@ -95,7 +95,7 @@ def test_a_dying_message_is_in_one_place_at_every_crash_state(effort) -> None:
         for value in (b"1", b"2"):
             assert letters[value] + drained[value] + died_late[value] == 1, (letters, drained)
         assert not acked or drained[b"0"] + died_late[b"0"] == 0
-        assert world.node.lag(GROUP, world.now())[0].lag == 0
+        assert world.lag(GROUP)[0].lag == 0
 
     assert pull_the_plug(scenario, check, effort) > 60
 
@@ -184,7 +184,7 @@ def test_an_offset_that_comes_again_is_never_born_finished(effort) -> None:
         held = world.poll()
         world.ack(*held)
         world.group("late")
-        world.node.commit(TOPIC, 0, "late", 3, world.now())
+        world.commit("late", 3)
         world.publish(b"c")
         world.reject(*world.poll())
         world.sync()

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.api.delays import DelayState, DescribeDelays
+from penstock.api.groups import CloseGroup, Mode
 from penstock.api.start import EARLIEST, Start
 from penstock.broker.memberships import Ask, Join
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
-from penstock.delivery.delays import DelayState
 from penstock.errors import DamagedBatch, PenstockError
-from penstock.groups import Mode
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree
 
@@ -33,7 +33,7 @@ def batches_of(world: World, partition: int = 0, topic: str = TOPIC) -> list[Sto
     log = world.node.partition(topic, partition).messages
     found, offset = [], log.start_offset
     while offset < log.end_offset:
-        number, position, _ = log.place_of_batch(offset)
+        number, (position, _) = log.place_of_batch(offset)
         head = read_head(log.read(offset, bytes_max=1).data, seed=log.seed)
         offsets = range(head.base_offset, head.next_offset)
         found.append(StoredBatch(log.segments[number].path, position, head.length, offsets))
@@ -80,7 +80,7 @@ def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_once_the_to
     assert found.value.path.endswith("partition-0/messages/00000000000000000000.log")
     world.configure(on_damage="skip")
     assert values(world.poll()) == [b"three"]
-    (lag,) = world.node.lag(GROUP, world.now())
+    (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.in_flight) == (3, 3)
     world.kill()
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 1
@@ -195,7 +195,7 @@ def test_lag_backlog_and_dead_letters_do_not_fail_at_a_damaged_batch(byte):
     world.reject(*world.poll(2))
     world.settle()
     damage(world, 2, byte=byte)
-    assert world.node.lag(GROUP, world.now())[0].lag == 2
+    assert world.lag(GROUP)[0].lag == 2
     world.publish(b"more")
     damage(world, 0, topic=f"{TOPIC}.dlq", byte=byte)
     left = [one.message.value for one in world.letters()]
@@ -254,7 +254,7 @@ def test_a_damaged_delayed_message_is_lost_for_good_where_damage_is_skipped_and_
     world.wait(5)
     assert values(world.drain()) == [b"good"]
     for _ in range(2):
-        (facts,) = world.node.delay_facts(TOPIC)
+        (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
         assert (facts.pending, facts.delivered, facts.lost, facts.unreadable) == (0, 1, 1, 0)
         assert (state(world, bad), state(world, good)) == (DelayState.LOST, DelayState.DELIVERED)
         world.kill()
@@ -267,7 +267,7 @@ def test_a_damaged_delayed_message_waits_until_the_topic_says_skip():
     world = made()
     bad, _ = damaged_delay(world)
     world.wait(5)
-    assert world.node.delay_facts(TOPIC)[0].unreadable == 1
+    assert world.execute(DescribeDelays(TOPIC))[TOPIC][0].unreadable == 1
     world.configure(on_damage="skip")
     world.wait(1)
     assert state(world, bad) is DelayState.LOST
@@ -323,7 +323,7 @@ def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(
                 damage(world, *bad, partition=number, byte=rng.choice((3, -9)))
         if mode == "strict":
             join = Join(frozenset({TOPIC}), member="m", mode=Mode.STRICT)
-            world.node.close_group(TOPIC, GROUP, world.now())
+            world.execute(CloseGroup(GROUP, topic=TOPIC))
             world.node.assigned.join(GROUP, join, world.now())
         for _ in range(500):
             if mode == "strict":
@@ -342,7 +342,7 @@ def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(
                 world.kill()
             world.wait(1)
         assert finished == Counter(dict.fromkeys(expected, 1)), seed
-        lags = world.node.lag(GROUP, world.now())
+        lags = world.lag(GROUP)
         assert [one.lag for one in lags] == [0] * len(lags)
 
 

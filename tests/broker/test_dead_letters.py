@@ -11,6 +11,7 @@ from penstock.api.dead_letters import (
     Selection,
     Target,
 )
+from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
 from penstock.broker.dead_letters import PROVENANCE, dead_letter_topic
 from penstock.broker.partitioner import partition_of
@@ -59,7 +60,7 @@ def test_redrive_to_the_group_reaches_only_the_group_that_failed(stop) -> None:
     world.ack(*again)
     getattr(world, stop)()
     assert world.drain() == []
-    assert world.node.lag(GROUP, world.now())[0].lag == 0
+    assert world.lag(GROUP)[0].lag == 0
 
 
 @STOPS
@@ -231,7 +232,7 @@ def test_a_limit_takes_the_oldest() -> None:
 
 def test_redrive_to_a_group_that_is_gone_fails_and_says_so() -> None:
     world = world_with_letters("a")
-    world.node.close_group(TOPIC, GROUP, world.now())
+    world.execute(CloseGroup(GROUP, topic=TOPIC))
     answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven) == (1, 0)
     assert answer.failed[0][:2] == (0, 0)
@@ -241,7 +242,7 @@ def test_redrive_to_a_group_that_is_gone_fails_and_says_so() -> None:
 
 def test_redrive_to_a_group_that_was_reset_before_the_message_fails() -> None:
     world = world_with_letters("a")
-    world.node.reset_group(TOPIC, GROUP, EARLIEST, world.now())
+    world.reset(EARLIEST)
     assert world.execute(TO_GROUP).redriven == 0
     assert values(world.drain()) == [b"fine", b"a"]
 
@@ -249,7 +250,7 @@ def test_redrive_to_a_group_that_was_reset_before_the_message_fails() -> None:
 def test_a_letter_whose_group_goes_away_on_the_way_is_a_dead_letter_again() -> None:
     world = world_with_letters("a")
     assert world.execute(TO_GROUP).redriven == 1
-    world.node.close_group(TOPIC, GROUP, world.now())
+    world.execute(CloseGroup(GROUP, topic=TOPIC))
     world.settle()
     assert values([one.message for one in world.letters()]) == [b"a"]
     world.restart()

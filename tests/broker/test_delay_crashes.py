@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.delays import DescribeDelays
 from penstock.broker.clearing import clear_delayed
 from penstock.broker.delaying import Delayed
 from penstock.model import Message
@@ -161,14 +162,14 @@ def test_what_was_replaced_stays_so_when_what_replaced_it_is_cleared_away(is_ful
     for number in range(10):
         later(world, b"soon %d" % number, 1)
     world.wait(1)
-    before = world.node.delay_facts(TOPIC)[0].size_bytes
+    before = world.execute(DescribeDelays(TOPIC))[TOPIC][0].size_bytes
     if is_full:
         world.disk.inject(
             Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
         )
     world.sweep()
     world.disk.faults.clear()
-    assert (world.node.delay_facts(TOPIC)[0].size_bytes < before) == (not is_full)
+    assert (world.execute(DescribeDelays(TOPIC))[TOPIC][0].size_bytes < before) == (not is_full)
     world.kill()
     world.wait(24 * HOUR)
     found = values(stored(world))

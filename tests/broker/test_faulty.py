@@ -1,20 +1,31 @@
 """One partition that cannot be opened does not stop the others, and nothing of it is touched."""
 
+import random
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from penstock.api.answers import Kind
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
+from penstock.api.delays import ListDelayed
 from penstock.api.health import EventKind
+from penstock.broker import Node, Now
 from penstock.broker.delaying import Delayed
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
+from penstock.broker.records import GroupClosed, PartitionRecord
+from penstock.config import StorageConfig, TopicConfig
 from penstock.errors import PartitionFaulty
+from penstock.log.journal import Journal
+from penstock.log.records import RecordFormat
 from penstock.model import Message
+from penstock.runtime import RealDisk
 
-from .losses import flipped, tree_with, without
-from .world import GROUP, TOPIC, World, values
+from .losses import flipped, tree_with, with_version, without
+from .world import GROUP, TOPIC, WALL_NS, World, values
 
 LOST = f"topics/{TOPIC}.1/partition-1"
 KEYS = {partition_of(b"%d" % one, 3): b"%d" % one for one in range(50)}
@@ -77,7 +88,7 @@ def test_delayed_messages_and_cancellations_pass_it_by() -> None:
     due_ns = world.now().wall_ns + 1_000_000_000
     for _ in range(4):
         world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
-    assert len(world.node.delayed(TOPIC)) == 4
+    assert len(world.execute(ListDelayed(TOPIC)).messages) == 4
     world.wait(2000)
     assert values(world.drain()).count(b"later") == 4
 
@@ -214,3 +225,68 @@ def test_a_topic_that_is_made_again_under_the_name_of_a_faulty_one_is_not_faulty
     world.topic(partitions=3)
     found = findings_of(world.node)
     assert (found.faulty, found.is_damaged, found.damage_text()) == ([], False, "ok")
+
+
+def open_files(directory: Path) -> list[str]:
+    """Files below a directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [one for one in found if one.startswith(f"{directory}/")]
+
+
+@pytest.mark.parametrize("log", ["messages", "state", "delayed"])
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_log_of_another_version_makes_its_partition_faulty_and_stays_as_it_is(log, version):
+    world = with_a_fault("nothing")
+    due_ns = world.wall_ns + 1_000_000_000
+    world.node.publish_delayed(TOPIC, [Delayed(Message(b"d"), due_ns)], world.now(), partition=1)
+    world.node.close()
+    disk = tree_with(world.disk.tree(), with_version(f"{LOST}/{log}/checkpoint", version))
+    before = {path: data for path, data in disk.tree().files.items() if path.startswith(LOST)}
+    world = World(disk)
+    (fault,) = world.node.faults()
+    assert (fault.topic, fault.number) == (TOPIC, 1)
+    assert fault.path == f"{LOST}/{log}/checkpoint"
+    assert f"of version {version}, and this Penstock reads version 2 only" in fault.reason
+    assert sorted(values(world.drain())) == [b"0", b"2"]
+    world.restart()
+    after = {path: data for path, data in world.disk.tree().files.items() if path.startswith(LOST)}
+    assert after == before
+
+
+def test_records_of_a_later_version_make_their_partition_faulty():
+    world = with_a_fault("nothing")
+    partition = world.node.partition(TOPIC, 1)
+    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=2))
+    later.append([GroupClosed(1)], decided_at=partition.messages.end, now_ns=world.wall_ns)
+    world.sync()
+    world.kill()
+    (fault,) = world.node.faults()
+    assert "holds records of version 2, and this Penstock reads version 1 only" in fault.reason
+    assert sorted(values(world.drain())) == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("log", ["messages", "state", "delayed"])
+def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
+    def node(disk: RealDisk) -> Node:
+        return Node(disk, now=Now(WALL_NS, 0), entropy=random.Random(1))
+
+    now = Now(WALL_NS, 0)
+    with RealDisk(tmp_path, StorageConfig()) as disk:
+        first = node(disk)
+        first.create_topic(TOPIC, 2, TopicConfig(), now)
+        for number in range(2):
+            first.publish(TOPIC, [Message(b"x")], now, partition=number)
+            delayed = Delayed(Message(b"later"), WALL_NS + 1)
+            first.publish_delayed(TOPIC, [delayed], now, partition=number)
+        for partition in first.partitions():
+            partition.sync()  # And no close, so that a start has to read them.
+    for segment in (tmp_path / LOST / log).glob("*.log"):
+        segment.unlink()
+    with RealDisk(tmp_path, StorageConfig()) as disk:
+        second = node(disk)
+        assert [fault.number for fault in second.faults()] == [1]
+        assert open_files(tmp_path / LOST) == []
+        assert open_files(tmp_path / "topics")

@@ -85,7 +85,7 @@ def test_what_is_due_comes_in_the_order_of_time_whatever_changes_in_between(
                     due.pop(one) for one in sorted(passed, key=lambda one: (due[one], one))
                 ]
             if step % 10 == 9:
-                world.node.retain(world.now())
+                world.sweep()
             if step == 20:
                 world.kill()
 
@@ -116,5 +116,5 @@ def test_what_was_cancelled_is_not_kept_in_memory():
     for one, at in due.items():
         if at > world.wall_ns:
             cancel(world, one)
-    world.node.retain(world.now())
+    world.sweep()
     assert (prefetch.size, prefetch.rows) == (0, {})

@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
+from penstock.api.groups import CloseGroup
 from penstock.api.keys import CreateKey, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.start import EARLIEST
@@ -43,12 +44,10 @@ COMMANDS = {
     "reject": lambda world: raised(world.reject(world.held[2])),
     "extend": lambda world: raised(world.extend(world.held[2], ms=9)),
     "release": lambda world: world.release("m"),
-    "commit": lambda world: world.node.commit(TOPIC, 0, GROUP, 4, world.now()),
-    "reset": lambda world: world.node.reset_group(
-        TOPIC, GROUP, EARLIEST, world.now(), is_forced=True
-    ),
+    "commit": lambda world: world.commit(GROUP, 4),
+    "reset": lambda world: world.reset(EARLIEST, is_forced=True),
     "open group": lambda world: world.group("another"),
-    "close group": lambda world: world.node.close_group(TOPIC, GROUP, world.now()),
+    "close group": lambda world: world.execute(CloseGroup(GROUP, topic=TOPIC)),
     "redrive": lambda world: world.execute(TO_GROUP),
     "configure": lambda world: world.configure(max_retries=5),
     "delete": lambda world: world.delete(),

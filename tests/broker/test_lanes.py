@@ -142,7 +142,7 @@ def test_lane_stats_count_what_waits_and_what_was_served():
     world.publish(*some(10, NORMAL), *some(10, CRITICAL))
     world.wait(6)
     world.poll(10)
-    stats = {one.priority: one for one in world.node.lanes(TOPIC, GROUP, world.now())[0].lanes}
+    stats = {one.priority: one for one in world.lanes(GROUP)[0].lanes}
     assert (stats[CRITICAL].waiting, stats[CRITICAL].served) == (0, 10)
     assert (stats[NORMAL].waiting, stats[NORMAL].served) == (10, 0)
     assert stats[CRITICAL].wait_ms == pytest.approx(6)
@@ -159,7 +159,7 @@ def test_each_lane_of_a_batch_has_waited_since_its_own_first_message():
     world.publish(*some(1, CRITICAL), *some(1, BACKGROUND))
     world.wait(6)
     assert [one.priority for one in world.poll(10)] == [CRITICAL, NORMAL, *[BACKGROUND] * 3]
-    lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+    lanes = world.lanes(GROUP)[0].lanes
     assert [one.served for one in lanes] == [1, 0, 1, 0, 3]
     assert [one.wait_ms for one in lanes] == pytest.approx([6, 0, 10, 0, 10])
 
@@ -169,7 +169,7 @@ def test_the_enqueue_rate_counts_each_lane_fades_and_knows_nothing_of_a_replay()
     world.poll(1)
 
     def rates() -> list[float]:
-        lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+        lanes = world.lanes(GROUP)[0].lanes
         return [one.enqueued_per_second for one in lanes]
 
     world.publish(*some(60, NORMAL))

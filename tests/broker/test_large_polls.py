@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 
 from penstock.api.consume import Poll
+from penstock.api.groups import Mode
 from penstock.broker.memberships import Ask, Join
-from penstock.groups import Mode
 from penstock.model import Message, Priority
 
 from .world import GROUP, TOPIC, World, values

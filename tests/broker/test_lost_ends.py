@@ -6,8 +6,6 @@ import pytest
 
 from penstock.api.health import EventKind
 from penstock.broker.delaying import Delayed
-from penstock.codec import seed_of
-from penstock.codec.checksum import checksum
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
@@ -17,7 +15,7 @@ from penstock.log.doctor.verify import Progress
 from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
-from .losses import flipped, tree_with, without
+from .losses import flipped, tree_with, with_version, without
 from .world import TOPIC, World, values
 
 PART = f"topics/{TOPIC}.1/partition-0"
@@ -384,20 +382,15 @@ def test_meta_that_lost_its_end_is_noticed_by_what_saw_it() -> None:
     assert fault.topic == TOPIC
 
 
-def test_a_checkpoint_of_another_version_is_refused_by_name_and_left_alone() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_directory_of_another_version_is_refused_by_name_and_left_alone(version) -> None:
     world = used()
-    partition = world.node.partition(TOPIC, 0)
-    path = f"{PART}/messages/checkpoint"
-
-    def older(files: dict[str, bytes]) -> None:
-        raw = bytearray(files[path][:-4])
-        raw[4] = 1
-        seal = checksum(bytes(raw), seed_of(partition.messages.log_id))
-        files[path] = bytes(raw) + seal.to_bytes(4, "little")
-
-    disk = tree_with(world.disk.tree(), older)
-    with pytest.raises(Refused, match="version 1"):
+    world.node.close()
+    tree = world.disk.tree()
+    disk = tree_with(tree, with_version("meta/checkpoint", version))
+    with pytest.raises(Refused, match=f"meta/checkpoint is of version {version}"):
         World(disk)
+    assert disk.tree().files.keys() == tree.files.keys()
 
 
 @pytest.mark.parametrize("model", list(Model))

@@ -21,12 +21,12 @@ from penstock.broker.topics import (
     TopicDeleted,
     TopicRecord,
 )
-from penstock.codec import Marks
+from penstock.codec import Marks, batches_in
 from penstock.config import LogConfig
 from penstock.errors import UnsupportedFormat
 from penstock.log import open_log
 from penstock.log.journal import Journal
-from penstock.log.records import RecordFormat, batches_in
+from penstock.log.records import RecordFormat
 from penstock.model import Epoch, LogEnd, Offset
 from penstock.sim import SimDisk
 
@@ -72,7 +72,7 @@ def test_todays_records_are_written_as_in_the_file() -> None:
 
 
 def test_the_file_is_read() -> None:
-    ((head, batch),) = batches_in(GOLDEN.read_bytes(), seed=0)
+    ((head, batch),) = batches_in(GOLDEN.read_bytes())
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
 
 
@@ -88,15 +88,15 @@ def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
     assert (again.topics.by_id, again.topics.ends) == (machine.topics.by_id, machine.topics.ends)
 
 
-@pytest.mark.parametrize(("version", "word"), [(1, "older"), (3, "newer")])
-def test_another_version_is_refused_by_name(version: int, word: str) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_is_refused_by_name(version: int) -> None:
     disk = SimDisk()
     log, _ = open_log(disk, "meta", log_id=META_LOG_ID, config=LogConfig())
     form: RecordFormat[TopicRecord] = RecordFormat(TopicRecord, version=version)
     decided_at = LogEnd(Epoch(0), Offset(0))
     Journal(log, form).append([IdsUsed(1)], decided_at=decided_at, now_ns=1)
     log.close()
-    said = f"meta holds records of version {version}, {word} than version 2"
+    said = f"meta holds records of version {version}, and this Penstock reads version 2 only"
     with pytest.raises(UnsupportedFormat, match=said):
         World(disk)
 

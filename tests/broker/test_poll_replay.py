@@ -8,6 +8,7 @@ from penstock.api.receipts import Place
 from penstock.broker.giving_back import give_back_all
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.poll_replay import PollReplay
+from penstock.model import MessageColumns
 
 from .world import GROUP, TOPIC, World, values
 
@@ -107,7 +108,9 @@ def test_answers_are_dropped_for_newer_ones_and_too_large_ones_are_not_kept(worl
 def test_all_that_a_message_says_takes_room():
     rows = [[None, b"four"], [None, b"key"], [(), (("a", b"bcd"),)]]
     same = [[one, one] for one in (2, 0, None, None, None)]
-    answer = LeasedMessages(LeasedPart(Place(TOPIC, 0, 1), 1, [*rows, *same, [0, 1]], 1))
+    answer = LeasedMessages(
+        LeasedPart(Place(TOPIC, 0, 1), 1, MessageColumns(*rows, *same, [0, 1]), 1)
+    )
     assert answer.content_bytes() == 7
     kept = PollReplay(lambda *_: pytest.fail("nobody asks for an answer"))
     kept.keep("somebody", "id", answer)

@@ -184,7 +184,7 @@ def test_compaction_keeps_the_last_of_each_key_and_groups_go_on() -> None:
     left = [one.offset for one in world.drain()]
     assert left[-3:] == [17, 18, 19]
     assert len(left) < 8
-    lag = world.node.lag(GROUP, world.now())[0]
+    lag = world.lag(GROUP)[0]
     assert (lag.lag, lag.floor) == (0, 20)
 
 

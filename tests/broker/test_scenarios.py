@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from penstock.api.groups import CloseGroup
 from penstock.api.start import LATEST
 from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
@@ -127,9 +128,9 @@ def test_one_slow_message_blocks_nobody() -> None:
     rest = world.drain()
     assert slow.value == b"0"
     assert values(rest) == [b"%d" % number for number in range(1, 50)]
-    assert world.node.lag(GROUP, world.now())[0][4:8] == (1, 0.0, 1, 49)
+    assert world.lag(GROUP)[0][4:8] == (1, 0.0, 1, 49)
     world.ack(slow)
-    assert world.node.lag(GROUP, world.now())[0].floor == 50
+    assert world.lag(GROUP)[0].floor == 50
 
 
 @STOPS
@@ -226,6 +227,8 @@ def test_a_topic_that_was_deleted_and_recreated_shows_nothing_old(stop) -> None:
         world.publish(b"nowhere")
     getattr(world, stop)()
     world.topic()
+    with pytest.raises(NotFound):
+        world.lag()
     assert world.letters() == []
     assert world.poll() == []
     (new,) = world.publish(Message(b"new", idempotency_key=b"i"))
@@ -335,7 +338,7 @@ def test_groups_never_disturb_each_other() -> None:
     world.ack(theirs[0])
     assert world.node.partition(TOPIC, 0).group("one").progress.floor == 0
     assert world.node.partition(TOPIC, 0).group("two").progress.floor == 1
-    world.node.close_group(TOPIC, "one", world.now())
+    world.execute(CloseGroup("one", topic=TOPIC))
     assert isinstance(world.ack(mine[1])[0], StaleReceipt)
     assert world.ack(theirs[1])[0].floor == 2
 

@@ -246,7 +246,7 @@ def test_a_full_disk_leaves_a_new_topic_whole_or_not_there_at_all(nth) -> None:
     world.publish(b"works", partition=1)
     world.kill()
     assert values(world.drain()) == [b"works"]
-    world.node.open_group("first", GROUP, world.now())
+    world.group(GROUP, "first")
 
 
 def test_at_every_crash_state_a_topic_is_as_before_or_as_after(effort, monkeypatch) -> None:

@@ -27,7 +27,7 @@ def test_an_expired_message_is_dropped_and_counted(stop) -> None:
     getattr(world, stop)()
     assert values(world.drain()) == [b"b", b"c"]
     assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1
-    assert world.node.lag(GROUP, world.now())[0].floor == 3
+    assert world.lag(GROUP)[0].floor == 3
 
 
 @STOPS
@@ -96,7 +96,7 @@ def test_who_holds_it_may_finish_it_after_it_expired_but_nobody_gets_it_again() 
     world.wait(2000)
     assert world.poll() == []
     assert world.ack(third)[0].code == "STALE_RECEIPT"
-    assert world.node.lag(GROUP, world.now())[0].lag == 0
+    assert world.lag(GROUP)[0].lag == 0
 
 
 def test_a_message_of_its_own_wins_over_the_topic() -> None:

@@ -8,9 +8,21 @@ from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, Releas
 from penstock.api.command import Command
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import BrowseDeadLetters
+from penstock.api.groups import (
+    Commit,
+    DescribeLag,
+    DescribeLanes,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    ResetGroup,
+)
 from penstock.api.leased import LeasedMessages
 from penstock.api.principals import LOCAL
 from penstock.api.receipts import Receipt, read_receipt
+from penstock.api.start import Start
 from penstock.api.topics import (
     AddPartitions,
     ConfigureTopic,
@@ -112,7 +124,20 @@ class World:
         return self.execute(SweepTopics())
 
     def group(self, name: str = GROUP, topic: str = TOPIC, **options: object) -> None:
-        self.node.open_group(topic, name, self.now(), **options)
+        self.execute(OpenGroup(name, (topic,), **options))
+
+    def lag(self, group: str = GROUP) -> list[PartitionLag]:
+        return self.execute(DescribeLag(group)).partitions
+
+    def lanes(self, group: str = GROUP) -> list[PartitionLanes]:
+        return self.execute(DescribeLanes(topic=TOPIC, group=group))[TOPIC].partitions
+
+    def commit(self, group: str, offset: int, partition: int = 0) -> bool:
+        return self.execute(Commit(group, (PartitionOffset(TOPIC, partition, offset),)))
+
+    def reset(self, to: Start, group: str = GROUP, *, is_forced: bool = False) -> list[Move]:
+        reset = ResetGroup(group, topic=TOPIC, to=to, is_forced=is_forced)
+        return self.execute(reset)[TOPIC]
 
     def publish(self, *values: bytes | Message, topic: str = TOPIC, **options: object):
         messages = [one if isinstance(one, Message) else Message(one) for one in values]

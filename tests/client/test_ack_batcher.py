@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.answers import Kind
-from penstock.client.ack_batcher import (
-    AnswerBuffer,
-    Delivered,
-    PendingAnswer,
-    messages_of,
-    send_answers,
-)
-from penstock.client.leased_messages import LeasedPart, Polled
+from penstock.client.ack_batcher import AnswerBuffer, messages_of, send_answers
+from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt
@@ -99,7 +93,7 @@ def test_every_message_is_answered_once_with_the_first_word(words):
         if kind is Kind.EXTEND:
             assert messages[offset].extend(1) == (offset not in expected)
             continue
-        is_first = answers.add(PendingAnswer(messages[offset].part, kind), offset)
+        is_first = answers.add(messages[offset].part, offset, kind)
         assert is_first == (offset not in expected)
         expected.setdefault(offset, kind)
         if offset % 3 == 0:

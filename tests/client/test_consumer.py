@@ -381,7 +381,7 @@ def test_stop_ends_a_poll_that_waits(client):
     with client.consumer("still", "readers") as consumer:
         thread = threading.Thread(target=lambda: list(consumer))
         thread.start()
-        until(lambda: consumer._waiting)
+        until(lambda: consumer._polling)
         consumer.stop()
         thread.join(10)
         assert not thread.is_alive()

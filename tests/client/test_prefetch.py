@@ -41,7 +41,7 @@ def values_of(fetches):
 
 def free_rooms(client):
     """How many calls could begin now."""
-    room, count = client.pool._room, 0
+    room, count = client.pool._slots, 0
     while room.acquire_now():
         count += 1
     for _ in range(count):
@@ -70,8 +70,8 @@ async def test_the_same_for_asyncio(url, topic):
                 # The request that is ahead may not be in the way of others.
                 assert topic in await client.topics()
                 break
-        assert not client.pool._room.locked()
-        assert client.pool._room._value == 2
+        assert not client.pool._slots.locked()
+        assert client.pool._slots._value == 2
 
 
 def held_back(wire_of):

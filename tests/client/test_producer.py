@@ -8,9 +8,7 @@ import pytest
 import trustme
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.asynchronous.io import Lock as AsyncLock
 from penstock.client.producer_batch import NO_EXTRA, Batch, CheckedMessage
-from penstock.client.synchronous.io import Lock
 from penstock.client.value_appender import BatchLimits
 from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge, TooManyRequests
 from penstock.testing.server import running_server
@@ -157,23 +155,6 @@ def test_wrong_messages_are_refused_before_they_spoil_a_batch(url):
         assert values_in(client, "checked") == [b"good", b"text", None]
         with pytest.raises(Refused, match="closed"):
             producer.send(b"too late")
-
-
-def test_a_lock_is_waited_for_so_long_and_no_longer():
-    lock = Lock()
-    assert lock.acquire_within(0.001)
-    assert not lock.acquire_within(0.001)
-    threading.Timer(0.005, lock.release).start()
-    assert lock.acquire_within(30)
-
-    async def story():
-        other = AsyncLock()
-        assert await other.acquire_within(0.001)
-        assert not await other.acquire_within(0.001)
-        asyncio.get_running_loop().call_later(0.005, other.release)
-        assert await other.acquire_within(30)
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize("trick", [swallowed, garbage, trickled])

@@ -14,6 +14,7 @@ from penstock.codec import (
     seed_of,
     verify,
 )
+from penstock.codec.columns import without_empty
 from penstock.errors import TooLarge
 from penstock.model import Message
 
@@ -48,7 +49,7 @@ def test_columns_survive_a_round_trip(messages, compression):
     batch = encode_messages(messages, compression=compression).to_bytes()
     columns = decode_columns(batch, verify(batch))
     assert fresh(messages_of(columns)) == messages
-    assert encode(columns, compression=compression).to_bytes() == batch
+    assert encode(without_empty(columns), compression=compression).to_bytes() == batch
 
 
 @given(message_lists(max_size=9), st.integers(-12, 12), st.integers(-12, 12))

@@ -49,6 +49,15 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
         ]
 
 
+def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time():
+    with penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1, backoff_base_ms=0)
+        waiter = broker.driver.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
+        broker.publish("t", b"x")
+        assert [one.attempts for one in waiter.messages] == [1]
+        assert [one.attempts for one in broker.poll("t", "g", timeout=10)] == [2]
+
+
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_ids_are_unique_and_say_where_the_message_is(tmp_path, fsync):
     with penstock.open(tmp_path, fsync=fsync) as queue:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from penstock.codec import Columns, decode_messages, encode
+from penstock.codec import Columns, batches_in, decode_messages, encode
 from penstock.config import LogConfig
 from penstock.log import Log, Recovery, open_log
 from penstock.log.opening import CheckpointState
-from penstock.log.records import batches_in
 from penstock.model import LogId
 from penstock.sim import SimDisk
 

@@ -5,13 +5,14 @@ import pytest
 
 from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
+from penstock.model import MessageColumns
 from penstock.server.http.leased import leased_response
 
 
 def bare(offsets, times):
     count = len(offsets)
     values = [b"v%d" % one if one % 3 else None for one in offsets]
-    columns = [
+    columns = MessageColumns(
         values,
         [None] * count,
         [()] * count,
@@ -19,7 +20,7 @@ def bare(offsets, times):
         times,
         *[[None] * count] * 3,
         offsets,
-    ]
+    )
     return LeasedPart(Place("t", 0, 5), 1, columns, 1, True)
 
 

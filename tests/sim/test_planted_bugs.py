@@ -35,11 +35,11 @@ from penstock.delivery.records import (
     Released,
     Retried,
 )
-from penstock.groups import Membership, TopicPartition
+from penstock.groups import Membership
 from penstock.groups import commands as group_commands
 from penstock.groups import records as group_records
 from penstock.log.journal import Journal
-from penstock.model import Priority
+from penstock.model import Priority, TopicPartition
 from penstock.sim.shell import Shell, Waiting
 from penstock.sim.terms import draw_terms, with_assigned
 from penstock.sim.violation import Checker, Violation

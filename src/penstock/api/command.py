@@ -28,3 +28,20 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""
         return ()
+
+
+class ScopedCommand(Command[R], frozen=True, kw_only=True):
+    """Something that is asked of one topic, or of all whose names begin with one of some prefixes; or of all."""
+
+    topic: str | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        # A principal reaches all topics of a prefix if it reaches one that is named as the prefix.
+        return (self.topic,) if self.topic is not None else self.prefixes or EVERY_TOPIC
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic is one of those that it is asked of."""
+        return (
+            topic == self.topic if self.topic is not None else topic.startswith(self.prefixes or "")
+        )

@@ -7,12 +7,10 @@ from typing import Any, Self, overload
 
 import msgspec
 
+from ..model import Headers, MessageColumns
 from .answers import Answer, Kind, LeaseAnswer
 from .receipts import Place
 from .received import Received
-
-# The columns that bare messages have: values, times and offsets.
-_SAID = frozenset((0, 4, 8))
 
 
 class LeasedPart(msgspec.Struct, frozen=True):
@@ -20,8 +18,7 @@ class LeasedPart(msgspec.Struct, frozen=True):
 
     place: Place
     lease: int
-    # In the order of the fields of Message, offsets last.
-    columns: Sequence[Sequence[Any]]
+    columns: MessageColumns
     # Of all of them, or of each.
     attempts: int | list[int]
     # Whether it is known that none of them has more than a value, a time and an offset.
@@ -37,19 +34,19 @@ class LeasedPart(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        return self.columns[0]
+        return self.columns.values
 
     @property
     def keys(self) -> Sequence[bytes | None]:
-        return self.columns[1]
+        return self.columns.keys
 
     @property
-    def headers(self) -> Sequence[Any]:
-        return self.columns[2]
+    def headers(self) -> Sequence[Headers]:
+        return self.columns.headers
 
     @property
     def offsets(self) -> Sequence[int]:
-        return self.columns[-1]
+        return self.columns.offsets
 
     def each_attempts(self) -> Iterable[int]:
         attempts = self.attempts
@@ -75,7 +72,7 @@ class LeasedPart(msgspec.Struct, frozen=True):
         return LeasedPart(
             self.place,
             self.lease,
-            [column[start:stop] for column in self.columns],
+            self.columns.rows(start, stop),
             attempts if isinstance(attempts, int) else attempts[start:stop],
             self.is_bare,
             self.last_errors,
@@ -168,18 +165,21 @@ class LeasedMessages(Sequence[Received]):
         return first, others
 
 
-def joined_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
-    """Rows of several batches, column by column, as the rows of one."""
-    return [list(chain.from_iterable(column)) for column in zip(*found, strict=True)]
+def joined_columns(found: Sequence[MessageColumns]) -> MessageColumns:
+    """Messages of several batches as those of one."""
+    columns: list[Any] = [list(chain.from_iterable(same)) for same in zip(*found, strict=True)]
+    return MessageColumns(*columns)
 
 
-def _bare_columns(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
-    """Rows of several batches of bare messages: most columns have one value."""
-    count = sum([len(columns[-1]) for columns in found])
-    return [
-        list(chain.from_iterable(column)) if place in _SAID else [column[0][0]] * count
-        for place, column in enumerate(zip(*found, strict=True))
-    ]
+def _bare_columns(found: Sequence[MessageColumns]) -> MessageColumns:
+    """Bare messages of several batches as those of one: most columns have one value."""
+    count = sum([len(columns.offsets) for columns in found])
+    alike = found[0].each(lambda column: [column[0]] * count)
+    return alike._replace(
+        values=[one for columns in found for one in columns.values],
+        timestamps=[one for columns in found for one in columns.timestamps],
+        offsets=[one for columns in found for one in columns.offsets],
+    )
 
 
 def _joined(parts: list[LeasedPart]) -> LeasedPart:

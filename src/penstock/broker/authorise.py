@@ -1,6 +1,6 @@
 """Which role may do what: one table, asked for every command before it is carried out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -83,3 +83,12 @@ def authorise_command(principal: Principal, command: Command[Any]) -> None:
     if principal.prefixes:
         for topic in command.topics():
             authorise(principal, command.action, topic)
+
+
+def authorise_member(principal: Principal, member: str, topics: Iterable[str]) -> None:
+    """Forbidden, unless the principal reaches every topic of a member; the topics are not named to it."""
+    if not all(map(principal.reaches, topics)):
+        raise Forbidden(
+            f"{principal.name} does not reach the topics of member {member[:60]}",
+            principal=principal.name,
+        )

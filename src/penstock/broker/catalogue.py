@@ -22,7 +22,6 @@ from ..errors import (
     NotFound,
     PenstockError,
     Refused,
-    WrongLog,
 )
 from ..log import Log, open_log
 from ..log.journal import Journal
@@ -215,7 +214,7 @@ class Catalogue:
         """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
         try:
             return self._open(facts, number, now)
-        except (Damaged, WrongLog) as error:
+        except (Damaged, Refused) as error:
             fault = fault_of(facts.name, number, facts.partition_directory(number), error)
             self.recovery.append(
                 RecoveryEvent(

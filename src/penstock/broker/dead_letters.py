@@ -88,14 +88,14 @@ def message_at(partition: Partition, offset: int) -> Message:
     index = index_of(opened, offset)
     if index is None:
         raise NotFound("message", f"{partition.topic}/{partition.number}/{offset}")
-    return Message(*(column[index] for column in opened.unpacked()))
+    return opened.columns().message(index)
 
 
 def index_of(opened: Opened, offset: int) -> int | None:
     """Which message of its batch an offset is."""
     if opened.head.is_dense:
         return offset - opened.head.base_offset
-    offsets = opened.unpacked()[-1]
+    offsets = opened.columns().offsets
     return offsets.index(offset) if offset in offsets else None
 
 
@@ -105,7 +105,7 @@ def read_dead_letter(partition: Partition, offset: int) -> DeadLetter | None:
     index = index_of(opened, offset)
     if index is None or opened.head.origin is not Origin.OUTBOX:
         return None
-    message = Message(*(column[index] for column in opened.unpacked()))
+    message = opened.columns().message(index)
     if not message.headers or message.headers[-1][0] != PROVENANCE:
         return None
     provenance = msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)

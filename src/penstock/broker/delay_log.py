@@ -5,7 +5,7 @@ The state journal says whether it was made: from then on a log that is missing i
 
 from collections.abc import Callable, Iterator
 
-from ..codec import Encoded, Head
+from ..codec import Encoded, Head, batches_in
 from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
 from ..errors import DamagedBatch, DamagedFile
@@ -13,7 +13,6 @@ from ..log import Log, Recovery, open_log
 from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
 from ..log.opening import KnownEnd
-from ..log.records import batches_in
 from ..model import Epoch, LogId
 from ..ports import Disk
 

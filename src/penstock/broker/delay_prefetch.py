@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..delivery.delays import Delays
+from ..model import MessageColumns
 
 # Of all partitions together, and of one of them: some 30,000 messages of 100 bytes.
 _CACHE_BYTES_MAX = 32 << 20
@@ -21,7 +22,7 @@ _ROW_BYTES = 400
 _HEADER_BYTES = 130
 
 Row = tuple[Any, ...]
-"""The fields of a message, in the order of Message and without its offset; its first due time; its size in memory."""
+"""The fields of a message, in the order of Message; its first due time; its size in memory."""
 
 
 class PrefetchCache:
@@ -101,17 +102,18 @@ class Prefetch:
         self._cache.release(self, size)
 
 
-def rows_from(columns: Sequence[Sequence[Any]], first_dues: Sequence[int]) -> list[Row]:
-    """Messages from columns in the order of the fields of Message, without their offsets."""
-    values, keys, headers, idempotency_keys = columns[0], columns[1], columns[2], columns[6]
+def rows_from(columns: MessageColumns, first_dues: Sequence[int]) -> list[Row]:
+    """Messages with their first due times and their sizes in memory."""
     sizes = [
         _ROW_BYTES + len(value or b"") + len(key or b"") + len(idempotency_key or b"")
-        for value, key, idempotency_key in zip(values, keys, idempotency_keys, strict=True)
+        for value, key, idempotency_key in zip(
+            columns.values, columns.keys, columns.idempotency_keys, strict=True
+        )
     ]
-    if any(headers):
+    if any(columns.headers):
         of_headers = (
             sum(len(name) + len(value) + _HEADER_BYTES for name, value in pairs)
-            for pairs in headers
+            for pairs in columns.headers
         )
         sizes = [one + more for one, more in zip(sizes, of_headers, strict=True)]
     return [*zip(*columns, first_dues, sizes, strict=True)]

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..api.start import Start
-from ..codec import Head, decode_messages, read_head
+from ..codec import batches_in, decode_messages
 from ..codec.decode import Messages, open_body
 from ..codec.head import BODY_BYTES_MAX, OFFSET_MAX
 from ..config import OnDamage
@@ -77,7 +77,7 @@ class Fetched(NamedTuple):
         return found
 
     def _messages(self) -> Iterator[Message]:
-        for head, batch in _batches(self.data, self.seed):
+        for head, batch in batches_in(self.data, seed=self.seed, is_verified=True):
             yield from decode_messages(batch, head, size_max=BODY_BYTES_MAX)
 
 
@@ -142,15 +142,6 @@ def _fetch(
     )
 
 
-def _batches(data: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive batches that were verified when they were read."""
-    position = 0
-    while position < len(data):
-        head = read_head(data, position, seed=seed)
-        yield head, data[position : position + head.length]
-        position += head.length
-
-
 class MessagesRead(NamedTuple):
     """Messages from an offset on, and where to go on. None of them, and `next_offset` is the end: nothing yet.
 
@@ -190,7 +181,7 @@ def read_messages(
             skipped.append(SkippedRange(offset, end, damage.reason))
             offset = end
             continue
-        for head, batch in _batches(run.data, log.seed):
+        for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
             if len(found) >= limit or (found and room < head.length):
                 room = 0
                 break
@@ -229,8 +220,9 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> Fetche
 
 def _limited(data: memoryview, seed: int, offset: int, limit: int) -> tuple[memoryview, int]:
     """As many batches as are needed for so many offsets."""
-    position, next_offset = 0, offset
-    while position < len(data) and next_offset < offset + limit:
-        head = read_head(data, position, seed=seed)
-        position, next_offset = position + head.length, head.next_offset
-    return data[:position], next_offset
+    size, next_offset = 0, offset
+    for head, _ in batches_in(data, seed=seed, is_verified=True):
+        size, next_offset = size + head.length, head.next_offset
+        if next_offset >= offset + limit:
+            break
+    return data[:size], next_offset

@@ -12,17 +12,17 @@ import numpy as np
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from ..codec import Marks, Origin, encode
-from ..codec.decode import offsets_of, open_body, rows_of
+from ..codec import Marks, Origin, batches_in, encode
+from ..codec.columns import without_empty
+from ..codec.decode import message_rows, offsets_of, open_body
 from ..codec.delays import due_times
-from ..codec.encode import without_empty
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OnDamage
 from ..delivery.delay_records import DelaysLost
 from ..delivery.offsets import runs_of
 from ..errors import Damaged, DamagedBatch
 from ..log import Log, Run
-from ..log.records import batches_in
+from ..model import MessageColumns
 from .delay_prefetch import Row, rows_from
 from .forwarding import NO_LIMITS
 from .partition import Now, Partition
@@ -87,20 +87,20 @@ def fire(partition: Partition, now: Now) -> int:
 
 def _append(partition: Partition, due: Sequence[_Due], now: Now) -> None:
     """Append messages as one batch that says which delayed messages they were."""
-    rows = zip(*(one.row for one in due), strict=True)
-    values, keys, headers, priorities, timestamps, expiries, idempotency, schemas, firsts, _ = rows
+    *columns, firsts, _ = zip(*(one.row for one in due), strict=True)
+    found = MessageColumns(*columns)
     # The time to live counts from the due time, also from one that was changed.
-    times = zip(expiries, firsts, (one.due_ns for one in due), strict=True)
+    times = zip(found.expires_at, firsts, (one.due_ns for one in due), strict=True)
     moved = [None if at is None else max(1, at + after - before) for at, before, after in times]
-    columns = without_empty(
-        (values, keys, headers, priorities, timestamps, moved, idempotency, schemas)
-    )
     lowest = min(one.id for one in due)
-    columns = replace(columns, delay_ids=[one.id - lowest for one in due])
+    fired = replace(
+        without_empty(found._replace(expires_at=moved)),
+        delay_ids=[one.id - lowest for one in due],
+    )
     marks = Marks(
         origin=Origin.DELAY, origin_source=partition.delayed.epoch, origin_sequence=lowest
     )
-    encoded = encode(columns, compression=partition.compression, limits=NO_LIMITS, marks=marks)
+    encoded = encode(fired, compression=partition.compression, limits=NO_LIMITS, marks=marks)
     partition.append(encoded, now)
 
 
@@ -135,7 +135,7 @@ def _rows(partition: Partition, log: Log, run: Run) -> dict[int, Row]:
         places = wanted - head.base_offset
         if not head.is_dense:
             places = np.flatnonzero(np.isin(offsets_of(body, head), wanted, assume_unique=True))
-        *columns, ids = rows_of(body, head, places)
+        columns = message_rows(body, head, places)
         first_dues = due_times(body)[places].tolist()
-        rows.update(zip(ids, rows_from(columns, first_dues), strict=True))
+        rows.update(zip(columns.offsets, rows_from(columns, first_dues), strict=True))
     return rows

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..api.groups import Mode
 from ..codec import Columns, Head, Origin
 from ..codec.body import IDEMPOTENCY_KEYS, PRIORITIES, Body
 from ..codec.compression import Compression
@@ -23,7 +24,6 @@ from ..delivery.offsets import offsets_of as runs_to_offsets
 from ..delivery.offsets import runs_in_pieces
 from ..delivery.records import Buried, Moved, Reopened
 from ..delivery.turns import LANES, Rate
-from ..groups import Mode
 from ..log.log import Appended
 from ..model import PRODUCER_NONE, Buffer
 from ..ports import Entropy

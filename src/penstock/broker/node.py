@@ -3,14 +3,15 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from ..api.command import Command
+from ..api.members import MemberCommand
 from ..api.principals import Principal
-from ..api.start import EARLIEST, Start
+from ..api.start import Start
 from ..codec.edit import expiring
 from ..codec.head import NO_MARKS
 from ..config import CACHE_BYTES, OFF, LimitsConfig, TopicConfig
@@ -22,18 +23,17 @@ from ..errors import (
 )
 from ..model import Buffer, Message
 from ..ports import Disk, Entropy
-from . import consumption, delaying, firing, forwarding, groups
+from . import consumption, delaying, firing, forwarding
 from .admission import DiskGuard
-from .authorise import authorise_command
+from .authorise import authorise_command, authorise_member
 from .backlog import is_limited, require_room
 from .batches import checked_batch
 from .catalogue import Catalogue, Topic
 from .changes import Done
 from .damage import DamageLedger
 from .dead_letters import dead_letter_topic
-from .delaying import Delayed, DelayFacts, Waiting
+from .delaying import Delayed
 from .fetching import FETCH_BYTES_DEFAULT, Fetched, MessagesRead, fetch, read_messages
-from .group_limits import require_group_room
 from .handlers import HANDLERS
 from .memberships import Memberships
 from .outbox import Burial, Letter
@@ -82,13 +82,24 @@ class Node(Catalogue):
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
         reply: R | PenstockError
         try:
-            authorise_command(principal, command)
-            reply = HANDLERS[type(command)](self, command, now)
+            reply = self.carry_out(command, principal, now)
         except Fatal:
             raise
         except PenstockError as error:
             reply = error
         return self.changes.done(reply, now)
+
+    def carry_out(self, command: Command[R], principal: Principal, now: Now) -> R:
+        """The reply to a command that the driver gives while another one is under way, or raises why it is refused.
+
+        What it records is in the `Done` of the other one.
+        """
+        authorise_command(principal, command)
+        if principal.prefixes and isinstance(command, MemberCommand):
+            topics = self.assigned.topics_of(command.group, command.member)
+            authorise_member(principal, command.member, topics)
+        reply: R = HANDLERS[type(command)](self, command, now)
+        return reply
 
     def publish(
         self, topic: str, messages: Sequence[Message], now: Now, *, partition: int | None = None
@@ -176,87 +187,6 @@ class Node(Catalogue):
             self.sweeps.plan(name, self.open[name].facts.config, now.monotonic_ns)
         self.assigned.topic_changed(name, now)
 
-    def open_group(self, topic: str, group: str, now: Now, *, start: Start = EARLIEST) -> None:
-        """Make sure that a group exists on every partition of a topic; a new one begins at `start`.
-
-        TooManyGroups: there is no room for a new one.
-        """
-        self.open_group_on([topic], group, now, start=start)
-
-    def open_group_on(
-        self, topics: Collection[str], group: str, now: Now, *, start: Start = EARLIEST
-    ) -> None:
-        """The same on several topics; if one of them has no room, none is touched."""
-        require_group_room(self, topics, groups.check_group(group))
-        for topic in topics:
-            groups.open_everywhere(self.topic(topic).partitions, group, start, now)
-
-    def close_group(self, topic: str, group: str, now: Now) -> None:
-        """Forget a group of a topic: its progress, leases and attempts. GroupBusy: it has members."""
-        self.assigned.require_empty(group, topic)
-        for partition, _ in groups.existing(
-            self.topic(topic).partitions, groups.check_group(group)
-        ):
-            partition.close_group(group, now)
-        self.assigned.forget([group])
-
-    def group_names(self) -> dict[str, list[str]]:
-        """Every group with the topics that it reads."""
-        found: dict[str, set[str]] = {}
-        for partition in self.partitions():
-            for name, _ in partition.user_groups():
-                found.setdefault(name, set()).add(partition.topic)
-        return {name: sorted(topics) for name, topics in sorted(found.items())}
-
-    def lag(self, group: str, now: Now) -> list[groups.PartitionLag]:
-        """How far a group is behind, on every partition of every topic that it reads."""
-        found = groups.existing(self.partitions(), group)
-        return [groups.lag_of(partition, delivery, now) for partition, delivery in found]
-
-    def lanes(self, topic: str, group: str, now: Now) -> list[consumption.PartitionLanes]:
-        """What waits in each priority lane, and how it is served."""
-        found = groups.existing(self.topic(topic).partitions, group)
-        return [consumption.lane_stats(partition, delivery, now) for partition, delivery in found]
-
-    def in_flight(self, group: str) -> list[groups.InFlight]:
-        """What the members of a group hold."""
-        found = groups.existing(self.partitions(), group)
-        return [one for place in found for one in groups.in_flight(*place)]
-
-    def plan_reset(self, topic: str, group: str, to: Start) -> list[groups.Move]:
-        """What `reset_group` would do."""
-        return groups.plan_reset(self.topic(topic).partitions, group, to)
-
-    def reset_group(
-        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
-    ) -> list[groups.Move]:
-        """Start a group again from another place. GroupBusy while it has members or they hold messages, unless forced.
-
-        One that was empty may then be read in another mode.
-        """
-        self.check_reset(topic, group, to, now, is_forced=is_forced)
-        partitions = self.topic(topic).partitions
-        is_empty = not self.assigned.members_of(group, topic)
-        return groups.reset(partitions, group, to, now, is_forced=is_forced, is_mode_open=is_empty)
-
-    def check_reset(
-        self, topic: str, group: str, to: Start, now: Now, *, is_forced: bool = False
-    ) -> None:
-        """Refuse what `reset_group` would refuse."""
-        partitions = self.topic(topic).partitions
-        if not is_forced:
-            self.assigned.require_empty(group, topic)
-        groups.check_reset(partitions, group, to, now, is_forced=is_forced)
-
-    def commit(self, topic: str, partition: int, group: str, offset: int, now: Now) -> bool:
-        """Finish everything below an offset for a group. False: it was finished already.
-
-        NotOwner: the partition is assigned to a member, which has to do that itself.
-        """
-        self.assigned.require_unowned(group, topic, partition)
-        target = self.partition(topic, partition)
-        return groups.commit(target, target.group(group), offset, now)
-
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
         for partition in self.partitions():
@@ -286,30 +216,6 @@ class Node(Catalogue):
             for delivery in partition.machine.groups.values()
         )
         return min(min(due, default=float("inf")), self.assigned.next_due_ns(), delayed_ns)
-
-    def delayed(self, topic: str, *, limit: int = 100, after_ns: int = 0) -> list[Waiting]:
-        """What is to come next, earliest first, of what is due after a time."""
-        return delaying.pending(self.topic(topic).partitions, limit=limit, after=after_ns)
-
-    def delayed_get(self, topic: str, partition: int, identity: int) -> Waiting:
-        return delaying.get(self.partition(topic, partition), identity)
-
-    def delayed_find(self, topic: str, delay_key: bytes) -> Waiting:
-        """The one that is pending under a business key."""
-        return delaying.get(*delaying.find_by_key(self.topic(topic).partitions, delay_key))
-
-    def cancel_delayed(self, topic: str, partition: int, identity: int, now: Now) -> None:
-        """Never deliver it. NotPending: too late."""
-        delaying.cancel(self.partition(topic, partition), identity, now)
-
-    def reschedule(self, topic: str, partition: int, identity: int, due_ns: int, now: Now) -> None:
-        """Deliver it at another time. NotPending: too late."""
-        self._seen = now
-        delaying.reschedule(self.partition(topic, partition), identity, due_ns, now)
-
-    def delay_facts(self, topic: str) -> list[DelayFacts]:
-        """Pending and finished delayed messages of each partition."""
-        return [delaying.facts_of(one) for one in self.topic(topic).partitions]
 
     def pump(self, now: Now) -> bool:
         """Move letters one step on their way. True if there is something to sync now."""

@@ -6,18 +6,18 @@
         client.create_topic("orders")                         await client.create_topic("orders")
         client.publish("orders", b"lamp")                     await client.publish("orders", b"lamp")
 
-The asynchronous client is written by hand, the synchronous one is made from it (tools/unasync.py); what neither waits
-nor sends (requests, answers, retries, errors) is in the modules here, once. The guide: docs/client.md.
+`asynchronous` is written by hand, `synchronous` is generated from it (tools/unasync.py). The modules here do no I/O and
+serve both: calls, retries, errors, batches. The guide: docs/client.md.
 """
 
 from typing import TYPE_CHECKING
 
 from ..api.units import Duration as Duration
-from .ack_batcher import Delivered as Delivered
 from .calls import Content as Content
 from .calls import Moment as Moment
 from .groups import Letters as Letters
 from .groups import Redrive as Redrive
+from .leased_messages import Delivered as Delivered
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received
 from .publish import Outgoing as Outgoing
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .synchronous.consumer import Consumer as Consumer
     from .synchronous.worker import Worker as Worker
 
-# Loaded when named: a plain program has no use for asyncio, and the other way round.
+# Loaded when they are first used: a plain program does not need asyncio, and the other way round.
 _HOMES = {
     "AsyncClient": "penstock.client.asynchronous.client",
     "AsyncConsumer": "penstock.client.asynchronous.consumer",

@@ -1,6 +1,6 @@
-"""What a consumer says about its messages, gathered until it is sent; and which of them nothing was said about yet.
+"""The answers of a consumer until they are sent, and the messages that it holds and has not answered.
 
-No I/O. Safe to use from several threads: handlers say, and somebody else sends.
+No I/O. Safe to use from several threads: handlers answer, the consumer's background sends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,294 +11,199 @@ import msgspec
 
 from ..api.answers import Kind, LeaseAnswer, encode_answers
 from ..api.arguments import type_name
-from ..api.units import Duration, duration_ms
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt
-from .leased_messages import LeasedPart, Polled, Received
+from .leased_messages import Delivered, LeasedPart, Polled, Received
 
-# Of what one request may carry, half: there is room for what is said meanwhile.
+# Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
-_REASON_CHARACTERS_MAX = 4096
+
+OneOrMany = Delivered | Polled[Delivered] | Iterable[Delivered]
+"""One message of a consumer, or many."""
 
 
 class PendingAnswer(NamedTuple):
-    """One answer to many messages, before it is written."""
+    """One answer to many messages of a part, before it is encoded."""
 
     part: LeasedPart
     kind: Kind
     reason: str = ""
     ms: int | None = None
 
-    def written(self, offsets: list[int]) -> LeaseAnswer:
+    def encoded(self, offsets: list[int]) -> LeaseAnswer:
         part = self.part
-        place = part.topic, part.partition, part.group, part.lease
-        return LeaseAnswer(self.kind, *place, offsets, self.reason, self.ms)
-
-
-class Delivered(Received, frozen=True, gc=False):
-    """A message that a consumer delivered. What is said about it is sent a moment later, with others.
-
-    Each returns False if it was answered already; then nothing happens.
-    """
-
-    def ack(self) -> bool:
-        """Finish it."""
-        return self._answers.ack(self.part, self.offset)
-
-    def nack(self, reason: str = "", *, delay: Duration | None = None) -> bool:
-        """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        ms = None if delay is None else duration_ms(delay)
-        return self._answers.add(
-            PendingAnswer(self.part, Kind.NACK, shortened(reason), ms), self.offset
-        )
-
-    def reject(self, reason: str = "") -> bool:
-        """No attempt will ever succeed: a dead letter, at once."""
-        return self._answers.add(
-            PendingAnswer(self.part, Kind.REJECT, shortened(reason)), self.offset
-        )
-
-    def extend(self, timeout: Duration) -> bool:
-        """Still working on it: the lease ends so long from now."""
-        said = PendingAnswer(self.part, Kind.EXTEND, ms=duration_ms(timeout))
-        return self._answers.extend(said, self.offset)
-
-    def give_back(self) -> bool:
-        """Not looked at: somebody else may have it at once, and no attempt counts."""
-        return self._answers.add(PendingAnswer(self.part, Kind.RELEASE), self.offset)
-
-    @property
-    def is_answered(self) -> bool:
-        return self._answers.is_answered(self.part, self.offset)
-
-    @property
-    def _answers(self) -> "AnswerBuffer":
-        found = self.part.answers
-        assert found is not None, "a consumer delivers what it keeps account of"
-        return found
-
-
-def reason_text(reason: object) -> str:
-    """A reason that can be sent. The name of a file, say, may have letters that UTF-8 cannot hold."""
-    if not isinstance(reason, str):
-        raise Refused(
-            f"a reason is text, not {type_name(reason)}; str(error) makes one of an error"
-        )
-    return reason if reason.isascii() else reason.encode(errors="backslashreplace").decode()
-
-
-def shortened(reason: str) -> str:
-    """Within the limit of the server: an error message can be of any length."""
-    return reason_text(reason)[:_REASON_CHARACTERS_MAX]
+        lease = part.topic, part.partition, part.group, part.lease
+        return LeaseAnswer(self.kind, *lease, offsets, self.reason, self.ms)
 
 
 class AnswerBuffer:
-    """What was said and is not sent, and what nothing was said about."""
+    """Answers that are not sent yet, and the parts that hold messages without an answer."""
 
     def __init__(self) -> None:
-        self._guard = Lock()
-        self._said: dict[PendingAnswer, list[int]] = {}
-        # Apart from the others, because nearly everything is acked, one by one.
-        self._acked: dict[LeasedPart, list[int]] = {}
+        self._lock = Lock()
+        self._pending: dict[PendingAnswer, list[int]] = {}
+        # Acks of single messages: nearly all answers are, and a part is a cheaper key than an answer.
+        self._acks: dict[LeasedPart, list[int]] = {}
         self._held: dict[LeasedPart, None] = {}
         self._unsent: list[LeaseAnswer] = []
 
     @property
     def is_idle(self) -> bool:
-        """Nothing to send, and nothing in anybody's hands."""
-        return not (self._said or self._acked or self._held or self._unsent)
+        """Whether there is nothing to send, and no message to extend."""
+        return not (self._pending or self._acks or self._held or self._unsent)
 
     def track(self, parts: Iterable[LeasedPart], now_s: float) -> None:
-        """Keep account of parts that have just come."""
-        with self._guard:
+        """Hold parts that a poll has just brought."""
+        with self._lock:
             for part in parts:
-                part.answers, part.leased_at_s = self, now_s
+                part.buffer, part.leased_at_s = self, now_s
                 self._held[part] = None
 
-    def add(self, said: PendingAnswer, offset: int) -> bool:
-        """Whether that was the first word on this message."""
-        with self._guard:
-            is_first = self._takes(said.part, offset)
+    def add(
+        self, part: LeasedPart, offset: int, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> bool:
+        """Answer one message; False if it was answered before."""
+        with self._lock:
+            is_first = (
+                part.is_unanswered(offset) if kind is Kind.EXTEND else self._claim(part, offset)
+            )
             if is_first:
-                self._note(said, [offset])
+                answer = PendingAnswer(part, kind, reason, ms)
+                self._pending.setdefault(answer, []).append(offset)
         return is_first
 
     def ack(self, part: LeasedPart, offset: int) -> bool:
-        """The same for an ack."""
-        with self._guard:
-            if not self._takes(part, offset):
-                return False
-            gathered = self._acked.get(part)
-            if gathered is None:
-                self._acked[part] = [offset]
-            else:
-                gathered.append(offset)
-        return True
+        """Ack one message; False if it was answered before."""
+        with self._lock:
+            is_first = self._claim(part, offset)
+            if is_first:
+                self._acks.setdefault(part, []).append(offset)
+        return is_first
 
-    def _takes(self, part: LeasedPart, offset: int) -> bool:
-        left = part.unanswered
-        if left is None:
-            left = part.unanswered = set(part.offsets)
-        if offset not in left:
+    def _claim(self, part: LeasedPart, offset: int) -> bool:
+        if part.unanswered is None:
+            part.unanswered = set(part.offsets)
+        if offset not in part.unanswered:
             return False
-        left.remove(offset)
-        if not left:
+        part.unanswered.remove(offset)
+        if not part.unanswered:
             self._held.pop(part, None)
         return True
 
+    def _keep(self, part: LeasedPart, unanswered: set[int]) -> None:
+        """From now on only these messages of a part are held."""
+        part.unanswered = unanswered
+        if not unanswered:
+            self._held.pop(part, None)
+
     def add_all(self, part: LeasedPart, kind: Kind, reason: str = "", ms: int | None = None) -> int:
-        """The same for everything of a part that nothing was said about; how many those were."""
-        with self._guard:
-            if self._held.pop(part, _ABSENT) is _ABSENT:
+        """Answer all messages of a part that have no answer; returns how many those were."""
+        with self._lock:
+            if part not in self._held:
                 return 0
-            offsets = part.offsets if part.unanswered is None else sorted(part.unanswered)
-            part.unanswered = set()
-            self._note(PendingAnswer(part, kind, reason, ms), offsets)
+            offsets = part.unanswered_offsets()
+            self._keep(part, set())
+            self._pending.setdefault(PendingAnswer(part, kind, reason, ms), []).extend(offsets)
         return len(offsets)
 
-    def _note(self, said: PendingAnswer, offsets: Sequence[int]) -> None:
-        gathered = self._said.get(said)
-        if gathered is None:
-            self._said[said] = [*offsets]
-        else:
-            gathered.extend(offsets)
-
-    def extend(self, said: PendingAnswer, offset: int) -> bool:
-        with self._guard:
-            is_ours = said.part in self._held and _is_unanswered(said.part, offset)
-            if is_ours:
-                self._note(said, [offset])
-        return is_ours
-
     def extend_held(self, ms: int, oldest_s: float, youngest_s: float) -> None:
-        """Ask for more time for everything that was taken between two moments."""
-        with self._guard:
+        """Extend every lease that was taken between two moments."""
+        with self._lock:
             for part in self._held:
                 if oldest_s <= part.leased_at_s <= youngest_s:
-                    offsets = part.offsets if part.unanswered is None else sorted(part.unanswered)
-                    self._note(PendingAnswer(part, Kind.EXTEND, ms=ms), offsets)
-
-    def is_answered(self, part: LeasedPart, offset: int) -> bool:
-        with self._guard:
-            return part not in self._held or not _is_unanswered(part, offset)
+                    answer = PendingAnswer(part, Kind.EXTEND, ms=ms)
+                    self._pending.setdefault(answer, []).extend(part.unanswered_offsets())
 
     def is_held(self, part: LeasedPart) -> bool:
-        """Whether there is anything of a part that nothing was said about."""
+        """Whether a part has messages without an answer."""
         return part in self._held
 
     def held_partitions(self) -> set[str]:
-        """The partitions of which messages are in somebody's hands."""
-        with self._guard:
+        """The partitions that have messages without an answer."""
+        with self._lock:
             return {part.place for part in self._held}
 
     def forget(self, places: Iterable[str]) -> None:
-        """Partitions that are ours no more: what was held there is another's now."""
-        gone = set(places)
-        with self._guard:
-            for part in [one for one in self._held if one.place in gone]:
-                del self._held[part]
-                part.unanswered = set()
+        """Drop what is held of partitions that belong to other members now."""
+        lost = set(places)
+        with self._lock:
+            for part in [one for one in self._held if one.place in lost]:
+                self._keep(part, set())
 
     def drop_stale(self, error: PenstockError) -> None:
-        """The server says that a message is not ours any more."""
+        """Drop the message that an error of the server names: its lease is over."""
         receipt = str(error.fields.get("receipt", ""))
-        with self._guard:
+        with self._lock:
             for part in [*self._held]:
                 if receipt.startswith(f"{part.topic}:{part.partition}:") and receipt.endswith(
                     f":{part.group:x}.{part.lease:x}"
                 ):
-                    left = set(part.offsets) if part.unanswered is None else part.unanswered
-                    part.unanswered = left - {error.fields.get("offset")}
-                    if not part.unanswered:
-                        del self._held[part]
+                    stale = error.fields.get("offset")
+                    self._keep(part, {one for one in part.unanswered_offsets() if one != stale})
 
     def finish_below(self, place: str, offset: int) -> None:
-        """A commit finished everything below an offset."""
-        with self._guard:
+        """Drop the messages of a partition that a commit finished."""
+        with self._lock:
             for part in [one for one in self._held if one.place == place]:
-                left = part.offsets if part.unanswered is None else part.unanswered
-                part.unanswered = {one for one in left if one >= offset}
-                if not part.unanswered:
-                    del self._held[part]
+                self._keep(part, {one for one in part.unanswered_offsets() if one >= offset})
 
     def take(self) -> list[LeaseAnswer]:
-        """What is to be sent next, in the order in which it was said; no more than fits into one request."""
-        with self._guard:
+        """The answers to send next, no more than one request may carry; empty if there are none."""
+        with self._lock:
             taken, self._unsent = self._unsent, []
             if taken:
                 return taken
+            # Acks last: the server refuses to extend a message that was acked.
+            acks = {PendingAnswer(part, Kind.ACK): part for part in self._acks}
             count = 0
-            for said in [*self._said]:
-                if taken and count + len(self._said[said]) > _MESSAGES_A_REQUEST:
+            for answer in [*self._pending, *acks]:
+                is_pending = answer in self._pending
+                offsets = self._pending[answer] if is_pending else self._acks[answer.part]
+                if taken and count + len(offsets) > _MESSAGES_A_REQUEST:
                     break
-                offsets = self._said.pop(said)
                 count += len(offsets)
-                taken.append(said.written(offsets))
-            # Last, so that nobody is told that a message which was extended and then acked is not lent any more.
-            for part in [] if self._said else [*self._acked]:
-                if taken and count + len(self._acked[part]) > _MESSAGES_A_REQUEST:
-                    break
-                offsets = self._acked.pop(part)
-                count += len(offsets)
-                taken.append(PendingAnswer(part, Kind.ACK).written(offsets))
+                taken.append(answer.encoded(offsets))
+                if is_pending:
+                    del self._pending[answer]
+                else:
+                    del self._acks[answer.part]
         return taken
 
     def put_back(self, answers: list[LeaseAnswer]) -> None:
-        """They could not be sent: they come first the next time."""
-        with self._guard:
+        """Keep answers that could not be sent; `take` returns them next."""
+        with self._lock:
             self._unsent = answers
 
 
-_ABSENT: Any = object()
-
-
-def _is_unanswered(part: LeasedPart, offset: int) -> bool:
-    return offset in part.offsets if part.unanswered is None else offset in part.unanswered
-
-
 class AnswersReply(msgspec.Struct):
-    """What the server made of answers."""
+    """What the server did with answers."""
 
     answered: int
     failed: list[dict[str, Any]]
 
     def errors(self) -> Iterator[PenstockError]:
-        """Why some were not taken. Topic, partition and offset are in the fields of each."""
+        """Why some were refused. Topic, partition and offset are in the fields of each."""
         return (rebuilt(one) for one in self.failed)
 
 
-_read = reader(AnswersReply)
-
-
 def send_answers(answers: Sequence[LeaseAnswer]) -> Call[AnswersReply]:
-    return Call("POST", "/messages/answers", _read, encode_answers(answers), BATCH_TYPE)
+    body = encode_answers(answers)
+    return Call("POST", "/messages/answers", reader(AnswersReply), body, BATCH_TYPE)
 
 
-OneOrMany = Delivered | Polled[Delivered] | Iterable[Delivered]
-"""One message of a consumer, or many."""
+def messages_of(messages: OneOrMany) -> Iterable[Delivered]:
+    """One message, or several, all of them checked before the first is answered. Refused if one is no message.
 
-
-def messages_of(told: OneOrMany) -> Iterable[Delivered]:
-    """One message, or several that were looked at, all of them before the first is answered.
-
-    Those of an iterator come one by one: what makes them may get no more before some are answered.
+    An iterator is checked as it goes: what makes its messages may bring no more before some are answered.
     """
-    if isinstance(told, Received):
-        return (told,)
-    if not isinstance(told, Iterable):
-        raise _not_a_message(told)
-    if isinstance(told, Iterator):
-        return _checked(told)
-    return [*_checked(told)]
+    if isinstance(messages, Received) or not isinstance(messages, Iterable):
+        return (_checked(messages),)
+    checked = map(_checked, messages)
+    return checked if isinstance(messages, Iterator) else [*checked]
 
 
-def _checked(found: Iterable[Any]) -> Iterator[Delivered]:
-    for one in found:
-        if not isinstance(one, Received):
-            raise _not_a_message(one)
-        yield one  # type: ignore[misc]  # One of a client has no consumer, and says so.
-
-
-def _not_a_message(found: object) -> Refused:
-    return Refused(f"a message of this consumer, or several, not {type_name(found)}")
+def _checked(message: Any) -> Delivered:
+    if not isinstance(message, Received):
+        raise Refused(f"a message of this consumer, or several, not {type_name(message)}")
+    return message  # type: ignore[return-value]  # One of `client.poll` has a receipt, too.

@@ -1,4 +1,4 @@
-"""Where a server is, and what every request to it says."""
+"""The address of a server, and the headers of every request to it."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server, taken apart from its URL. `prefix` is a path in front of every route, if a proxy wants one."""
+    """The parts of a server's URL. `prefix` is a path in front of every route, for servers behind a proxy."""
 
     scheme: str
     host: str
@@ -21,7 +21,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """Refused if it is no URL of ours: the scheme has to be there, and nothing may follow the path."""
+        """The address in a URL. Refused if it has no scheme, or more than scheme, host, port and path."""
         try:
             parts = urlsplit(text("an address", url).strip())
             port = parts.port
@@ -32,7 +32,7 @@ class Address:
         if parts.query or parts.fragment or parts.username is not None:
             raise Refused(f"{url[:200]!r}: only scheme, host, port and path belong into an address")
         host, prefix = parts.hostname, parts.path.rstrip("/")
-        # What goes into a request must not be able to end a line of it.
+        # Both go into requests, and must not be able to end a line there.
         if not (host + prefix).isascii() or not (host + prefix).isprintable() or " " in prefix:
             raise Refused(f"{url[:200]!r} is not an address: only plain ASCII")
         return cls(parts.scheme, host, port or _PORTS[parts.scheme], prefix)
@@ -51,7 +51,7 @@ class Address:
 
 
 def common_headers(address: Address, key: str | None) -> bytes:
-    """The lines that are the same in every request."""
+    """The header lines that every request has. Refused if the key is more than one line of ASCII."""
     lines = f"Host: {address.authority}\r\nUser-Agent: penstock\r\n"
     if key:
         if not text("a key", key).isascii() or not key.isprintable():

@@ -1,9 +1,9 @@
-"""A request and how its answer is read, as one value. Everything that the two clients share passes through here."""
+"""A call: a request and the function that reads its answer. Both clients run the same calls."""
 
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
 from operator import index
@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ..api.arguments import type_name
-from ..api.units import Duration, duration_ns
-from ..errors import BadAnswer, MalformedBatch, PenstockError, Refused
+from ..api.units import Duration, datetime_ns, duration_ns, time_text
+from ..errors import BadAnswer, MalformedBatch, Refused
 from .failures import error_of
 from .wire import Answer, Body
 
@@ -28,12 +28,12 @@ Moment = datetime | str | int
 JSON_TYPE = b"Content-Type: application/json\r\n"
 BATCH_TYPE = b"Content-Type: application/vnd.penstock.batch\r\n"
 ACCEPT_BATCH = b"Accept: application/vnd.penstock.batch\r\n"
-# The server may send large batches without a look at them. Older ones do not know this and check all the same.
+# The server may send large batches without verifying them. Older ones do not know this header and verify.
 CHECKED_HERE = b"Penstock-Checked-By: client\r\n"
 
 _ENCODE = msgspec.json.Encoder().encode
 _OK_MAX = 299
-# From here on it pays to look: control characters take six bytes each in JSON, and a body has a limit.
+# Larger contents are encoded to see their size: control characters take six bytes each in JSON, and bodies are limited.
 _LARGE_BYTES = 1 << 20
 
 
@@ -50,7 +50,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Base64(msgspec.Struct):
-    """Bytes that are not text, in JSON."""
+    """Bytes in JSON that are no text."""
 
     base64: str
 
@@ -59,7 +59,7 @@ Written = str | Base64 | None
 
 
 def written(content: Content) -> Written:
-    """A key or value for JSON."""
+    """A key or value for JSON. Refused if it is neither bytes nor text."""
     if content is None or isinstance(content, str):
         return content
     try:
@@ -75,7 +75,7 @@ def written(content: Content) -> Written:
 
 
 def content_of(found: Written) -> bytes | None:
-    """The bytes of a key or value from JSON."""
+    """The bytes of a key or value in JSON; BadAnswer if its base64 is none."""
     if isinstance(found, str):
         return found.encode()
     if found is None:
@@ -87,28 +87,21 @@ def content_of(found: Written) -> bytes | None:
 
 
 def span(duration: Duration, what: str = "a duration") -> str:
-    """A duration as the server reads it; `what` is how an error calls it."""
+    """A duration in the form that the server reads. An error calls it `what`."""
     return f"{duration_ns(duration, what) / 1_000_000:.6f}ms"
 
 
 def moment(when: Moment) -> str:
-    """A moment as the server reads it."""
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise Refused(
-                f"{when!r} has no time zone; write datetime.now(UTC) + timedelta(hours=1),"
-                " or add .astimezone() to a local time"
-            )
-        return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return str(when)
+    """A moment in the form that the server reads. Refused if a datetime has no time zone."""
+    return time_text(datetime_ns(when, "a moment")) if isinstance(when, datetime) else str(when)
 
 
 def path_of(*words: str | int | None) -> str:
-    """A path from its words; none of them can leave its place. Refused if one is not text, or no number of a place."""
+    """A path from its words, each quoted. Refused if one is neither text nor a whole number."""
     try:
         return _path_of(*words)
     except TypeError:
-        # A list, or something else that cannot be looked up.
+        # A list, or another value that is not hashable.
         raise Refused(f"a name is text, not one of {words[1:]!r}"[:200]) from None
     except UnicodeEncodeError:
         raise Refused(f"{words[1:]!r}: UTF-8 cannot hold this text"[:200]) from None
@@ -116,15 +109,15 @@ def path_of(*words: str | int | None) -> str:
 
 @lru_cache(maxsize=1024, typed=True)
 def _path_of(*words: str | int | None) -> str:
-    """Looked at once and then remembered: every request has a path."""
+    """Cached, because every request has a path."""
     for what, word in pairwise(words):
         if what in _NAMED and not isinstance(word, str):
             raise Refused(f"the name of a {_NAMED[what]} is text, not {type_name(word)}")
         if not isinstance(word, str) and (isinstance(word, bool) or not hasattr(word, "__index__")):
             raise Refused(f"partitions and offsets are whole numbers, not {type_name(word)}")
-    # Not by str(): that of an Enum is its name in the program, not the text that it stands for.
+    # Not by str(): for an Enum that is its name in the program, and not the text that it stands for.
     return "".join(
-        f"/{quote(one if isinstance(one, str) else str(index(one)), safe='')}"  # type: ignore[arg-type]  # As was seen.
+        f"/{quote(one if isinstance(one, str) else str(index(one)), safe='')}"  # type: ignore[arg-type]  # Checked above.
         for one in words
     )
 
@@ -133,10 +126,10 @@ _NAMED: dict[str | int | None, str] = {"topics": "topic", "groups": "group"}
 
 
 def with_query(path: str, fields: Mapping[str, object]) -> str:
-    """The fields that are not None, behind a path."""
-    given = {name: _queried(one) for name, one in fields.items() if one is not None}
+    """A path with the fields that are not None as its query."""
+    query = {name: _queried(one) for name, one in fields.items() if one is not None}
     try:
-        return f"{path}?{urlencode(given)}" if given else path
+        return f"{path}?{urlencode(query)}" if query else path
     except UnicodeEncodeError as error:
         raise Refused(f"{error.object[:100]!r}: UTF-8 cannot hold this text") from None
 
@@ -160,12 +153,12 @@ def get(target: str, kind: type[T], *, wait_s: float = 0.0) -> Call[T]:
 def send(
     method: str, target: str, body: object, kind: type[T], *, is_repeatable: bool = True
 ) -> Call[T]:
-    """A request with JSON."""
+    """A call whose request is JSON."""
     return Call(method, target, reader(kind), as_json(body), JSON_TYPE, is_repeatable)
 
 
 def as_json(body: object) -> bytes:
-    """Refused if something in it is no text, or nothing that JSON knows."""
+    """A body as JSON. Refused if UTF-8 or JSON cannot hold a part of it."""
     try:
         return _ENCODE(body)
     except (UnicodeEncodeError, TypeError) as error:
@@ -173,14 +166,14 @@ def as_json(body: object) -> bytes:
 
 
 def nothing(_answer: Answer) -> None:
-    """The reader of an answer that says nothing but yes."""
+    """Reads an answer that has no content."""
 
 
 _READERS: dict[Any, Callable[[Answer], Any]] = {}
 
 
 def reader(kind: type[T]) -> Callable[[Answer], T]:
-    """Reads the JSON of an answer as a type."""
+    """The function that reads the JSON of an answer as a type."""
     found = _READERS.get(kind)
     if found is None:
         decode = msgspec.json.Decoder(kind).decode
@@ -192,16 +185,21 @@ def reader(kind: type[T]) -> Callable[[Answer], T]:
     return found
 
 
+class _Results(msgspec.Struct):
+    results: list[dict[str, Any]]
+
+
+def results_of(answer: Answer) -> list[dict[str, Any]]:
+    """The results in an answer that has one for each message of the request."""
+    return reader(_Results)(answer).results
+
+
 def outcome(call: Call[T], answer: Answer, address: str) -> T:
-    """What a call returns, or the error that the answer is; BadAnswer if it is neither."""
+    """The result in an answer. Raises the error that it has instead, or BadAnswer if it cannot be read."""
     if answer.status > _OK_MAX:
         raise error_of(answer, address)
     try:
         return call.read(answer)
-    except MalformedBatch as error:
-        # It was whole when it was sent.
-        raise BadAnswer(address, str(error)[:200], is_sent=True) from None
-    except PenstockError:
-        raise
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (MalformedBatch, msgspec.MsgspecError, ValueError) as error:
+        # A batch that is damaged here was whole when the server sent it.
         raise BadAnswer(address, str(error)[:200], is_sent=True) from None

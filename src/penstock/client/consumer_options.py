@@ -1,26 +1,24 @@
-"""What a consumer is made with, checked once."""
+"""The options of a consumer, checked once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from secrets import token_hex
 from typing import Any, TypedDict
 
-from ..api.arguments import function, plain_function, several, text, whole_number
+from ..api.arguments import plain_function, several, text, whole_number
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
 from ..model import check_name
-from .membership import Joining
 
-PartitionsTold = Callable[[list[str]], Any]
-"""Hears of partitions, written as "orders/0". With asyncio it may be a coroutine function."""
+OnPartitions = Callable[[list[str]], Any]
+"""Called with partitions, written as "orders/0". With asyncio it may be a coroutine function."""
 
 MODES = ("shared", "assigned")
-# As often as the server wants to hear of us at least; 3 chances before we are missed.
-_BEATS_A_SESSION = 3
+# The server forgets a member after a session without a heartbeat; a lost one or two do no harm.
+_HEARTBEATS_A_SESSION = 3
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What `client.consumer` takes by name; the guide says more (docs/client.md)."""
+    """The options of `client.consumer`; the guide says more (docs/client.md)."""
 
     mode: str
     order: str | None
@@ -34,9 +32,9 @@ class ConsumerOptions(TypedDict, total=False):
     auto_commit: bool
     extend_for: Duration
     patience: Duration
-    on_assigned: PartitionsTold | None
-    on_revoked: PartitionsTold | None
-    on_lost: PartitionsTold | None
+    on_assigned: OnPartitions | None
+    on_revoked: OnPartitions | None
+    on_lost: OnPartitions | None
     on_error: Callable[[PenstockError], Any] | None
 
 
@@ -44,10 +42,10 @@ class ConsumerOptions(TypedDict, total=False):
 class ConsumerSettings:
     """`mode`: shared (any member takes any message) or assigned (each partition has one member).
 
-    `max_poll`: messages in the hands of an iteration at once. `visibility_timeout`: how long a message is lent (the
-    topic's, if not said); it is extended while we live, up to `extend_for` after the poll that brought it.
-    `auto_commit`: a message is finished when the next one is asked for. `patience`: how long an iteration waits for a
-    server that is away before it raises.
+    `max_poll`: how many messages an iteration takes at once. `visibility_timeout`: how long a lease lasts (None: as the
+    topic says); the consumer extends it up to `extend_for` after the poll that brought the message. `auto_commit`: a
+    message is finished when the next one is asked for. `patience`: how long an iteration waits for a server that is
+    away before it raises.
     """
 
     mode: str = "shared"
@@ -62,9 +60,9 @@ class ConsumerSettings:
     auto_commit: bool = False
     extend_for: Duration = 600
     patience: Duration = 300
-    on_assigned: PartitionsTold | None = None
-    on_revoked: PartitionsTold | None = None
-    on_lost: PartitionsTold | None = None
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None
     on_error: Callable[[PenstockError], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -77,10 +75,7 @@ class ConsumerSettings:
             if duration_s(getattr(self, name), name) <= 0:
                 raise Refused(f"{name} must be above 0, got {getattr(self, name)!r}")
         for name in ("extend_for", "patience"):
-            if duration_s(getattr(self, name), name) < 0:
-                raise Refused(f"{name} cannot be below 0, got {getattr(self, name)!r}")
-        for name in ("on_assigned", "on_revoked", "on_lost"):
-            function(name, getattr(self, name))
+            duration_s(getattr(self, name), name)
         plain_function("on_error", self.on_error)
         if self.mode == "shared" and (self.order or self.assignor):
             raise Refused("order and assignor are for mode='assigned'")
@@ -91,23 +86,12 @@ class ConsumerSettings:
 
     @property
     def heartbeat_s(self) -> float:
-        longest_s = duration_s(self.session_timeout) / _BEATS_A_SESSION
+        longest_s = duration_s(self.session_timeout) / _HEARTBEATS_A_SESSION
         return min(duration_s(self.heartbeat_interval), longest_s)
-
-    def joining(self, group: str, topics: Sequence[str]) -> Joining:
-        """How to join for the first time: always under a name, so that a lost answer can be asked for again."""
-        return Joining(
-            check_name(text("the name of a group", group), "group"),
-            topics,
-            self.mode,
-            self.member or f"member-{token_hex(6)}",
-            self.order,
-            self.assignor,
-            self.session_timeout,
-        )
 
 
 def topics_of(topics: str | Sequence[str]) -> list[str]:
+    """The names of topics, sorted. Refused if there is none, or if one is no name."""
     several_topics = [topics] if isinstance(topics, str) else several("topics", topics)
     found = {check_name(text("the name of a topic", one), "topic") for one in several_topics}
     if not found:

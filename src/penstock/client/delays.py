@@ -1,4 +1,4 @@
-"""Calls about messages that wait for their time, and what they answer."""
+"""The calls about delayed messages, and their replies."""
 
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class DelayedPage(msgspec.Struct, frozen=True):
 
 
 class DelayStats(msgspec.Struct, frozen=True):
-    """How many wait, and what became of others; `by_topic` has the same for each topic."""
+    """Counts of delayed messages by state; `by_topic` has the counts of each topic."""
 
     pending: int
     delivered: int
@@ -72,7 +72,7 @@ class DelayStats(msgspec.Struct, frozen=True):
 
 
 class DelayedPlace(NamedTuple):
-    """A delayed message by where it is, or by its business key."""
+    """Names a delayed message, by its place or by its business key."""
 
     topic: str
     partition: int | None = None

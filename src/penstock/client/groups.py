@@ -1,6 +1,6 @@
-"""Calls about groups and dead letters, and what they answer."""
+"""The calls about groups and dead letters, and their replies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,7 +35,7 @@ class GroupNames(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group and its members, as the server describes them. `modes` says by topic how it is read."""
+    """A group and its members. `modes` says by topic whether it is shared or assigned."""
 
     group: str
     state: str = ""
@@ -60,7 +60,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
 
 class FaultyPartition(msgspec.Struct, frozen=True):
-    """A partition that cannot be used, and why: how far a group is behind there is not known."""
+    """A partition that cannot be used, and why. The lag of a group is not known there."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class Offsets(msgspec.Struct, frozen=True):
-    """By topic and partition (as text) the floor: the offset that is read next."""
+    """The floor by topic and partition (as text): the offset that is read next."""
 
     group: str
     offsets: dict[str, dict[str, int]]
@@ -85,7 +85,7 @@ class Offsets(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """Where a group was moved, or would be."""
+    """Where a reset moved a group, or would move it."""
 
     group: str
     dry_run: bool
@@ -93,7 +93,7 @@ class Reset(msgspec.Struct, frozen=True):
 
 
 class InFlight(msgspec.Struct, frozen=True):
-    """What members of a group hold."""
+    """Messages that members of a group hold."""
 
     in_flight: list[dict[str, Any]]
     cursor: str | None = None
@@ -124,39 +124,32 @@ def offsets(group: str) -> Call[Offsets]:
 
 
 def commit(group: str, floors: Mapping[str, Mapping[int, int]]) -> Call[Offsets]:
+    """Refused if the floors are not by topic and partition."""
     try:
-        written_floors = {
+        by_topic = {
             topic: {str(partition): offset for partition, offset in places.items()}
             for topic, places in floors.items()
         }
     except AttributeError:
         raise Refused('offsets are given by topic and partition: {"orders": {0: 17}}') from None
-    body = {"offsets": written_floors}
-    return send("POST", path_of("groups", group, "offsets"), body, Offsets)
+    return send("POST", path_of("groups", group, "offsets"), {"offsets": by_topic}, Offsets)
 
 
-class ResetAsked(NamedTuple):
+def reset(
+    group: str, to: Moment, *, topic: str | None, is_dry_run: bool, is_forced: bool
+) -> Call[Reset]:
     """`to`: earliest, latest, an offset, or a moment."""
-
-    group: str
-    to: Moment
-    topic: str | None = None
-    is_dry_run: bool = False
-    is_forced: bool = False
-
-
-def reset(asked: ResetAsked) -> Call[Reset]:
     body = given(
-        to=asked.to if isinstance(asked.to, int) else moment(asked.to),
-        topic=None if asked.topic is None else text("the name of a topic", asked.topic),
-        dry_run=asked.is_dry_run,
-        force=asked.is_forced,
+        to=to if isinstance(to, int) else moment(to),
+        topic=None if topic is None else text("the name of a topic", topic),
+        dry_run=is_dry_run,
+        force=is_forced,
     )
-    return send("POST", path_of("groups", asked.group, "offsets", "reset"), body, Reset)
+    return send("POST", path_of("groups", group, "offsets", "reset"), body, Reset)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
-    """A message that was given up, at its place among the dead letters, and why."""
+    """A message that was given up, its place among the dead letters, and the reason."""
 
     partition: int
     offset: int
@@ -170,7 +163,7 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
     dlq_timestamp: str = ""
     last_consumer: str = ""
     original_timestamp: str = ""
-    # None of a letter that was never delivered.
+    # None if it was never delivered.
     first_delivery: str | None = None
     last_delivery: str | None = None
     priority: int = 2
@@ -210,7 +203,7 @@ class Redriven(msgspec.Struct, frozen=True):
 
 
 class Letters(NamedTuple):
-    """Which dead letters: every condition that is given has to hold; none given: all of them."""
+    """Selects dead letters: every condition that is given has to hold; without any, all are selected."""
 
     reason: str | None = None
     group: str | None = None
@@ -239,7 +232,7 @@ def dead_letters(topic: str, letters: Letters, limit: int, cursor: str | None) -
 
 
 def dead_letter(topic: str, partition: int, offset: int) -> Call[DeadLetters]:
-    """The first one at a place or behind it."""
+    """The first dead letter at a place or behind it."""
     fields = {"limit": 1, "cursor": f"{partition}-{offset}"}
     return get(with_query(path_of("topics", topic, "dlq"), fields), DeadLetters)
 
@@ -251,7 +244,7 @@ def count_dead_letters(topic: str, by: str, letters: Letters) -> Call[DeadLetter
 
 
 class Redrive(NamedTuple):
-    """Which dead letters go back, to the `topic` or only to the `group` that failed, and what is changed in them.
+    """Sends dead letters back, to the `topic` or only to the `group` that failed, with some fields changed.
 
     With `rate`, so many a second; then a call ends after some seconds, and `Redriven.matched` says how many there were.
     """
@@ -270,7 +263,9 @@ def redrive(topic: str, order: Redrive) -> Call[Redriven]:
     if order.letters.offsets is not None:
         places = [{"partition": one, "offset": two} for one, two in order.letters.offsets]
         selection["offsets"] = places
-    changes = dict(_edited(order.edit or {}))
+    changes: dict[str, object] = {
+        name: written(content) for name, content in (order.edit or {}).items()
+    }
     if order.headers is not None:
         changes["headers"] = [(name, written(one)) for name, one in order.headers]
     body = given(
@@ -284,8 +279,3 @@ def redrive(topic: str, order: Redrive) -> Call[Redriven]:
     )
     target = path_of("topics", topic, "dlq", "redrive")
     return send("POST", target, body, Redriven, is_repeatable=False)
-
-
-def _edited(edit: Mapping[str, Content]) -> Iterator[tuple[str, object]]:
-    for name, content in edit.items():
-        yield name, written(content)

@@ -1,4 +1,4 @@
-"""Calls about API keys, for `Client.run`. A secret is in the answer that made it and nowhere else."""
+"""The calls about API keys, for `Client.run`. Only the answer that creates a secret has it."""
 
 from typing import Any
 

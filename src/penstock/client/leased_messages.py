@@ -1,4 +1,4 @@
-"""Messages that are lent to us: in columns as they came, objects when they are touched."""
+"""Leased messages: columns as they came, objects when they are touched."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
-from ..codec.decode import lists_of, open_body
+from ..api.answers import Kind
+from ..api.arguments import type_name
+from ..api.units import Duration, duration_ms
+from ..codec.decode import message_columns, open_body
 from ..codec.leased import Part, decode_leased
+from ..errors import Refused
 from ..model import Headers
+from .fetch import arrow_table
 from .wire import BODY_BYTES_MAX, Answer
 
 if TYPE_CHECKING:
@@ -16,49 +21,51 @@ if TYPE_CHECKING:
 
     from .ack_batcher import AnswerBuffer
 
+_REASON_CHARACTERS_MAX = 4096
+
 
 class LeasedPart:
-    """Messages of one lease. `answers` is the buffer of the consumer that holds them.
+    """Messages of one lease. `buffer` takes the answers of the consumer that holds them.
 
     `unanswered` are offsets. It is None until a single message is answered: a part that is answered whole needs none.
     """
 
-    __slots__ = ("_lists", "_part", "answers", "leased_at_s", "unanswered")
+    __slots__ = (
+        "_lists",
+        "_part",
+        "buffer",
+        "group",
+        "lease",
+        "leased_at_s",
+        "offsets",
+        "partition",
+        "topic",
+        "unanswered",
+    )
 
     def __init__(self, part: Part) -> None:
         self._part = part
         self._lists: list[Sequence[Any]] = []
-        self.answers: AnswerBuffer | None = None
+        leased = part.lent
+        self.topic, self.partition = leased.topic, leased.partition
+        self.group, self.lease, self.offsets = leased.group, leased.lease, leased.offsets
+        self.buffer: AnswerBuffer | None = None
         self.unanswered: set[int] | None = None
         self.leased_at_s = 0.0
 
     @property
-    def topic(self) -> str:
-        return self._part.lent.topic
-
-    @property
-    def partition(self) -> int:
-        return self._part.lent.partition
-
-    @property
-    def group(self) -> int:
-        return self._part.lent.group
-
-    @property
-    def lease(self) -> int:
-        return self._part.lent.lease
-
-    @property
-    def offsets(self) -> list[int]:
-        return self._part.lent.offsets
-
-    @property
     def place(self) -> str:
-        """Its partition, as groups write it."""
+        """The partition as groups write it, such as "orders/0"."""
         return f"{self.topic}/{self.partition}"
 
     def __len__(self) -> int:
-        return len(self._part.lent.offsets)
+        return len(self.offsets)
+
+    def is_unanswered(self, offset: int) -> bool:
+        return offset in (self.offsets if self.unanswered is None else self.unanswered)
+
+    def unanswered_offsets(self) -> list[int]:
+        return self.offsets if self.unanswered is None else sorted(self.unanswered)
 
     def receipts(self) -> list[str]:
         return self._part.lent.receipts()
@@ -67,33 +74,33 @@ class LeasedPart:
         return self._part.lent.errors.get(offset)
 
     def columns(self) -> list[Sequence[Any]]:
-        """What `Received` is made of, column by column."""
+        """The fields of `Received` but the last, column by column."""
         if not self._lists:
-            lent, head, batch = self._part
+            leased, head, batch = self._part
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
-            # The offsets of the batch itself say nothing.
-            self._lists = [*lists_of(body, head)[:-1], lent.offsets, lent.counts()]
+            # The batch's own offsets mean nothing here.
+            columns = message_columns(body, head)._replace(offsets=self.offsets)
+            self._lists = [*columns, leased.counts()]
         return self._lists
 
     def record_batch(self, columns: Sequence[str]) -> "pa.RecordBatch":
         import pyarrow as pa
 
-        from ..codec.arrow import FIELDS, decode_arrow
+        from ..codec.arrow import decode_arrow
 
-        lent, head, batch = self._part
+        _, head, batch = self._part
         found = decode_arrow(batch, head, columns=columns, size_max=BODY_BYTES_MAX)
         arrays = [
-            pa.array(lent.offsets, pa.int64()) if name == "offset" else found.column(name)
+            pa.array(self.offsets, pa.int64()) if name == "offset" else found.column(name)
             for name in columns
         ]
-        schema = pa.schema([one for name in columns for one in FIELDS if one.name == name])
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=found.schema)
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A message that is lent to us, until it is answered or its time is up. `attempts` counts deliveries from 1.
+    """A message that is leased to this client until it is answered or its time is up.
 
-    Times are nanoseconds since 1970.
+    `attempts` counts deliveries from 1. Times are nanoseconds since 1970.
     """
 
     value: bytes | None
@@ -124,15 +131,67 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_error(self) -> str | None:
-        """What went wrong the last time, if it was delivered before."""
+        """Why the last attempt failed; None at the first one."""
         return self.part.last_error(self.offset)
+
+
+class Delivered(Received, frozen=True, gc=False):
+    """A message that a consumer delivered. The consumer sends the answers to many messages together.
+
+    Every answer returns False, and does nothing, if the message was answered before.
+    """
+
+    def ack(self) -> bool:
+        """Finish it."""
+        return self._buffer.ack(self.part, self.offset)
+
+    def nack(self, reason: str = "", *, delay: Duration | None = None) -> bool:
+        """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
+        ms = None if delay is None else duration_ms(delay)
+        return self._buffer.add(self.part, self.offset, Kind.NACK, shortened(reason), ms)
+
+    def reject(self, reason: str = "") -> bool:
+        """No attempt will ever succeed: a dead letter, at once."""
+        return self._buffer.add(self.part, self.offset, Kind.REJECT, shortened(reason))
+
+    def extend(self, timeout: Duration) -> bool:
+        """Still working on it: the lease ends so long from now."""
+        return self._buffer.add(self.part, self.offset, Kind.EXTEND, ms=duration_ms(timeout))
+
+    def give_back(self) -> bool:
+        """Not looked at: other members may have it at once, and no attempt counts."""
+        return self._buffer.add(self.part, self.offset, Kind.RELEASE)
+
+    @property
+    def is_answered(self) -> bool:
+        return not self.part.is_unanswered(self.offset)
+
+    @property
+    def _buffer(self) -> "AnswerBuffer":
+        found = self.part.buffer
+        assert found is not None, "a consumer tracks every part that it delivers"
+        return found
+
+
+def reason_text(reason: object) -> str:
+    """A reason that can be sent. The name of a file, say, may have letters that UTF-8 cannot hold."""
+    if not isinstance(reason, str):
+        raise Refused(
+            f"a reason is text, not {type_name(reason)}; str(error) makes one of an error"
+        )
+    return reason if reason.isascii() else reason.encode(errors="backslashreplace").decode()
+
+
+def shortened(reason: str) -> str:
+    """A reason within the server's limit: an error message can be of any length."""
+    return reason_text(reason)[:_REASON_CHARACTERS_MAX]
 
 
 M = TypeVar("M", bound=Received)
 
 
 class Polled(Sequence[M], Generic[M]):
-    """What a poll brought: a sequence of messages, made when they are touched, or an Arrow table."""
+    """The messages of a poll: a sequence of objects, made when they are touched, or an Arrow table."""
 
     __slots__ = ("_kind", "changes", "parts")
 
@@ -167,24 +226,13 @@ class Polled(Sequence[M], Generic[M]):
         return [one for part in self.parts for one in part.receipts()]
 
     def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
-        """All of it as one Arrow table; keys and values are not copied. Needs `penstock[arrow]`."""
-        import pyarrow as pa
-
-        from ..codec.arrow import ARROW_COLUMNS, FIELDS
-
-        wanted = tuple(columns or ARROW_COLUMNS)
-        schema = pa.schema([one for name in wanted for one in FIELDS if one.name == name])
-        batches = [part.record_batch(wanted) for part in self.parts]
-        return pa.Table.from_batches(batches, schema=schema)
+        """All messages as one Arrow table; keys and values are not copied. Needs `penstock[arrow]`."""
+        return arrow_table(columns, lambda wanted: [one.record_batch(wanted) for one in self.parts])
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {sorted({part.place for part in self.parts})}>"
 
 
 def parts_of(answer: Answer) -> list[LeasedPart]:
-    """The parts of an answer, each checked against its checksums."""
+    """The parts of an answer; MalformedBatch if a checksum does not match."""
     return [LeasedPart(one) for one in decode_leased(answer.body)]
-
-
-def read_polled(answer: Answer) -> Polled[Received]:
-    return Polled(parts_of(answer), Received)

@@ -1,40 +1,14 @@
-"""Calls of a member: join, heartbeat, let go, poll, commit, leave."""
+"""The calls of a group's member: join, heartbeat, release partitions, poll, commit, leave."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..api.units import Duration
-from .ack_batcher import Delivered
-from .calls import (
-    ACCEPT_BATCH,
-    Call,
-    given,
-    nothing,
-    path_of,
-    send,
-    span,
-    with_query,
-)
-from .leased_messages import Polled, parts_of
+from .calls import ACCEPT_BATCH, Call, given, nothing, path_of, send, span, with_query
+from .consumer_options import ConsumerSettings
+from .leased_messages import Delivered, Polled, parts_of
 from .wire import Answer
-
-
-class Joining(NamedTuple):
-    """Who joins what. Under a `member` name of before it takes that one's place.
-
-    `keeps_leases`: it is the same one, and has messages in its hands.
-    """
-
-    group: str
-    topics: Sequence[str]
-    mode: str = "shared"
-    member: str = ""
-    order: str | None = None
-    assignor: str | None = None
-    session_timeout: Duration = 30
-    keeps_leases: bool = False
 
 
 class JoinReply(msgspec.Struct, frozen=True):
@@ -45,7 +19,7 @@ class JoinReply(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
-    """What a member has to know: all that is its own, and what it shall let go of."""
+    """All partitions of a member, and those that it shall release."""
 
     state: str
     generation: int
@@ -64,80 +38,75 @@ class CommitReply(msgspec.Struct, frozen=True):
 
 
 class Membership(NamedTuple):
-    """Who we are in a group, and which of its changes we know of."""
+    """A member of a group. `changes` is the last change of the group that it knows of."""
 
     group: str
     member: str
-    generation: int
+    generation: int = 0
     changes: int | None = None
 
 
-def join(joining: Joining) -> Call[JoinReply]:
-    """Repeatable: under a name of its own a member only takes its own place; without one, a lost answer is raised."""
+def join(
+    membership: Membership, topics: Sequence[str], settings: ConsumerSettings, *, is_rejoin: bool
+) -> Call[JoinReply]:
+    """Repeatable: a member that joins again under its name takes its own place. A rejoin keeps its leases."""
     body = given(
-        topics=list(joining.topics),
-        mode=joining.mode,
-        member_id=joining.member or None,
-        order=joining.order,
-        assignor=joining.assignor,
-        session_timeout=span(joining.session_timeout),
-        keeps_leases=True if joining.keeps_leases and joining.mode == "assigned" else None,
+        topics=topics,
+        mode=settings.mode,
+        member_id=membership.member,
+        order=settings.order,
+        assignor=settings.assignor,
+        session_timeout=span(settings.session_timeout),
+        keeps_leases=True if is_rejoin and settings.is_assigned else None,
     )
-    target = path_of("groups", joining.group, "join")
-    return send("POST", target, body, JoinReply, is_repeatable=bool(joining.member))
+    return send("POST", path_of("groups", membership.group, "join"), body, JoinReply)
 
 
-def _post(verb: str, who: Membership, kind: type[Any], **more: object) -> Call[Any]:
-    body = {"member_id": who.member, "generation": who.generation or None, **more}
-    return send("POST", path_of("groups", who.group, verb), given(**body), kind)
+def _post(verb: str, membership: Membership, kind: type[Any], **more: object) -> Call[Any]:
+    body = {"member_id": membership.member, "generation": membership.generation or None, **more}
+    return send("POST", path_of("groups", membership.group, verb), given(**body), kind)
 
 
-def heartbeat(who: Membership) -> Call[HeartbeatReply]:
-    return _post("heartbeat", who, HeartbeatReply)
+def heartbeat(membership: Membership) -> Call[HeartbeatReply]:
+    return _post("heartbeat", membership, HeartbeatReply)
 
 
-def revoke(who: Membership, partitions: Sequence[str]) -> Call[RevokeReply]:
-    return _post("revoke", who, RevokeReply, partitions=list(partitions))
+def revoke(membership: Membership, partitions: Sequence[str]) -> Call[RevokeReply]:
+    return _post("revoke", membership, RevokeReply, partitions=list(partitions))
 
 
-def leave(who: Membership) -> Call[None]:
-    call = _post("leave", who, Any)
+def leave(membership: Membership) -> Call[None]:
+    call = _post("leave", membership, Any)
     return Call(call.method, call.target, nothing, call.body, call.headers)
 
 
-def commit(who: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[CommitReply]:
-    return _post("offsets", who, CommitReply, offsets=offsets)
+def commit(membership: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[CommitReply]:
+    return _post("offsets", membership, CommitReply, offsets=offsets)
 
 
-class MemberPoll(NamedTuple):
-    """A poll of a member. Repeated under its `request_id` it brings the same messages."""
-
-    limit: int
-    wait_s: float
-    request_id: str
-    visibility_timeout: Duration | None = None
-    priority: str | None = None
-
-
-def poll(who: Membership, asked: MemberPoll) -> Call[Polled[Delivered]]:
-    lent = asked.visibility_timeout
+def poll(
+    membership: Membership,
+    settings: ConsumerSettings,
+    *,
+    limit: int,
+    wait_s: float,
+    request_id: str,
+) -> Call[Polled[Delivered]]:
+    """Repeated under its `request_id` it brings the messages of the first time."""
+    lease = settings.visibility_timeout
     fields = {
-        "member_id": who.member,
-        "generation": who.generation or None,
-        "limit": asked.limit,
-        "timeout": span(asked.wait_s),
-        "request_id": asked.request_id,
-        "visibility_timeout": None if lent is None else span(lent),
-        "priority": asked.priority,
-        "changes": who.changes,
+        "member_id": membership.member,
+        "generation": membership.generation or None,
+        "limit": limit,
+        "timeout": span(wait_s),
+        "request_id": request_id,
+        "visibility_timeout": None if lease is None else span(lease),
+        "priority": settings.priority,
+        "changes": membership.changes,
     }
-    target = with_query(path_of("groups", who.group, "poll"), fields)
-    return Call("GET", target, _read_polled, b"", ACCEPT_BATCH, wait_s=asked.wait_s)
+    target = with_query(path_of("groups", membership.group, "poll"), fields)
+    return Call("GET", target, _read_polled, b"", ACCEPT_BATCH, wait_s=wait_s)
 
 
 def _read_polled(answer: Answer) -> Polled[Delivered]:
-    return Polled(
-        parts_of(answer),
-        Delivered,
-        answer.number(b"penstock-changes"),
-    )
+    return Polled(parts_of(answer), Delivered, answer.number(b"penstock-changes"))

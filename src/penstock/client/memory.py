@@ -1,6 +1,6 @@
-"""Memory for large bodies, used again when nobody looks at what was in it.
+"""Memory for large bodies, used again when no object refers to what was in it.
 
-Memory that is new costs as much as what is received into it: the system has to find and clear every page first.
+Fresh memory costs as much as receiving into it: the system has to find and clear every page first.
 """
 
 import sys
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
     Block = npt.NDArray[np.uint8]
 
-# What is looked at, what is being received, and one to spare. Larger bodies are rare and get memory of their own.
+# One that the caller uses, one that is being received, and two to spare. Larger bodies are rare and get fresh memory.
 _BLOCKS_MAX = 4
 _BLOCK_BYTES_MAX = 5 << 20
-# From here on it is worth it.
+# Below this, fresh memory is as cheap.
 _BLOCK_BYTES_MIN = 1 << 20
-# The list's, and the one that `getrefcount` itself holds.
+# One in the list, and one that `getrefcount` itself holds.
 _REFERENCES_OF_FREE = 2
 
 
 class Memory:
-    """At most four blocks of 5 MiB are kept. Safe to share.
+    """Keeps at most four blocks of 5 MiB. Safe to share between threads.
 
-    A view of a block, and a view of that, and an Arrow column made from it, all hold a reference to the block. When
-    none is left, nobody can look at it any more.
+    A view of a block, a view of that, and an Arrow column made from it all hold a reference to the block. When none is
+    left, the block is free.
     """
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Memory:
         self._guard = Lock()
 
     def take(self, size: int) -> memoryview:
-        """So many bytes, with anything in them."""
-        # Most clients never meet a large body; whoever decodes one has numpy anyway.
+        """So many bytes, not cleared."""
+        # Imported here: most clients never receive a large body.
         import numpy as np
 
         is_kept = _BLOCK_BYTES_MIN <= size <= _BLOCK_BYTES_MAX
-        # Nobody waits here: a process that forked while another thread was in here would wait for ever.
+        # Never waits: a process that was forked while another thread held the lock would wait for ever.
         if not is_kept or not self._guard.acquire(blocking=False):
             return np.empty(size, np.uint8).data
         try:

@@ -1,4 +1,4 @@
-"""Calls about pipelines: what one says of itself, and what the broker has heard."""
+"""The calls about pipelines: the reports that they send, and those that the broker has."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from .calls import Call, get, nothing, path_of, send, with_query
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline says of itself. Counts are since it started; `lag` is what it has still to do."""
+    """The report of a pipeline. Counts are since it started; `lag` is how many messages it has still to read."""
 
     kind: str
     state: str
@@ -20,7 +20,7 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """The last report that the broker had of a pipeline; `lost` if the next one should have been there."""
+    """The last report of a pipeline. Its `state` is `lost` if the next report is overdue."""
 
     name: str
     kind: str

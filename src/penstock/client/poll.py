@@ -1,26 +1,25 @@
-"""Calls of a group's members: poll and the four answers."""
+"""The calls of a shared group without a consumer: poll and the four answers, by receipt."""
 
 from collections.abc import Iterable, Sequence
 from secrets import token_hex
-from typing import Any, NamedTuple
 
 import msgspec
 
 from ..api.arguments import text
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
-from .ack_batcher import reason_text
 from .calls import (
     ACCEPT_BATCH,
+    JSON_TYPE,
     Call,
+    as_json,
     path_of,
-    reader,
-    send,
+    results_of,
     span,
     with_query,
 )
 from .failures import rebuilt
-from .leased_messages import Polled, Received, read_polled
+from .leased_messages import Polled, Received, parts_of, reason_text
 from .wire import Answer
 
 Receipts = Received | str | Iterable[Received | str]
@@ -28,7 +27,7 @@ Receipts = Received | str | Iterable[Received | str]
 
 
 class AnswerResult(msgspec.Struct, frozen=True):
-    """What became of one receipt. `action` of a nack: requeued or dlq."""
+    """The result of an answer to one message. `action` of a nack: requeued or dlq."""
 
     receipt: str = msgspec.field(name="receipt_handle")
     topic: str = ""
@@ -39,40 +38,38 @@ class AnswerResult(msgspec.Struct, frozen=True):
     new_deadline: str | None = None
 
 
-class _Results(msgspec.Struct):
-    results: list[dict[str, Any]]
-
-
-class PollRequest(NamedTuple):
-    """A poll of a shared group."""
-
-    topic: str
-    group: str
-    limit: int = 100
-    timeout: Duration = 0
-    owner: str | None = None
-    visibility_timeout: Duration | None = None
-    priority: str | None = None
-
-
-def poll(asked: PollRequest) -> Call[Polled[Received]]:
-    """Repeated because its answer was lost, it brings the same messages, and no attempt counts."""
+def poll(
+    topic: str,
+    group: str,
+    *,
+    limit: int,
+    timeout: Duration,
+    owner: str,
+    visibility_timeout: Duration | None,
+    priority: str | None,
+) -> Call[Polled[Received]]:
+    """Repeated because its answer was lost, it brings the messages of the first time, and no attempt counts."""
     fields = {
-        "group": text("the name of a group", asked.group),
-        "max": asked.limit,
-        "timeout": span(asked.timeout, "timeout"),
-        "owner": None if asked.owner is None else text("the name of an owner", asked.owner),
+        "group": text("the name of a group", group),
+        "max": limit,
+        "timeout": span(timeout, "timeout"),
+        "owner": text("the name of an owner", owner),
         "visibility_timeout": None
-        if asked.visibility_timeout is None
-        else span(asked.visibility_timeout, "visibility_timeout"),
-        "priority": asked.priority,
+        if visibility_timeout is None
+        else span(visibility_timeout, "visibility_timeout"),
+        "priority": priority,
         "request_id": token_hex(8),
     }
-    target = with_query(path_of("topics", asked.topic, "messages"), fields)
-    return Call("GET", target, read_polled, b"", ACCEPT_BATCH, wait_s=duration_s(asked.timeout))
+    target = with_query(path_of("topics", topic, "messages"), fields)
+    return Call("GET", target, _read_polled, b"", ACCEPT_BATCH, wait_s=duration_s(timeout))
+
+
+def _read_polled(answer: Answer) -> Polled[Received]:
+    return Polled(parts_of(answer), Received)
 
 
 def receipts_of(held: Receipts) -> list[str]:
+    """The receipts of messages. Refused if one is no message, and no receipt."""
     if isinstance(held, str):
         return [held]
     if isinstance(held, Received):
@@ -85,21 +82,17 @@ def receipts_of(held: Receipts) -> list[str]:
         raise Refused("an answer is for messages that a poll returned, or their receipts") from None
 
 
-def _answers(verb: str, receipts: Sequence[str], fields: dict[str, object]) -> Call[Any]:
-    body = {"receipt_handles": receipts, **fields}
-    call = send("POST", f"/messages/{verb}", body, _Results, is_repeatable=verb in _REPEATABLE)
-    return Call(call.method, call.target, _results, call.body, call.headers, call.is_repeatable)
+def _answers(verb: str, receipts: Sequence[str], **fields: object) -> "Call[Results]":
+    body = as_json({"receipt_handles": receipts, **fields})
+    # A second nack finds its lease over, which would look like a failure.
+    is_repeatable = verb in {"ack", "visibility"}
+    return Call("POST", f"/messages/{verb}", _read_results, body, JSON_TYPE, is_repeatable)
 
 
-# A nack that arrives twice finds its lease over, which would look like a failure.
-_REPEATABLE = frozenset({"ack", "visibility"})
-_read_results = reader(_Results)
-
-
-def _results(answer: Answer) -> list[AnswerResult | PenstockError]:
+def _read_results(answer: Answer) -> "Results":
     return [
         msgspec.convert(one, AnswerResult) if one.get("success") else rebuilt(one)
-        for one in _read_results(answer).results
+        for one in results_of(answer)
     ]
 
 
@@ -107,27 +100,25 @@ Results = list[AnswerResult | PenstockError]
 
 
 def ack(receipts: Sequence[str]) -> Call[Results]:
-    return _answers("ack", receipts, {})
+    return _answers("ack", receipts)
 
 
 def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[Results]:
-    fields: dict[str, object] = {"reason": reason_text(reason)}
-    if delay is not None:
-        fields["delay"] = span(delay, "delay")
-    return _answers("nack", receipts, fields)
+    delays = {} if delay is None else {"delay": span(delay, "delay")}
+    return _answers("nack", receipts, reason=reason_text(reason), **delays)
 
 
 def reject(receipts: Sequence[str], reason: str) -> Call[Results]:
-    return _answers("reject", receipts, {"reason": reason_text(reason)})
+    return _answers("reject", receipts, reason=reason_text(reason))
 
 
 def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:
-    return _answers("visibility", receipts, {"timeout": span(timeout, "timeout")})
+    return _answers("visibility", receipts, timeout=span(timeout, "timeout"))
 
 
 def all_or_first_error(results: Results) -> list[AnswerResult]:
-    """The results if all are good; otherwise the first error is raised."""
+    """The results; raises the first error among them."""
     for one in results:
         if isinstance(one, PenstockError):
             raise one
-    return results  # type: ignore[return-value]  # No errors among them, as was just seen.
+    return results  # type: ignore[return-value]  # There are no errors among them.

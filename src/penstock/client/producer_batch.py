@@ -1,15 +1,14 @@
-"""What a producer decides: how messages become batches, how batches are numbered, what a failure means. No I/O."""
+"""The batches of a producer: checked messages, numbers that the server knows again, what a failure means. No I/O."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import mmh3
 
-from ..api.arguments import text, whole_number
-from ..api.units import Duration, duration_s
+from ..api.units import Duration, duration_s, priority_of
 from ..codec import Columns, Compression, Marks, encode
 from ..codec.blobs import Blobs, Joined
 from ..config import LimitsConfig
@@ -22,16 +21,35 @@ from .value_appender import UNEVEN, BatchLimits, ValueAppender
 
 _SEQUENCE_MASK = (1 << 31) - 1
 _S_NS = 1_000_000_000
-# A hundred years: what lies beyond is a mistake, and would not fit into a time of 64 bits.
+# A hundred years: a longer time is a mistake, and would not fit into a time of 64 bits.
 _TTL_S_MAX = 100 * 366 * 24 * 3600
-_LIMITS = LimitsConfig()
-# What a message takes in memory beside its bytes, and what each of its headers does: about what the interpreter adds.
+LIMITS = LimitsConfig()
+COMPRESSIONS = {one.name.lower(): one for one in Compression}
+# The memory that a message takes beside its bytes, and that each of its headers does: about what the interpreter adds.
 _MESSAGE_COST = 48
 _HEADER_COST = 96
 
 
+class ProducerOptions(TypedDict, total=False):
+    """`linger_ms`: how long a message may wait for others. `buffer_bytes_max`: beyond it `send` waits.
+
+    `delivery_timeout_s`: after so long a batch that could not be stored is given up. `on_delivery` is called for every
+    batch with the number of its messages and, if it failed, the error.
+    """
+
+    acks: str
+    linger_ms: float
+    batch_messages_max: int
+    batch_bytes_max: int
+    buffer_bytes_max: int
+    delivery_timeout_s: float
+    is_idempotent: bool
+    compression: str
+    on_delivery: Callable[[int, Exception | None], None] | None
+
+
 class Extra(NamedTuple):
-    """What few messages have."""
+    """The fields that few messages have."""
 
     headers: Headers
     priority: int
@@ -42,7 +60,7 @@ NO_EXTRA = Extra((), Priority.NORMAL, None)
 
 
 class CheckedMessage(NamedTuple):
-    """A message that was found good."""
+    """A message of which every field was checked."""
 
     value: bytes | None
     key: bytes | None
@@ -50,84 +68,63 @@ class CheckedMessage(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """How much of a batch it takes."""
+        """How many bytes of a batch it takes."""
         size = len(self.value or b"") + len(self.key or b"")
         return size + sum(len(name) + len(one) for name, one in self.extra.headers)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is bytes and nothing else."""
+        """Whether it is a value of bytes and nothing else."""
         return type(self.value) is bytes and self.key is None and self.extra is NO_EXTRA
 
 
 class Batch:
-    """Messages of one partition on their way: filled, then sealed, encoded and sent, then settled.
+    """Messages of one partition: filled, then sealed, encoded and sent, then settled.
 
-    Plain values come in by `append` without a lock (`value_appender.py`), until there is something else among them; all
-    else with the producer's lock held.
+    Plain values are appended without a lock (`value_appender.py`) until a message with more than a value comes.
+    Everything else is done with the producer's lock held.
     """
-
-    __slots__ = (
-        "_appender",
-        "_made",
-        "_room",
-        "_size",
-        "append",
-        "count",
-        "created_ns",
-        "created_s",
-        "error",
-        "extras",
-        "is_doubtful",
-        "is_plain",
-        "keys",
-        "partition",
-        "settled",
-        "size",
-        "stored",
-        "tries",
-        "values",
-        "weight",
-    )
 
     def __init__(
         self,
         partition: int,
         now: tuple[int, float],
-        room: BatchLimits,
+        limits: BatchLimits,
         settled: Any,
-        made: Callable[["Batch", int], Any],
+        delivery_of: Callable[["Batch", int], Any],
     ) -> None:
-        """Whoever adds a message gets `made(this batch, its place)`."""
+        """`append` and `add` return `delivery_of(batch, index)`."""
         self.partition = partition
-        # All messages of a batch get the time of its first: they are at most a few milliseconds apart.
+        # All messages of a batch have the time of the first: they are at most a few milliseconds apart.
         self.created_ns, self.created_s = now
-        self._room, self._made = room, made
-        self._appender = ValueAppender(room, made, self)
+        self._limits, self._delivery_of = limits, delivery_of
+        self._appender = ValueAppender(limits, delivery_of, self)
         self.append, self.values = self._appender.append, self._appender.values
         self.is_plain = True
         self.keys: list[bytes | None] | None = None
         self.extras: dict[int, Extra] = {}
-        # How many bytes and how many messages are in it: known once it is not plain, or sealed.
+        # Bytes and messages: `size` is known once the batch is not plain, `count` once it is sealed.
         self.size = self.count = 0
-        # What it takes of a producer's buffer, once it is sealed: more than its bytes, which may be none.
+        # The bytes that it takes of the producer's buffer, once it is sealed.
         self.weight = 0
-        # Of every single value, if they are all of one.
-        self._size = UNEVEN
+        # The size of every value, if they are all of one size.
+        self._value_size = UNEVEN
         self.tries = 0
-        # Whether a try may have been carried out although we heard nothing.
+        # Whether the server may have stored it although its answer did not come.
         self.is_doubtful = False
         self.stored: BatchStored | None = None
         self.error: PenstockError | None = None
         self.settled = settled
 
     def add(self, one: CheckedMessage) -> Any | None:
-        """Add a message; returns what was made for it, or None if it does not fit."""
+        """Add a message; returns its delivery, or None if it does not fit."""
         if self.is_plain and one.is_plain:
             return self._appender.append_waiting(one.value)  # type: ignore[arg-type]  # Plain ones have a value.
         self._stop_appender()
-        index = len(self.values)
-        if not self._fits(one.cost):
+        index, limits = len(self.values), self._limits
+        is_full = self.size + one.cost >= limits.bytes_max or index >= limits.messages_max
+        # The first message always fits: a large one goes alone.
+        if index and is_full:
             return None
         if one.key is not None and self.keys is None:
             self.keys = [None] * index
@@ -136,28 +133,22 @@ class Batch:
             self.keys.append(one.key)
         if one.extra is not NO_EXTRA:
             self.extras[index] = one.extra
-        self._size = UNEVEN
+        self._value_size = UNEVEN
         self.size += one.cost
-        return self._made(self, index)
-
-    def _fits(self, cost: int) -> bool:
-        """Whether one more message has room. The first always has: a large one goes alone."""
-        count = len(self.values)
-        is_roomy = self.size + cost < self._room.bytes_max and count < self._room.messages_max
-        return is_roomy or not count
+        return self._delivery_of(self, index)
 
     def _stop_appender(self) -> None:
-        """From now on, messages come in by `add` alone."""
+        """End `append`: from now on messages come by `add` alone."""
         if not self.is_plain:
             return
         self._appender.end()
         self.is_plain = False
-        self._size = size = self._appender.size
+        self._value_size = size = self._appender.size
         values: list[Any] = self.values
         self.size = sum(map(len, values)) if size == UNEVEN else size * len(values)
 
     def seal(self) -> None:
-        """Take no more."""
+        """Take no more messages."""
         self._stop_appender()
         self.count = len(self.values)
         headers = sum([len(one.headers) for one in self.extras.values()])
@@ -166,33 +157,29 @@ class Batch:
     def columns(self) -> Columns:
         rows = range(self.count) if self.extras else ()
         extras = [self.extras.get(one, NO_EXTRA) for one in rows]
+        values: Any = self.values
+        if self._value_size != UNEVEN:
+            # Of one size: encoded as one blob.
+            values = Joined([(Blobs(self._value_size, None, b"".join(values)), self.count)])
+        expires_at = [one.expires_at for one in extras]
         return Columns(
-            values=self._joined() if self._size != UNEVEN else self.values,
+            values=values,
             keys=self.keys,
             timestamps=self.created_ns,
             headers=[one.headers for one in extras] if extras else None,
             priorities=[one.priority for one in extras] if extras else Priority.NORMAL,
-            expires_at=_times([one.expires_at for one in extras]),
+            expires_at=None if all(one is None for one in expires_at) else expires_at,
         )
 
-    def _joined(self) -> Joined:
-        """Values of one size, so that nobody has to look for theirs."""
-        values: list[Any] = self.values
-        return Joined([(Blobs(self._size, None, b"".join(values)), self.count)])
-
     def clear(self) -> None:
-        """It is settled: the messages are not needed any more."""
+        """Free the messages: the batch is settled."""
         self.values, self.keys, self.extras = [], None, {}
         self._appender.values = []
 
 
-def _times(times: list[int | None]) -> list[int | None] | None:
-    return times if any(one is not None for one in times) else None
-
-
 @dataclass(slots=True)
 class Numbering:
-    """Who sends, and which number comes next. A server that sees a number twice stores it once."""
+    """The numbers of a producer's messages for one partition. The server stores a number that comes twice once."""
 
     producer_id: int
     epoch: int = 0
@@ -209,75 +196,60 @@ class Numbering:
         self.next_sequence = (self.next_sequence + count) & _SEQUENCE_MASK
 
     def start_again(self) -> None:
-        """After a batch of which nobody knows whether it was stored: what still travels of it is refused."""
+        """Begin a new epoch, after a batch that may have been stored: the server refuses requests of the old one."""
         self.epoch += 1
         self.next_sequence = 0
 
 
-class Next(Enum):
-    """What to do with a batch after a failure."""
+class AfterFailure(Enum):
+    """The step that follows a failed try."""
 
     WAIT = "wait and send the same bytes again"
-    RENUMBER = "the server has forgotten us: begin a new epoch"
+    RENUMBER = "the server has forgotten this producer: begin a new epoch"
     GIVE_UP = "it failed"
 
 
-def after(error: PenstockError, batch: Batch, *, is_numbered: bool, is_late: bool) -> Next:
-    """What a failed try means. Doubt is noted in the batch."""
+def after_failure(
+    error: PenstockError, batch: Batch, *, is_numbered: bool, is_late: bool
+) -> AfterFailure:
+    """The step that follows a failed try. Notes in the batch whether it may have been stored."""
     if isinstance(error, Unreachable) and error.is_sent:
         batch.is_doubtful = True
     if isinstance(error, OutOfSequence):
-        # In doubt a new number could store it twice.
-        return Next.GIVE_UP if batch.is_doubtful or batch.tries > 1 else Next.RENUMBER
+        # If a try before stored it, a new number would store it twice.
+        is_new = not batch.is_doubtful and batch.tries <= 1
+        return AfterFailure.RENUMBER if is_new else AfterFailure.GIVE_UP
     if is_late or not may_repeat(error, is_repeatable=is_numbered):
-        return Next.GIVE_UP
-    return Next.WAIT
+        return AfterFailure.GIVE_UP
+    return AfterFailure.WAIT
 
 
-class Wanted(NamedTuple):
-    """Where batches go and how."""
-
-    topic: str
-    acks: str
-    compression: Compression
-
-
-def compression_of(name: str) -> Compression:
-    try:
-        return Compression[text("compression", name).upper()]
-    except KeyError:
-        known = ", ".join(one.name.lower() for one in Compression)
-        raise Refused(f"compression is one of {known}, not {name!r}") from None
-
-
-def call_of(batch: Batch, wanted: Wanted, numbering: Numbering | None) -> Call[BatchStored]:
-    """The request that stores a batch."""
+def call_of(
+    batch: Batch, topic: str, acks: str, compression: Compression, numbering: Numbering | None
+) -> Call[BatchStored]:
+    """The call that stores a batch."""
     marks = Marks() if numbering is None else numbering.marks()
-    encoded = encode(batch.columns(), compression=wanted.compression, marks=marks)
-    pieces, is_numbered = encoded.pieces(), numbering is not None
-    return append_batch(wanted.topic, batch.partition, pieces, wanted.acks, is_numbered=is_numbered)
-
-
-def room_of(bytes_max: int, messages_max: int) -> BatchLimits:
-    return BatchLimits(bytes_max, messages_max, _LIMITS.value_bytes_max)
+    encoded = encode(batch.columns(), compression=compression, marks=marks)
+    is_numbered = numbering is not None
+    return append_batch(topic, batch.partition, encoded.pieces(), acks, is_numbered=is_numbered)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """As the server does it: docs/partitioner.md."""
+    """The partition of a key, by the rule of the server: docs/partitioner.md."""
     return int(mmh3.hash(key, 0, signed=False)) % partitions
 
 
-def encoded(text: str, what: str) -> bytes:
+def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise Refused(f"a {what} is text that UTF-8 cannot hold: {error.reason}") from None
 
 
-def bytes_of(content: object, what: str, limit: int) -> bytes | None:
-    """Checked where the caller still sees the error, so that one message cannot spoil a batch."""
+def _bytes_of(content: object, what: str, limit: int) -> bytes | None:
+    """The bytes of a content. Refused if it is neither bytes nor text, TooLarge over the limit."""
     if isinstance(content, str):
-        content = encoded(content, what)
+        content = _encoded(content, what)
     if content is None:
         return None
     if not isinstance(content, bytes):
@@ -287,23 +259,22 @@ def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     return content
 
 
-def given(value: object, key: object, extra: Extra) -> CheckedMessage:
-    """A message, checked where the caller still sees the error."""
-    content = bytes_of(value, "value", _LIMITS.value_bytes_max)
-    return CheckedMessage(content, bytes_of(key, "key", _LIMITS.key_bytes_max), extra)
+def checked_message(value: object, key: object, extra: Extra) -> CheckedMessage:
+    """A message; Refused or TooLarge here, before it can spoil a batch."""
+    content = _bytes_of(value, "value", LIMITS.value_bytes_max)
+    return CheckedMessage(content, _bytes_of(key, "key", LIMITS.key_bytes_max), extra)
 
 
 def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
-    chosen = Priority.NORMAL if priority is None else whole_number("priority", priority, 0)
+    """The other fields of a message. Refused if one of them is wrong."""
+    chosen = Priority.NORMAL if priority is None else priority_of(priority)
     if not headers and chosen == Priority.NORMAL and ttl is None:
         return NO_EXTRA
-    if not Priority.CRITICAL <= chosen <= Priority.BACKGROUND:
-        raise Refused(f"priority must be in 0..4, got {chosen}")
-    return Extra(_pairs(headers), chosen, None if ttl is None else _after(ttl))
+    return Extra(_pairs(headers), chosen, None if ttl is None else _expiry_ns(ttl))
 
 
-def _after(ttl: Duration) -> int:
-    """When a message expires, in nanoseconds since 1970."""
+def _expiry_ns(ttl: Duration) -> int:
+    """The time at which a message expires, in nanoseconds since 1970."""
     seconds = duration_s(ttl, "ttl")
     if not 0 < seconds <= _TTL_S_MAX:
         raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
@@ -314,27 +285,27 @@ def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
     found, size = [], 0
     try:
         for name, value in headers.items() if isinstance(headers, dict) else headers:
-            content = bytes_of(value, "header value", _LIMITS.headers_bytes_max)
+            content = _bytes_of(value, "header value", LIMITS.headers_bytes_max)
             if not name or content is None:
                 raise Refused("a header needs a name of at least one character and a value")
-            size += len(encoded(name, "header's name")) + len(content)
+            size += len(_encoded(name, "header's name")) + len(content)
             found.append((name, content))
     except (TypeError, ValueError, AttributeError):
         raise Refused("headers are pairs of a name and a value, or a dict of them") from None
-    if size > _LIMITS.headers_bytes_max:
-        raise TooLarge("headers in bytes", found=size, limit=_LIMITS.headers_bytes_max)
+    if size > LIMITS.headers_bytes_max:
+        raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
     return tuple(found)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has become of all messages so far."""
+    """How many messages were stored, and how many failed."""
 
     stored: int = 0
     failed: int = 0
     first_error: PenstockError | None = None
     buffered_bytes: int = 0
-    # Batches that are sealed and not settled, in the order in which they were sealed.
+    # Batches that are sealed and not settled, the oldest first.
     unsettled: dict[Batch, None] = field(default_factory=dict)
 
     def sealed(self, batch: Batch) -> None:
@@ -351,6 +322,6 @@ class Tally:
             self.first_error = self.first_error or batch.error
 
     def take_error(self) -> PenstockError | None:
-        """The first error that nobody has been told of yet."""
+        """The first error since the last call; None if there was none."""
         error, self.first_error = self.first_error, None
         return error

@@ -1,13 +1,14 @@
-"""Calls that publish, and what they answer."""
+"""The calls that publish, and their replies."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TypedDict
 
 import msgspec
 
 from ..api.arguments import several, text, whole_number
 from ..api.units import Duration
-from ..errors import PartlyPublished, PenstockError, Refused
+from ..errors import PartlyPublished, Refused
 from .calls import (
     BATCH_TYPE,
     JSON_TYPE,
@@ -16,9 +17,11 @@ from .calls import (
     Moment,
     Written,
     as_json,
+    given,
     moment,
     path_of,
     reader,
+    results_of,
     span,
     with_query,
     written,
@@ -30,7 +33,7 @@ HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message to publish. Without `partition` the key decides, then the idempotency key, then turns are taken."""
+    """A message to publish. Without `partition` the key decides, then the idempotency key; the rest take turns."""
 
     value: Content
     key: Content = None
@@ -44,8 +47,25 @@ class Outgoing(msgspec.Struct, frozen=True):
     delay_key: Content = None
 
 
+class PublishOptions(TypedDict, total=False):
+    """`ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before.
+
+    Of delayed messages with one `delay_key` only the last counts.
+    """
+
+    key: Content
+    headers: HeadersIn
+    partition: int | None
+    priority: int | str | None
+    ttl: Duration | None
+    idempotency_key: Content
+    delay: Duration | None
+    deliver_at: Moment | None
+    delay_key: Content
+
+
 class Published(msgspec.Struct, frozen=True):
-    """Where a message is and how safe (`guarantee`: buffered or fsynced). A delayed one is in its delay log."""
+    """Where a message is stored, and how safely (`guarantee`: buffered or fsynced); delayed ones in the delay log."""
 
     partition: int
     offset: int
@@ -56,7 +76,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class BatchStored(msgspec.Struct, frozen=True):
-    """Where a batch is, and how many partitions its topic has by now."""
+    """Where a batch is stored, and how many partitions its topic has now."""
 
     partition: int
     base_offset: int
@@ -67,42 +87,28 @@ class BatchStored(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
-class _Sent(msgspec.Struct, omit_defaults=True):
-    value: Written
-    key: Written = None
-    headers: list[tuple[str, Written]] = []
-    partition: int | None = None
-    priority: int | str | None = None
-    ttl: str | None = None
-    idempotency_key: Written = None
-    delay: str | None = None
-    deliver_at: str | None = None
-    delay_key: Written = None
-
-
-class _Stored(msgspec.Struct):
+class _PublishReply(msgspec.Struct):
     results: list[Published]
 
 
-class _Results(msgspec.Struct):
-    results: list[dict[str, Any]]
+_read_reply = msgspec.json.Decoder(_PublishReply).decode
 
 
-def _sent(message: Outgoing) -> _Sent:
+def _fields(message: Outgoing) -> dict[str, object]:
     priority = message.priority
-    return _Sent(
-        written(message.value),
-        None if message.key is None else written(message.key),
-        _headers(message.headers) if message.headers else [],
-        None if message.partition is None else whole_number("partition", message.partition, 0),
-        priority
-        if priority is None or isinstance(priority, str)
-        else whole_number("priority", priority, 0),
-        None if message.ttl is None else span(message.ttl, "ttl"),
-        None if message.idempotency_key is None else written(message.idempotency_key),
-        None if message.delay is None else span(message.delay, "delay"),
-        None if message.deliver_at is None else moment(message.deliver_at),
-        None if message.delay_key is None else written(message.delay_key),
+    if priority is not None and not isinstance(priority, str):
+        priority = whole_number("priority", priority, 0)
+    partition = message.partition
+    return {"value": written(message.value)} | given(
+        key=written(message.key),
+        headers=_headers(message.headers) if message.headers else None,
+        partition=None if partition is None else whole_number("partition", partition, 0),
+        priority=priority,
+        ttl=None if message.ttl is None else span(message.ttl, "ttl"),
+        idempotency_key=written(message.idempotency_key),
+        delay=None if message.delay is None else span(message.delay, "delay"),
+        deliver_at=None if message.deliver_at is None else moment(message.deliver_at),
+        delay_key=written(message.delay_key),
     )
 
 
@@ -118,57 +124,32 @@ def publish(
     topic: str, messages: Iterable[Outgoing | Content], acks: str | int
 ) -> Call[list[Published]]:
     """Repeatable if every message carries an idempotency key: then a second try stores nothing twice."""
-    given = several("messages", messages)
-    items = [one if isinstance(one, Outgoing) else Outgoing(one) for one in given]
-    body = {"messages": [*map(_sent, items)], "acks": acks}
+    items = [
+        one if isinstance(one, Outgoing) else Outgoing(one) for one in several("messages", messages)
+    ]
+    body = as_json({"messages": [*map(_fields, items)], "acks": acks})
     is_repeatable = all(one.idempotency_key for one in items)
     target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, as_json(body), JSON_TYPE, is_repeatable)
-
-
-def publish_value(topic: str, value: Content, acks: str | int) -> Call[list[Published]]:
-    """The same for one value and nothing else, in fewer steps: whoever publishes one by one waits for each of them."""
-    body = b'{"messages":[{"value":%b}],"acks":%b}' % (as_json(written(value)), as_json(acks))
-    target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable=False)
-
-
-_read_results = reader(_Results)
-_read_stored = msgspec.json.Decoder(_Stored).decode
+    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable)
 
 
 def _published(answer: Answer) -> list[Published]:
-    try:
-        return _read_stored(answer.body).results
-    except msgspec.ValidationError:
-        return _partly_published(answer)
-
-
-def _partly_published(answer: Answer) -> list[Published]:
-    """Some of them have no offset: errors are among them."""
-    results = [_result(one) for one in _read_results(answer).results]
-    if any(isinstance(one, PenstockError) for one in results):
-        raise PartlyPublished(results)
-    return results  # type: ignore[return-value]  # No errors among them, as was just seen.
-
-
-def _result(found: dict[str, Any]) -> Published | PenstockError:
-    return rebuilt(found) if found.get("error") else msgspec.convert(found, Published)
+    """PartlyPublished if there are errors among the results."""
+    with suppress(msgspec.ValidationError):
+        return _read_reply(answer.body).results
+    raise PartlyPublished(
+        [
+            rebuilt(one) if one.get("error") else msgspec.convert(one, Published)
+            for one in results_of(answer)
+        ]
+    )
 
 
 def append_batch(
     topic: str, partition: int, batch: Body, acks: str | int, *, is_numbered: bool
 ) -> Call[BatchStored]:
-    """An encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
+    """Publish an encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
     target = with_query(
         path_of("topics", topic, "partitions", partition, "batches"), {"acks": acks}
     )
     return Call("POST", target, reader(BatchStored), batch, BATCH_TYPE, is_numbered)
-
-
-def health() -> Call[dict[str, Any]]:
-    return Call("GET", "/health", reader(dict[str, Any]))
-
-
-def version() -> Call[dict[str, Any]]:
-    return Call("GET", "/version", reader(dict[str, Any]))

@@ -1,4 +1,4 @@
-"""Calls for engines that read many partitions at once, such as Spark."""
+"""The calls of engines that read many partitions at once, such as Spark."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from .calls import Call, Moment, get, moment, nothing, path_of, send, with_query
 
 
 class PartitionEnds(msgspec.Struct, frozen=True):
-    """First offset kept, next offset to be written; `at`: the first one stored at the time asked for, or later."""
+    """The first offset that is kept, and the next one to be written; `at`: the first one stored at a time, or later."""
 
     earliest: int
     latest: int
@@ -16,7 +16,7 @@ class PartitionEnds(msgspec.Struct, frozen=True):
 
 
 class TopicEnds(msgspec.Struct, frozen=True):
-    """By the partition's number, as text. A topic that is deleted and made again has another `id`."""
+    """The ends by the partition's number, as text. A topic that is deleted and made again has another `id`."""
 
     id: int
     partitions: dict[str, PartitionEnds]
@@ -34,7 +34,7 @@ def ends(topics: Sequence[str], at: Moment | None = None) -> Call[Ends]:
 
 
 class QueryStart(msgspec.Struct, frozen=True):
-    """Where a query first began, by "topic/partition"; `asked` in its own words."""
+    """Where a query first began, by "topic/partition"; `asked` is what it asked for."""
 
     offsets: dict[str, int]
     ids: dict[str, int]
@@ -44,7 +44,7 @@ class QueryStart(msgspec.Struct, frozen=True):
 def keep_start(
     query: str, asked: str, offsets: Mapping[str, int], ids: Mapping[str, int]
 ) -> Call[QueryStart]:
-    """Keep where a query begins. Asked again for the same, the broker answers what it kept the first time."""
+    """Keep where a query begins. For a query that is known the broker returns what it kept the first time."""
     body = {"offsets": offsets, "ids": ids, "asked": asked}
     return send("POST", path_of("queries", query, "start"), body, QueryStart)
 
@@ -71,6 +71,6 @@ class Files(msgspec.Struct, frozen=True):
 
 
 def files(topic: str, partition: int, offset: int, end: int) -> Call[Files]:
-    """The files that hold a range, as far as it is in files that do not grow any more. They stay for ten minutes."""
+    """The files that hold a range, as far as those do not grow any more. They stay for ten minutes."""
     target = path_of("topics", topic, "partitions", partition, "files")
     return send("POST", target, {"offset": offset, "end": end}, Files)

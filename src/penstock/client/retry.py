@@ -1,5 +1,6 @@
-"""When to try again, and when not to try at all. Pure: time and chance are arguments."""
+"""When to try again, and when not to try at all. Time and chance are arguments."""
 
+import secrets
 from dataclasses import dataclass
 
 from ..api.arguments import whole_number
@@ -11,7 +12,7 @@ _PAUSE_MS_MAX = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """`retries` after the first try, with pauses that double; half of each pause is left to chance."""
+    """`retries` after the first try, with pauses that double; half of each pause is random."""
 
     retries: int = 3
     backoff_ms: int = 100
@@ -28,41 +29,45 @@ class RetryPolicy:
             )
 
     def pause_s(self, tries: int, chance: float) -> float:
-        """How long to wait after so many tries (from 1); `chance` in 0..1 spreads clients that failed together."""
+        """The pause after so many tries (from 1); `chance` in 0..1 spreads clients that failed together."""
         longest_ms = min(self.backoff_ms << min(tries - 1, 40), self.backoff_ms_max)
         return longest_ms * (0.5 + chance / 2) / 1000
 
     def wait_s(
         self, error: PenstockError, tries: int, chance: float, *, is_repeatable: bool
     ) -> float | None:
-        """The pause before the next try; None: give up. What the server asked for is the least, and
-        if that is too long, the caller had better know."""
+        """The pause before the next try, at least what the server asks for; None: give up.
+
+        It gives up at once if the server asks for more than the longest pause.
+        """
         if tries > self.retries or not may_repeat(error, is_repeatable=is_repeatable):
             return None
         asked_s = wait_asked_s(error)
-        return (
-            None
-            if asked_s * 1000 > self.backoff_ms_max
-            else max(self.pause_s(tries, chance), asked_s)
-        )
+        is_too_long = asked_s * 1000 > self.backoff_ms_max
+        return None if is_too_long else max(self.pause_s(tries, chance), asked_s)
 
 
 def may_repeat(error: PenstockError, *, is_repeatable: bool) -> bool:
-    """Whether another try can help and can do no harm.
+    """Whether another try can help and does no harm.
 
-    A server that said no has done nothing. If its answer was lost, only a request that may be carried out twice
-    is sent again.
+    A server that refused has done nothing. If its answer was lost, only a request that may be carried out twice is
+    sent again.
     """
     if isinstance(error, Unreachable) and error.is_sent:
         return is_repeatable
     return error.retriable
 
 
+def chance() -> float:
+    """A number in 0..1, to spread clients that failed at the same moment."""
+    return secrets.randbelow(1 << 30) / (1 << 30)
+
+
 @dataclass(slots=True)
 class Breaker:
-    """Stops asking a server that does not answer. After a pause one request may try; if it gets an answer, all may.
+    """Stops requests to a server that does not answer. After a pause one may try; if it gets an answer, all may.
 
-    Only silence counts: a server that refuses is there.
+    A refusal is an answer.
     """
 
     address: str
@@ -73,7 +78,7 @@ class Breaker:
     _open_until_s: float = 0.0
 
     def admit(self, now_s: float) -> None:
-        """Unreachable while it is open; whoever comes first after the pause is the one who tries."""
+        """Unreachable while it is open. The first request after the pause passes, and the next pause begins."""
         if self.failures < self.failures_max:
             return
         wait_s = self._open_until_s - now_s

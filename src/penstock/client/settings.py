@@ -1,12 +1,15 @@
-"""What a client is made with."""
+"""The settings of a client."""
 
-import secrets
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from ..api.arguments import instance, number, type_name, whole_number
 from ..errors import Refused
 from .retry import RetryPolicy
+
+if TYPE_CHECKING:
+    import ssl
 
 _TIMEOUT_S_MAX = 86_400 * 366
 # More than a process has ports for.
@@ -15,11 +18,10 @@ _CONNECTIONS_MAX = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """Timeouts in seconds: `timeout_s` for a request and its answer together, once there is a connection, for each try.
+    """`timeout_s` is for a request and its answer together, in each try; a long poll may take its own time on top.
 
-    A long poll may take its own time on top of it.
-
-    `connections_max` calls run at once, more wait; `idle_max` connections are kept for the next call.
+    `connect_timeout_s` comes before it, for a new connection. `connections_max` calls run at once, more wait;
+    `idle_max` connections are kept for the next call.
     """
 
     timeout_s: float = 30.0
@@ -40,7 +42,11 @@ class ClientSettings:
         if self.ca_file is not None and not isinstance(self.ca_file, str | PathLike):
             raise Refused(f"ca_file is the path of a file, not {type_name(self.ca_file)}")
 
+    def tls_context(self) -> "ssl.SSLContext":
+        """Checks every certificate, against the system's or those of `ca_file`. Refused if that cannot be read."""
+        import ssl
 
-def chance() -> float:
-    """A number in 0..1, to spread clients that failed at the same moment."""
-    return secrets.randbelow(1 << 30) / (1 << 30)
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise Refused(f"{self.ca_file}: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""Calls for figures: sizes, what became of deliveries, and what waits in each lane."""
+"""The calls for statistics: sizes, deliveries, priority lanes, health."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Reliability(msgspec.Struct, frozen=True):
-    """What is lent, waits for a retry, was given up, expired or was lost; in all and by group."""
+    """Messages that are leased, wait for a retry, were given up, expired or were lost; in all and by group."""
 
     in_flight: int
     waiting: int
@@ -30,7 +30,7 @@ class Reliability(msgspec.Struct, frozen=True):
 
 
 class Lanes(msgspec.Struct, frozen=True):
-    """By topic the group that was looked at and its partitions; five values for each figure, the most urgent first."""
+    """The group of each topic and its partitions; each figure has a value for every priority, the most urgent first."""
 
     topics: dict[str, dict[str, Any]]
     totals: dict[str, dict[str, int]]
@@ -47,3 +47,7 @@ def reliability() -> Call[Reliability]:
 def lanes(group: str | None) -> Call[Lanes]:
     name = None if group is None else text("the name of a group", group)
     return get(with_query("/priority/stats", {"group": name}), Lanes)
+
+
+def health() -> Call[dict[str, Any]]:
+    return get("/health", dict[str, Any])

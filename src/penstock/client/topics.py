@@ -1,4 +1,4 @@
-"""Calls about topics, and what they answer."""
+"""The calls about topics, and their replies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +10,16 @@ from .calls import Call, get, given, nothing, path_of, send, with_query
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """First offset kept, next offset to be written."""
+    """The first offset that is kept, and the next one to be written."""
 
     earliest: int
     latest: int
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic as the server describes it. `partition_offsets` is by the partition's number, as text.
+    """A topic. `partition_offsets` is by the partition's number, as text.
 
-    `faulty` says of partitions that cannot be used why; they have no offsets.
+    `faulty` has the reasons of partitions that cannot be used; those have no offsets.
     """
 
     name: str

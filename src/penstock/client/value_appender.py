@@ -1,9 +1,9 @@
-"""Plain values of all threads on their way into one batch: each gets its place, in one step and without a lock.
+"""Appends plain values of several threads to one batch: each value gets its index in one step, without a lock.
 
-A running generator cannot be entered a second time, which makes it a lock that costs nothing: whoever comes while
-another thread is inside gets ValueError and tries again with patience (docs/decisions/0007). It lives as long as the
-batch takes values. When it has ended, because the batch is full, or somebody ended it, or a Ctrl-C came inside, whoever
-comes gets StopIteration, and what is in the list is all there is.
+A generator that runs cannot be entered a second time, which makes it a lock that costs nothing: a thread that comes
+while another is inside gets ValueError and waits (docs/decisions/0007). The generator lives as long as the batch takes
+values. When it has ended, because the batch is full or sealed, or because a Ctrl-C came inside, a thread gets
+StopIteration, and the list has all the values that there will be.
 """
 
 import sys
@@ -19,36 +19,40 @@ UNEVEN = -1
 
 
 class BatchLimits(NamedTuple):
-    """What goes into a batch. The first value always does: a large one goes alone."""
+    """The size of a batch. Its first value always fits: a large one goes alone."""
 
     bytes_max: int
     messages_max: int
-    # Of one value; who sends a larger one hears of it.
+    # Larger values are refused.
     value_bytes_max: int
 
     def count_of(self, size: int) -> int:
-        """How many values of one size."""
+        """How many values of one size fit."""
         count = (self.bytes_max - 1) // size if size else self.messages_max
         return max(1, min(count, self.messages_max))
 
 
 class ValueAppender:
-    """Takes values into a list. `size` is that of each of them, or UNEVEN: then nobody has to ask each for its own."""
+    """Appends values to a list. `size` is that of every value if they are all of one size, otherwise UNEVEN."""
 
-    __slots__ = ("_lock", "_taking", "append", "size", "values")
+    __slots__ = ("_generator", "_lock", "append", "size", "values")
 
-    def __init__(self, room: BatchLimits, made: Callable[[Any, int], Any], batch: object) -> None:
-        """Whoever gives a value gets `made(batch, its place)`."""
+    def __init__(
+        self, limits: BatchLimits, delivery_of: Callable[[Any, int], Any], batch: object
+    ) -> None:
+        """`append` returns `delivery_of(batch, index)`."""
         self.values: list[bytes | None] = []
         self.size = UNEVEN
         self._lock = RLock()
-        self._taking = self._begun(room, made, batch)
-        next(self._taking)
+        self._generator = self._appending(limits, delivery_of, batch)
+        next(self._generator)
         is_lock = _is_one_thread_at_a_time()
-        self.append: Callable[[bytes], Any] = self._taking.send if is_lock else self._append_locked
+        self.append: Callable[[bytes], Any] = (
+            self._generator.send if is_lock else self._append_locked
+        )
 
     def append_waiting(self, value: bytes) -> Any | None:
-        """The same for whoever found another thread inside. None: it has ended."""
+        """Append, waiting for other threads. Returns None if the value does not fit, or after `end`."""
         while True:
             try:
                 return self.append(value)
@@ -58,46 +62,46 @@ class ValueAppender:
                 self._wait()
 
     def end(self) -> None:
-        """Take no more."""
+        """Take no more values."""
         while True:
             try:
                 with self._lock:
-                    return self._taking.close()
+                    return self._generator.close()
             except ValueError:
                 self._wait()
 
-    def _begun(
-        self, room: BatchLimits, made: Callable[[Any, int], Any], batch: object
+    def _appending(
+        self, limits: BatchLimits, delivery_of: Callable[[Any, int], Any], batch: object
     ) -> Generator[Any, bytes, None]:
         values, append = self.values, self.values.append
         value = yield None
-        # Most are of one size, of which it is known beforehand how many fit.
+        # Mostly all values are of one size, and it is known beforehand how many fit.
         size = self.size = len(value)
-        for index in range(room.count_of(size)):
+        for index in range(limits.count_of(size)):
             if len(value) != size:
                 break
             append(value)
-            value = yield made(batch, index)
+            value = yield delivery_of(batch, index)
         else:
             return
         self.size = UNEVEN
-        left, largest = room.bytes_max - size * len(values), room.value_bytes_max
-        for index in range(len(values), room.messages_max):
+        left, largest = limits.bytes_max - size * len(values), limits.value_bytes_max
+        for index in range(len(values), limits.messages_max):
             size = len(value)
             left -= size
             if left <= 0 or size > largest:
                 return
             append(value)
-            value = yield made(batch, index)
+            value = yield delivery_of(batch, index)
 
     def _append_locked(self, value: bytes) -> Any:
-        """For interpreters that run threads side by side: there only a lock is a lock."""
+        """Append in an interpreter that runs threads in parallel, where a generator is no lock."""
         with self._lock:
-            return self._taking.send(value)
+            return self._generator.send(value)
 
     def _wait(self) -> None:
-        """Let another thread go on that is inside. Refused if it is this one: then a signal came in between."""
-        inside: FrameType = self._taking.gi_frame  # type: ignore[attr-defined]  # All generators have one.
+        """Let the thread that is inside go on. Refused if it is this one: then a signal handler called `send`."""
+        inside: FrameType = self._generator.gi_frame  # type: ignore[attr-defined]  # All generators have one.
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             if frame is inside:

@@ -1,20 +1,20 @@
-"""What a worker is made with, what its handlers may raise, and how many messages it keeps at hand. No I/O."""
+"""The options of a worker, the errors of its handlers, and how many messages it takes. No I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..api.arguments import function, whole_number
+from ..api.arguments import whole_number
 from ..api.units import Duration, duration_s
 from ..errors import Refused
-from .ack_batcher import Delivered
 from .consumer_options import ConsumerOptions
+from .leased_messages import Delivered
 
-# What is at hand is worked through in about so long: enough to be busy while the next poll is under way.
-_AT_HAND_S = 0.25
-# So long the lease of a message in work is extended; a worker with a `deadline` stops before.
+# Handlers need about so long for the messages in the inbox: enough to be busy while the next poll is under way.
+_INBOX_S = 0.25
+# How long the lease of a message with a handler is extended; a worker with a `deadline` stops before.
 _EXTEND_FOR = "12h"
-# Each is a thread, or a task, from the start on.
+# Each handler is a thread, or a task, from the start on.
 _CONCURRENCY_MAX = 10_000
 
 
@@ -38,7 +38,7 @@ class Overdue(Exception):
 
 
 class WorkerOptions(ConsumerOptions, total=False):
-    """What `client.worker` takes by name: all that a consumer does but `auto_commit`, and these."""
+    """The options of `client.worker`: those of a consumer but `auto_commit`, and these."""
 
     concurrency: int
     retries: int | None
@@ -49,9 +49,10 @@ class WorkerOptions(ConsumerOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """`concurrency`: so many handlers run at once. `deadline`: a handler that takes longer has failed.
+    """`concurrency`: how many handlers run at once. `deadline`: a handler that takes longer has failed.
 
-    `retries`: rejected after so many; None: as the topic says. `grace`: how long a stop waits for handlers that run.
+    `retries`: a message is rejected after so many; None: as the topic says. `grace`: how long a stop waits for handlers
+    that run.
     """
 
     concurrency: int = 1
@@ -66,9 +67,7 @@ class WorkerSettings:
             whole_number("retries", self.retries, 0)
         if self.deadline is not None and duration_s(self.deadline, "deadline") <= 0:
             raise Refused(f"deadline must be above 0, got {self.deadline!r}")
-        if duration_s(self.grace, "grace") < 0:
-            raise Refused(f"grace cannot be below 0, got {self.grace!r}")
-        function("on_failure", self.on_failure)
+        duration_s(self.grace, "grace")
 
     @property
     def deadline_s(self) -> float | None:
@@ -79,7 +78,7 @@ _WORKER_ONLY = frozenset(WorkerSettings.__dataclass_fields__)
 
 
 def split_options(options: WorkerOptions) -> tuple[WorkerSettings, ConsumerOptions]:
-    """What is for the worker, and what for its consumer."""
+    """The settings of a worker, and the options of its consumer. Refused if they do not fit together."""
     own: dict[str, Any] = {name: one for name, one in options.items() if name in _WORKER_ONLY}
     rest: Any = {name: one for name, one in options.items() if name not in _WORKER_ONLY}
     if rest.get("auto_commit"):
@@ -92,24 +91,24 @@ def split_options(options: WorkerOptions) -> tuple[WorkerSettings, ConsumerOptio
 
 
 class Pace:
-    """How many messages to have at hand: as many as a quarter of a second needs, and one for every handler at least."""
+    """How many messages to have in the inbox: enough for a quarter of a second, and one for every handler at least."""
 
     def __init__(self, concurrency: int, most: int) -> None:
         self._least, self._most = concurrency, max(concurrency, most)
         self._target = concurrency
         self._done, self._at_s = 0, 0.0
 
-    def to_ask_for(self, at_hand: int, done: int, now_s: float) -> int:
-        """How many to take now; 0: there is enough."""
-        if at_hand > self.low:
+    def to_ask_for(self, waiting: int, done: int, now_s: float) -> int:
+        """How many messages to poll for now; 0: there are enough."""
+        if waiting > self.low:
             return 0
         if now_s > self._at_s:
             rate = (done - self._done) / (now_s - self._at_s)
-            self._target = round(min(self._most, max(self._least, rate * _AT_HAND_S)))
+            self._target = round(min(self._most, max(self._least, rate * _INBOX_S)))
         self._done, self._at_s = done, now_s
-        return max(1, self._target - at_hand)
+        return max(1, self._target - waiting)
 
     @property
     def low(self) -> int:
-        """With no more than so many at hand it is time to ask for more."""
+        """With no more messages than these it is time to poll."""
         return max(self._least - 1, self._target // 2)

@@ -30,6 +30,7 @@ from .head import HEAD_BYTES as HEAD_BYTES
 from .head import Head as Head
 from .head import Marks as Marks
 from .head import Origin as Origin
+from .head import batches_in as batches_in
 from .head import read_head as read_head
 from .head import stamp as stamp
 from .head import verify as verify

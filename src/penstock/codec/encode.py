@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ from .body import (
     write_body,
 )
 from .checksum import checksum
-from .columns import Columns, Ints
+from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
 from .head import (
     ALIGNMENT,
@@ -50,7 +50,6 @@ from .head import (
 )
 from .numbers import ABSENT, CONSTANT, I64_MAX, I64_MIN, Numbers, int64_array, narrow, starts_of
 
-Item = TypeVar("Item")
 _LIMITS = LimitsConfig()
 _NORMAL = int(Priority.NORMAL)
 # A copy of this much costs less than another piece.
@@ -201,50 +200,6 @@ def _encode_even(values: Blobs, count: int, timestamp: int, size_max: int) -> En
         )
     )
     return Encoded(head, body, False)
-
-
-def columns_of(messages: Sequence[Message]) -> Columns:
-    """Message objects as columns, those that say nothing left out."""
-    return without_empty(
-        (
-            [message.value for message in messages],
-            [message.key for message in messages],
-            [message.headers for message in messages],
-            [message.priority for message in messages],
-            [message.timestamp for message in messages],
-            [message.expires_at for message in messages],
-            [message.idempotency_key for message in messages],
-            [message.schema_id for message in messages],
-        )
-    )
-
-
-def without_empty(lists: Sequence[Sequence[Any]]) -> Columns:
-    """Columns in the order of the fields of Message, those that say nothing left out. Offsets are ignored."""
-    values, keys, headers, priorities, timestamps, expires_at, idempotency_keys, schema_ids = lists[
-        :8
-    ]
-    return Columns(
-        values=values,
-        keys=_collapsed(keys, None),
-        timestamps=_one_or_all(timestamps),
-        headers=_collapsed(headers, ()),
-        priorities=_one_or_all(priorities),
-        expires_at=_collapsed(expires_at, None),
-        idempotency_keys=_collapsed(idempotency_keys, None),
-        schema_ids=_collapsed(schema_ids, None),
-    )
-
-
-def _collapsed(items: Sequence[Item], nothing: Item) -> Sequence[Item] | None:
-    """None if no message has anything in this column."""
-    return None if items.count(nothing) == len(items) else items
-
-
-def _one_or_all(numbers: Sequence[int]) -> Sequence[int] | int:
-    """A single number if all are equal, which saves making arrays of them."""
-    first = numbers[0] if numbers else None
-    return first if isinstance(first, int) and numbers.count(first) == len(numbers) else numbers
 
 
 class Span(NamedTuple):

@@ -6,12 +6,12 @@ give the same result: whatever the delay log shows is pending unless one of the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 from pyroaring import BitMap64
 
+from ..api.delays import DelayState
 from .delay_records import (
     DelayCancelled,
     DelayedIds,
@@ -31,17 +31,6 @@ from .wheel import Wheel
 # Ids a record of a snapshot: 8 KiB of due times.
 _PIECE = 1024
 _KEY_BYTES = 16
-
-
-class DelayState(Enum):
-    """What became of a delayed message. EXPIRED: it fired when its time to live was over already. LOST: the disk has
-    damaged it, and its topic skips damage."""
-
-    PENDING = "PENDING"
-    DELIVERED = "DELIVERED"
-    CANCELLED = "CANCELLED"
-    EXPIRED = "EXPIRED"
-    LOST = "LOST"
 
 
 class Epoch(NamedTuple):

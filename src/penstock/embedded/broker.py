@@ -28,6 +28,24 @@ from ..api.dead_letters import (
     Selection,
     Target,
 )
+from ..api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    GroupFacts,
+    InFlight,
+    ListGroups,
+    ListInFlight,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    PlanReset,
+    ResetGroup,
+)
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import (
@@ -43,9 +61,6 @@ from ..api.topics import (
     Swept,
 )
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.consumption import PartitionLanes
-from ..broker.group_facts import GroupFacts
-from ..broker.groups import InFlight, Move, PartitionLag
 from ..broker.partition import Now
 from ..errors import Refused
 from ..model import Message, Priority
@@ -188,7 +203,7 @@ class Broker(OpenOnce, BrokerDelays):
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
         place, name = start_of(start), text("group", group)
-        self.driver.change(lambda now: self.driver.node.open_group(topic, name, now, start=place))
+        self.driver.execute(OpenGroup(name, (topic,), place))
 
     def poll(
         self,
@@ -255,11 +270,8 @@ class Broker(OpenOnce, BrokerDelays):
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
-        text("group", group)
-        end = whole_number("offset", offset)
-        return self.driver.change(
-            lambda now: self.driver.node.commit(topic, partition, group, end, now)
-        )
+        name, end = text("group", group), whole_number("offset", offset)
+        return self.driver.execute(Commit(name, (PartitionOffset(topic, partition, end),)))
 
     def join(
         self,
@@ -293,47 +305,39 @@ class Broker(OpenOnce, BrokerDelays):
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
+        return self.driver.execute(DescribeGroup(text("group", group)))
 
     def groups(self) -> dict[str, list[str]]:
         """Every group with the topics that it reads."""
-        return self.driver.look(lambda _now: self.driver.node.group_names())
+        return self.driver.execute(ListGroups())
 
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lag(group, now))
+        return self.driver.execute(DescribeLag(text("group", group))).partitions
 
     def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
         """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
+        lanes = DescribeLanes(topic=_topic(topic), group=text("group", group))
+        return self.driver.execute(lanes)[topic].partitions
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.in_flight(group))
+        return self.driver.execute(ListInFlight(text("group", group)))
 
     def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
         """What `reset` would do."""
-        place = start_of(to)
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
+        place, name = start_of(to), text("group", group)
+        return self.driver.execute(PlanReset(name, topic=_topic(topic), to=place))[topic]
 
     def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
         """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
-        place = start_of(to)
-        text("group", group)
-        flag("force", force)
-        return self.driver.change(
-            lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
-        )
+        place, name, is_forced = start_of(to), text("group", group), flag("force", force)
+        reset = ResetGroup(name, topic=_topic(topic), to=place, is_forced=is_forced)
+        return self.driver.execute(reset)[topic]
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""
-        text("group", group)
-        self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
+        self.driver.execute(CloseGroup(text("group", group), topic=_topic(topic)))
 
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
@@ -405,6 +409,10 @@ def start_of(place: Place) -> Start:
             f"start must be earliest, latest, an offset or a datetime, got {shown(place)}"
         )
     return named[place]
+
+
+def _topic(name: str) -> str:
+    return text("a topic's name", name)
 
 
 def _nothing(_now: Now) -> None:

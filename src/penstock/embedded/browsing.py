@@ -51,13 +51,13 @@ def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[R
                 break
             readable_from = behind(damage, partition.config)
             continue
-        lists = opened.unpacked()
-        if offset not in lists[-1]:
+        columns = opened.columns()
+        if offset not in columns.offsets:
             continue
-        index = lists[-1].index(offset)
+        index = columns.offsets.index(offset)
         failure = delivery.failures.get(offset)
         attempts = 0 if failure is None else failure.attempts
-        row = [[column[index]] for column in lists]
+        row = columns.rows(index, index + 1)
         (message,) = LeasedPart(place, NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from ..api.arguments import whole_count
 from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
+from ..api.groups import OpenGroup
 from ..api.principals import LOCAL
 from ..api.received import Received
 from ..api.topics import ConfigureTopic, CreateTopic, ListTopics
@@ -114,7 +115,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
             if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:
                 policy = {"on_damage": settings["on_damage"]}
                 driver.execute(ConfigureTopic(dead_letter_topic(TOPIC), policy))
-        driver.change(lambda now: driver.node.open_group(TOPIC, GROUP, now))
+        driver.execute(OpenGroup(GROUP, (TOPIC,)))
 
     def _take_over(self, now: Now) -> None:
         """Leases of a former process are void: nobody is left who could answer them."""

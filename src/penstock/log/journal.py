@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..codec import Head, Marks, Origin
+from ..codec import Head, Marks, Origin, batches_in
 from ..errors import DamagedFile
 from ..kernel import Machine
 from ..model import Epoch, LogEnd, Offset
 from .log import Log, SyncPlan
-from .records import RecordFormat, batches_in
+from .records import RecordFormat
 from .snapshot import (
     Snapshot,
     SnapshotPlan,

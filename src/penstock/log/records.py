@@ -1,11 +1,11 @@
 """Records of a machine as bytes: one message a record, MessagePack inside, the format's version as schema id."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode, verify
+from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode
 from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
@@ -32,25 +32,16 @@ class RecordFormat(Generic[Record]):
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
         columns = decode_columns(batch, head)
-        versions: Sequence[int | None] = columns.schema_ids  # type: ignore[assignment]  # A list once decoded.
+        versions = columns.schema_ids
         # None in a batch that only stands for offsets which a repair could not save.
         found = {version for version in versions if version is not None}
         if found and not self.oldest <= min(found) <= max(found) <= self.version:
-            which = "older" if min(found) < self.oldest else "newer"
+            versions_read = " to ".join(map(str, sorted({self.oldest, self.version})))
             raise UnsupportedFormat(
-                f"{path} holds records of version {', '.join(map(str, sorted(found)))}, {which} than version "
-                f"{self.version}, which this release reads; go on with the release that wrote them"
+                f"{path} holds records of version {', '.join(map(str, sorted(found)))}, and this Penstock reads "
+                f"version {versions_read} only: go on with the one that wrote them"
             )
         try:
             yield from map(self._decode, columns.values)  # type: ignore[arg-type]  # Never null here.
         except msgspec.DecodeError as error:
             raise DamagedFile(path, f"a record cannot be read: {error}") from None
-
-
-def batches_in(data: Buffer, *, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive verified batches."""
-    view, position = memoryview(data), 0
-    while position < len(view):
-        head = verify(view, position, seed=seed)
-        yield head, view[position : position + head.length]
-        position += head.length

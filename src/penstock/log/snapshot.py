@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from ..codec import Marks
+from ..codec import Marks, batches_in
 from ..codec.checksum import checksum
 from ..codec.head import pack_head
 from ..errors import DamagedFile, MalformedBatch
 from ..model import Buffer, Epoch, LogEnd, Offset
 from ..ports import Disk
 from .layout import read_file, replace_file
-from .records import RecordFormat, batches_in
+from .records import RecordFormat
 
 Record = TypeVar("Record")
 SUFFIX = ".snapshot"

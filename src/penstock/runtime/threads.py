@@ -349,9 +349,9 @@ class ThreadDriver:
             with suppress(PenstockError):
                 self.start(waiter.messages.release())
 
-    def execute_locked(self, command: Command[R], now: Now) -> R:
+    def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""
-        return self.node.execute(command, LOCAL, now).outcome()
+        return self.node.carry_out(command, principal, now)
 
     @property
     def is_awaited(self) -> bool:
@@ -385,7 +385,7 @@ class ThreadDriver:
 
         def take(waiter: Waiter, limit: int) -> LeasedMessages:
             command = msgspec.structs.replace(waiter.command, limit=limit)
-            return self.node.execute(command, waiter.principal, now).outcome()
+            return self.execute_locked(command, now, waiter.principal)
 
         self._room.serve((topic, group), ready, take)
 

@@ -18,11 +18,10 @@ from ..api.health import RecoveryEvent
 from ..broker.meta import read_meta
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..codec import decode_messages
+from ..codec import batches_in, decode_messages
 from ..errors import Damaged, Refused
 from ..log import Log
 from ..log.layout import LOG
-from ..log.records import batches_in
 from .disk import SimDisk
 from .operations import Tree
 from .twin import state_of

@@ -5,12 +5,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..api.answers import Kind
+from ..api.groups import Mode, PartitionOffset
+from ..api.members import CommitAsMember
 from ..api.received import Received
 from ..api.topics import AddPartitions
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
-from ..groups import Mode, TopicPartition
+from ..model import TopicPartition
 from .members import OLD_KEPT, Member
 from .ownerbook import SESSION_MS, Call
 from .schedule import MS
@@ -220,7 +222,8 @@ class AssignedMember(Member):
         self, shell: Shell, one: TopicPartition, to: int, generation: int | None
     ) -> None:
         try:
-            shell.node.assigned.commit(self.group, self.name, generation, {one: to}, shell.now())
+            offsets = (PartitionOffset(*one, to),)
+            shell.execute(CommitAsMember(self.group, self.name, offsets, generation))
         except (NotOwner, StaleGeneration, Unavailable) as error:
             self.place.note(f"refused: {error.code}")
             return

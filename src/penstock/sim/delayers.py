@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..api.delays import CancelDelayed, DelayedId, RescheduleDelayed
 from ..broker.delaying import Delayed
 from ..broker.partition import Published
 from ..errors import NotFound, NotPending, PartlyPublished, Unavailable
@@ -171,18 +172,18 @@ class Delayer:
         due_ns = self.place.new_scene("").moment.wall_ns + entropy.choice(_DELAYS_MS) * MS
 
         def change() -> None:
-            node, now = shell.node, shell.now()
+            which = DelayedId(number, identity)
             try:
                 if is_cancel:
-                    node.cancel_delayed(self.topic, number, identity, now)
+                    shell.execute(CancelDelayed(self.topic, which))
                 else:
-                    node.reschedule(self.topic, number, identity, due_ns, now)
+                    shell.execute(RescheduleDelayed(self.topic, which, due_ns))
             except (NotPending, NotFound) as error:
                 self._require_finished(number, identity, error)
                 return
             except Unavailable:
                 return
-            self.place.books.follow(node, self.place.scene)
+            self.place.books.follow(shell.node, self.place.scene)
             self._await_change(shell, number)
 
         what = "cancels" if is_cancel else "moves"

@@ -1,21 +1,23 @@
 """Members of groups: they poll, answer in any order, late, twice or never, go away and come back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from pyroaring import BitMap64
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
+from ..api.command import Command
 from ..api.consume import Poll
+from ..api.groups import Commit, PartitionOffset, ResetGroup
 from ..api.received import Received
 from ..api.start import Start
-from ..broker import groups
-from ..broker.partition import Now, Partition
-from ..delivery import Answered, Delivery
+from ..broker.partition import Partition
+from ..delivery import Answered
 from ..delivery.offsets import each_offset
 from ..errors import NotFound, PenstockError, Unavailable
 from .place import Place
@@ -29,11 +31,6 @@ _MOODS = (
     *[Kind.EXTEND] * 2,
 )
 OLD_KEPT = 12
-
-
-def _reset(partition: Partition, delivery: Delivery, offset: int, now: Now) -> None:
-    name = partition.machine.names[delivery.group]
-    groups.reset([partition], name, Start.at_offset(offset), now, is_forced=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,9 +71,9 @@ class Member:
         elif lot < 0.97:
             self.old, self.hand = self.hand[-OLD_KEPT:], []
         elif lot < 0.98:
-            self._move(shell, groups.commit)
+            self._commit_one(shell)
         elif lot < 0.983:
-            self._move(shell, _reset)
+            self._reset(shell)
 
     def nudge(self) -> None:
         """Something has come: whoever waits for it asks at once."""
@@ -173,10 +170,8 @@ class Member:
 
         shell.hold(partition, Waiting(partition.messages.end_offset, state_at, replied))
 
-    def _move(
-        self, shell: Shell, command: Callable[[Partition, Delivery, int, Now], object]
-    ) -> None:
-        """Commit everything below an offset, or begin again from one."""
+    def _commit_one(self, shell: Shell) -> None:
+        """Commit everything below an offset."""
         served = [*shell.node.topic(self.topic).partitions]
         if not served:
             return
@@ -185,13 +180,34 @@ class Member:
             return
         log = partition.messages
         to = self.place.entropy.randint(log.start_offset, log.end_offset)
-        what = f"{self.name} moves {partition.number} to {to} by {command.__name__}"
+        offset = PartitionOffset(self.topic, partition.number, to)
+        self._move(shell, Commit(self.group, (offset,)), to, [partition])
+
+    def _reset(self, shell: Shell) -> None:
+        """Begin again, from an offset that all partitions have."""
+        served = [*shell.node.topic(self.topic).partitions]
+        if not any(self.group in one.machine.numbers for one in served):
+            return
+        lowest = max(one.messages.start_offset for one in served)
+        highest = min(one.messages.end_offset for one in served)
+        if lowest <= highest:
+            to = self.place.entropy.randint(lowest, highest)
+            start = Start.at_offset(to)
+            reset = ResetGroup(self.group, topic=self.topic, to=start, is_forced=True)
+            self._move(shell, reset, to, served)
+
+    def _move(
+        self, shell: Shell, command: Command[Any], to: int, partitions: Sequence[Partition]
+    ) -> None:
+        numbers = [one.number for one in partitions]
+        what = f"{self.name} moves {numbers} to {to} by {type(command).__name__}"
         scene = replace(self.place.new_scene(what), moving_to=to)
 
         def call() -> None:
             with suppress(Unavailable):
-                command(partition, partition.group(self.group), to, shell.now())
-                self._await_reply(shell, partition, 0)
+                shell.execute(command)
+                for partition in partitions:
+                    self._await_reply(shell, partition, 0)
 
         self.place.act(scene, call)
 

@@ -9,14 +9,28 @@ from typing import Any
 
 from ...api.command import Command
 from ..changes import Handler
-from . import answers, consume, dead_letters, health, keys, queries, topics
+from . import (
+    answers,
+    consume,
+    dead_letters,
+    delays,
+    groups,
+    health,
+    keys,
+    members,
+    queries,
+    topics,
+)
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
+    **delays.HANDLERS,
+    **groups.HANDLERS,
     **health.HANDLERS,
     **keys.HANDLERS,
+    **members.HANDLERS,
     **queries.HANDLERS,
     **topics.HANDLERS,
 }

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
 from ...api.consume import CountHeld, CountReady, Poll
+from ...api.groups import Mode
 from ...api.leased import LeasedMessages
 from ...api.start import EARLIEST
-from ...groups import Mode
 from ...model import check_name
 from .. import consumption, groups
 from ..changes import Handler
 from ..consumption import Wanted
-from ..group_limits import require_group_room
-from ..modes import require_mode
 from ..partition import Now
 
 if TYPE_CHECKING:
@@ -33,10 +31,9 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         # A poll that is refused for its lease makes no group.
         for partition in partitions:
             consumption.check_duration(partition, duration_ms)
-        require_group_room(node, (command.topic,), groups.check_group(group))
-        groups.open_everywhere(partitions, group, EARLIEST, now)
-    places = groups.on_all(partitions, group, now)
-    require_mode(places, group, Mode.SHARED, now)
+        groups.open_on(node, (command.topic,), group, EARLIEST, now)
+    places = [(partition, partition.group(group)) for partition in partitions]
+    groups.require_mode(places, group, Mode.SHARED, now)
     client = (command.topic, group, command.member)
     if (known := node.replays.answer_to(client, command.request_id)) is not None:
         return known

@@ -1,1 +1,1 @@
-"""The client for asyncio. Written by hand; `tools/unasync.py` makes the synchronous one from it, all but `io`."""
+"""The client for asyncio. `tools/unasync.py` generates the synchronous one from it, but for `io` and `worker_pool`."""

@@ -1,4 +1,4 @@
-"""Brings what a consumer has said to the server."""
+"""Sends the answers of a consumer to the server."""
 
 import logging
 from collections.abc import Callable
@@ -8,8 +8,7 @@ from typing import Any
 from ...api.answers import Kind, LeaseAnswer
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
 from ..ack_batcher import AnswerBuffer, AnswersReply, send_answers
-from ..settings import chance
-from .io import Lock, sleep
+from .io import Lock
 from .pool import AsyncPool
 
 _LOG = logging.getLogger("penstock.client")
@@ -20,77 +19,65 @@ def _log(error: PenstockError) -> None:
 
 
 class AsyncAckBatcher:
-    """One request at a time, so that things are carried out in the order in which they were said."""
+    """Sends one request at a time, so that the server gets answers in the order in which they were given."""
 
     def __init__(
         self,
         pool: AsyncPool,
-        answers: AnswerBuffer,
+        buffer: AnswerBuffer,
         on_error: Callable[[PenstockError], Any] | None,
     ) -> None:
-        self._pool, self._answers = pool, answers
+        self._pool, self._buffer = pool, buffer
         self._on_error = on_error or _log
-        self._turn = Lock()
-        # Whether something may have reached the server before: then it is no news that a lease is over.
+        self._lock = Lock()
+        # Whether the server may have had the answers before: then a lease that is over is no error.
         self._is_repeat = False
 
     async def send(self) -> None:
-        """Return when the server has everything that was said. Unavailable: it has not, and it is kept."""
-        await self._turn.acquire()
+        """Return when the server has every answer. Unavailable: it has not, and they are kept."""
+        await self._lock.acquire()
         try:
-            while said := self._answers.take():
-                await self._bring(said)
+            while answers := self._buffer.take():
+                await self._send_batch(answers)
         finally:
-            self._turn.release()
+            self._lock.release()
 
     async def try_to_send(self) -> None:
-        """The same, in the background: what fails for now is tried again the next time."""
+        """Send answers in the background: those that fail for now are kept for the next time."""
         with suppress(Unavailable):
             await self.send()
 
-    async def _bring(self, said: list[LeaseAnswer]) -> None:
+    async def _send_batch(self, answers: list[LeaseAnswer]) -> None:
         try:
-            taken = await self._with_retries(said)
+            reply = await self._pool.run(send_answers(answers), on_failure=self._note_failure)
         except (Unavailable, OSError):
-            self._answers.put_back(said)
+            self._buffer.put_back(answers)
             raise
         except PenstockError as error:
-            # It will never be taken; what was lent comes back by itself.
+            # The server will never take them; their messages come back when the leases are over.
             self._on_error(error)
             return
         except BaseException:
             self._is_repeat = True
-            self._answers.put_back(said)
+            self._buffer.put_back(answers)
             raise
-        self._report(said, taken)
+        if reply.failed:
+            self._report(answers, reply)
         self._is_repeat = False
 
-    async def _with_retries(self, said: list[LeaseAnswer]) -> AnswersReply:
-        call, tries = send_answers(said), 0
-        while True:
-            tries += 1
-            try:
-                return await self._pool.run_once(call)
-            except PenstockError as error:
-                self._is_repeat |= isinstance(error, Unreachable) and error.is_sent
-                retry = self._pool.settings.retry
-                wait_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
-                if wait_s is None:
-                    raise
-            await sleep(wait_s)
+    def _note_failure(self, error: PenstockError) -> None:
+        self._is_repeat |= isinstance(error, Unreachable) and error.is_sent
 
-    def _report(self, said: list[LeaseAnswer], taken: AnswersReply) -> None:
-        if not taken.failed:
-            return
-        # Nobody misses what was only to be given back.
+    def _report(self, answers: list[LeaseAnswer], reply: AnswersReply) -> None:
+        # A message that was only given back needs no report.
         given_back = {
             (one.topic, one.partition, offset)
-            for one in said
+            for one in answers
             if one.kind is Kind.RELEASE
             for offset in one.offsets
         }
-        for error in taken.errors():
-            self._answers.drop_stale(error)
+        for error in reply.errors():
+            self._buffer.drop_stale(error)
             where = tuple(error.fields.get(name) for name in ("topic", "partition", "offset"))
             is_known = isinstance(error, StaleReceipt) and self._is_repeat
             if not is_known and where not in given_back:

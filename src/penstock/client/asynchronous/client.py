@@ -1,9 +1,8 @@
-"""The client: everything that a server can be asked, one method for each."""
+"""The client: one method for everything that a server can be asked."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from secrets import token_hex
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from ...api.arguments import instance, whole_number
 from ...api.units import Duration
@@ -16,7 +15,6 @@ from .. import poll as poll_calls
 from .. import publish as publish_calls
 from .. import stats as stats_calls
 from .. import topics as topic_calls
-from ..ack_batcher import Delivered
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
@@ -29,21 +27,11 @@ from ..fetch import (
     FetchRequest,
     topic_reader,
 )
-from ..groups import (
-    ALL_LETTERS,
-    DeadLetter,
-    Group,
-    GroupName,
-    Lag,
-    Letters,
-    Redrive,
-    Redriven,
-    ResetAsked,
-)
-from ..leased_messages import Polled, Received
-from ..options import ProducerOptions, PublishOptions
+from ..groups import ALL_LETTERS, DeadLetter, Group, GroupName, Lag, Letters, Redrive, Redriven
+from ..leased_messages import Delivered, Polled, Received
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
-from ..publish import BatchStored, Outgoing, Published
+from ..producer_batch import ProducerOptions
+from ..publish import BatchStored, Outgoing, Published, PublishOptions
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown
@@ -56,10 +44,19 @@ if TYPE_CHECKING:
     from .worker import AsyncWorker
 
 T = TypeVar("T")
+_PAGE_ITEMS_MAX = 500
+
+
+class _Page(Protocol):
+    @property
+    def cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=_Page)
 
 
 class AsyncClient:
-    """A server's client. Safe to share; connections are kept and used again.
+    """A client of one server. Safe to share; connections are kept and used again.
 
         async with AsyncClient("http://127.0.0.1:8080") as client:
             await client.create_topic("orders")
@@ -81,7 +78,7 @@ class AsyncClient:
             ClientSettings() if settings is None else instance("settings", settings, ClientSettings)
         )
         self.pool = AsyncPool(Address.parse(url), key, chosen)
-        # Who holds what it polls: another client's polls must not be taken for ours.
+        # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
 
     @property
@@ -89,8 +86,16 @@ class AsyncClient:
         return self.pool.name
 
     async def run(self, call: Call[T]) -> T:
-        """Any call; see the modules beside this one."""
+        """The result of any call; see the modules of `penstock.client`."""
         return await self.pool.run(call)
+
+    async def _pages(self, call_of: Callable[[str | None], Call[P]]) -> AsyncIterator[P]:
+        """All pages of a list. `call_of` makes the call for the page at a cursor."""
+        page = await self.run(call_of(None))
+        yield page
+        while page.cursor is not None:
+            page = await self.run(call_of(page.cursor))
+            yield page
 
     # Topics
 
@@ -101,23 +106,11 @@ class AsyncClient:
         return await self.run(topic_calls.create(name, partitions, config))
 
     async def topics(self) -> list[str]:
-        """The names of all topics that we may see."""
-        found, cursor = [], None
-        while True:
-            page = await self.run(topic_calls.names(cursor))
-            found += page.topics
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        """The names of all topics that this client's key may see."""
+        return [one async for page in self._pages(topic_calls.names) for one in page.topics]
 
     async def describe_topics(self) -> list[Topic]:
-        found, cursor = [], None
-        while True:
-            page = await self.run(topic_calls.describe_all(cursor))
-            found += page.topics
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        return [one async for page in self._pages(topic_calls.describe_all) for one in page.topics]
 
     async def topic(self, name: str) -> Topic:
         """Partitions, offsets, sizes and settings of a topic. NotFound."""
@@ -150,11 +143,8 @@ class AsyncClient:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        if options:
-            call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
-        else:
-            call = publish_calls.publish_value(topic, value, acks)
-        return (await self.pool.run(call))[0]
+        call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
+        return (await self.run(call))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
@@ -171,18 +161,16 @@ class AsyncClient:
         return await self.run(call)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
-        """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return await self.pool.run(
-            fetch_calls.fetch(fetch_calls.FetchRequest(topic, partition, **options))
-        )
+        """Messages of a partition from an `offset` or a time on. Belongs to no group, and finishes no message."""
+        return await self.run(fetch_calls.fetch(FetchRequest(topic, partition, **options)))
 
     async def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]
     ) -> AsyncIterator[Fetched]:
-        """The same again and again, to the end of the partition; with a `timeout`, until nothing comes for so long.
+        """Fetches up to the end of the partition; with a `timeout`, until no message comes for so long.
 
-        The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
-        is under way goes on until it is forgotten.
+        The server prepares the next one while the caller uses one, so two are in memory at once. Close the iterator:
+        until then it keeps a connection.
         """
         from .prefetch import AsyncPrefetch
 
@@ -233,62 +221,54 @@ class AsyncClient:
         visibility_timeout: Duration | None = None,
         priority: str | None = None,
     ) -> Polled[Received]:
-        """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
+        """Lease messages to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
 
-        Never more than we may have unanswered: 1000 of a partition, unless the topic says another
-        `max_in_flight_per_consumer`.
+        A client may have 1000 unanswered messages of a partition, or `max_in_flight_per_consumer` of the topic; a poll
+        brings no more.
         """
-        name = self._name if owner is None else owner
-        asked = poll_calls.PollRequest(
-            topic, group, limit, timeout, name, visibility_timeout, priority
+        call = poll_calls.poll(
+            topic,
+            group,
+            limit=limit,
+            timeout=timeout,
+            owner=self._name if owner is None else owner,
+            visibility_timeout=visibility_timeout,
+            priority=priority,
         )
-        return await self.run(poll_calls.poll(asked))
+        return await self.run(call)
 
     async def ack(self, held: Receipts) -> list[AnswerResult]:
-        """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
-        return all_or_first_error(await self.answer_ack(receipts_of(held)))
+        """Finish messages. StaleReceipt if the lease of one is over; the others are finished all the same."""
+        return await self._answer(held, poll_calls.ack)
 
     async def nack(
-        self,
-        held: Receipts,
-        reason: str = "",
-        *,
-        delay: Duration | None = None,
+        self, held: Receipts, reason: str = "", *, delay: Duration | None = None
     ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
-        receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(await self.run(poll_calls.nack(receipts, reason, delay)))
+        return await self._answer(held, lambda found: poll_calls.nack(found, reason, delay))
 
     async def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:
         """No attempt will ever succeed: a dead letter, at once."""
-        receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(await self.run(poll_calls.reject(receipts, reason)))
+        return await self._answer(held, lambda found: poll_calls.reject(found, reason))
 
     async def extend(self, held: Receipts, timeout: Duration) -> list[AnswerResult]:  # noqa: ASYNC109 - the server's
         """Still working on it: the lease ends so long from now."""
+        return await self._answer(held, lambda found: poll_calls.extend(found, timeout))
+
+    async def _answer(
+        self, held: Receipts, call_of: Callable[[Sequence[str]], Call[Results]]
+    ) -> list[AnswerResult]:
         receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(await self.run(poll_calls.extend(receipts, timeout)))
+        return all_or_first_error(await self.run(call_of(receipts)) if receipts else [])
 
     async def answer_ack(self, receipts: list[str]) -> Results:
-        """Finish messages by receipt; an answer or an error for each."""
+        """Finish messages by receipt; returns a result or an error for each."""
         return await self.run(poll_calls.ack(receipts)) if receipts else []
 
     # Groups and dead letters
 
     async def groups(self) -> list[GroupName]:
-        found, cursor = [], None
-        while True:
-            page = await self.run(group_calls.names(cursor))
-            found += page.groups
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        return [one async for page in self._pages(group_calls.names) for one in page.groups]
 
     async def group(self, name: str) -> Group:
         return await self.run(group_calls.describe(name))
@@ -302,11 +282,11 @@ class AsyncClient:
         return await self.run(group_calls.lag(group))
 
     async def offsets(self, group: str) -> dict[str, dict[str, int]]:
-        """By topic and partition the offset that the group reads next."""
+        """The offset that the group reads next, by topic and partition."""
         return (await self.run(group_calls.offsets(group))).offsets
 
     async def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; whether anything moved."""
+        """Finish everything below some offsets; False if it was finished already."""
         return (await self.run(group_calls.commit(group, offsets))).advanced
 
     async def reset(
@@ -319,33 +299,28 @@ class AsyncClient:
         is_forced: bool = False,
     ) -> list[dict[str, Any]]:
         """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
-        asked = ResetAsked(group, to, topic, is_dry_run, is_forced)
-        return (await self.run(group_calls.reset(asked))).partitions
+        call = group_calls.reset(group, to, topic=topic, is_dry_run=is_dry_run, is_forced=is_forced)
+        return (await self.run(call)).partitions
 
     async def in_flight(self, group: str) -> list[dict[str, Any]]:
-        """What the members of a group hold: place, consumer, attempts, deadline."""
-        found, cursor = [], None
-        while True:
-            page = await self.run(group_calls.in_flight(group, cursor))
-            found += page.in_flight
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        """The messages that members of a group hold: place, consumer, attempts, deadline."""
+        pages = self._pages(lambda cursor: group_calls.in_flight(group, cursor))
+        return [one async for page in pages for one in page.in_flight]
 
     async def dead_letters(
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
-        """What was given up, and why; the first `limit` that match."""
+        """The first `limit` dead letters that match, and why each was given up."""
         limit = whole_number("limit", limit, 1)
+        size = min(limit, _PAGE_ITEMS_MAX)
         found: list[DeadLetter] = []
-        cursor = None
-        while True:
-            size = min(limit - len(found), 500)
-            page = await self.run(group_calls.dead_letters(topic, letters, size, cursor))
+        async for page in self._pages(
+            lambda cursor: group_calls.dead_letters(topic, letters, size, cursor)
+        ):
             found += page.dead_letters
-            cursor = page.cursor
-            if cursor is None or len(found) >= limit:
-                return found
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
         """One dead letter by its place. NotFound, also if it was redriven."""
@@ -370,14 +345,13 @@ class AsyncClient:
     async def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
         """Messages that wait for their time, the next to come first; at most `limit`."""
         limit = whole_number("limit", limit, 1)
+        size = min(limit, _PAGE_ITEMS_MAX)
         found: list[Delayed] = []
-        cursor = None
-        while True:
-            page = await self.run(delays.listed(topic, min(limit - len(found), 500), cursor))
+        async for page in self._pages(lambda cursor: delays.listed(topic, size, cursor)):
             found += page.messages
-            cursor = page.cursor
-            if cursor is None or len(found) >= limit:
-                return found
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def delayed_get(self, place: DelayedPlace) -> Delayed:
         """A delayed message, also if it is finished. NotFound."""
@@ -408,17 +382,17 @@ class AsyncClient:
         return await self.run(stats_calls.stats())
 
     async def reliability(self) -> Reliability:
-        """What is lent, waits, was given up; in all and by group."""
+        """How many messages are leased, wait for a retry, or were given up; in all and by group."""
         return await self.run(stats_calls.reliability())
 
     async def lanes(self, group: str | None = None) -> Lanes:
-        """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
+        """The backlog of each priority lane: of a group, or of the one that is furthest behind on each topic."""
         return await self.run(stats_calls.lanes(group))
 
     async def health(self) -> dict[str, Any]:
-        return await self.run(publish_calls.health())
+        return await self.run(stats_calls.health())
 
-    # Whoever works for longer
+    # Producers, consumers and workers
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> "AsyncProducer":
         """Sends messages one by one and stores them in large batches, each exactly once."""
@@ -429,7 +403,7 @@ class AsyncClient:
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
     ) -> "AsyncConsumer":
-        """A member of a group that takes messages for as long as it likes; with heartbeats, and answers in batches."""
+        """A member of a group that takes messages, with heartbeats, and answers in batches."""
         from .consumer import AsyncConsumer
 
         return AsyncConsumer(self.pool, group, topics, ConsumerSettings(**options))
@@ -452,10 +426,5 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()

@@ -1,41 +1,38 @@
-"""What waits, in asyncio's way. `synchronous/io.py` has the same names for threads."""
+"""Connections and waiting, for asyncio. `synchronous/io.py` has these names for threads."""
 
 import asyncio
 import contextlib
-from asyncio import Semaphore as Semaphore
+from asyncio import Lock as Lock
 from asyncio import sleep as sleep
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from threading import Lock as Guard
 from typing import TYPE_CHECKING, Any
 
 from ...api.arguments import function
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
-from ..reasons import reason_of
+from ..failures import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
 if TYPE_CHECKING:
     import ssl
 
-# Guard: between two awaits no other task runs, so nobody ever waits for it; but it costs less than one made to do
-# nothing, and the synchronous client needs it.
 __all__ = [
     "Background",
     "Connection",
-    "Guard",
+    "Event",
     "Lock",
     "OnHead",
     "Semaphore",
-    "Signal",
+    "acquire_within",
+    "call_back",
     "check_callback",
     "sleep",
-    "take_now",
 ]
 
 OnHead = Callable[[Headers], Awaitable[None]]
-"""Called with the headers of an answer before all of a longer body is here."""
+"""Called with the headers of an answer when they come before the end of its body."""
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
@@ -49,15 +46,15 @@ class Connection(asyncio.Protocol):
         self._reader = AnswerReader(self._address)
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
-        # Set when the head of an answer is here, and at the end of everything. None: nobody asks.
-        self._begun: asyncio.Event | None = None
+        # Set when the head of an answer is here, or when none will come. None: no task waits for it.
+        self._head_here: asyncio.Event | None = None
         self.is_usable = True
 
     @classmethod
     async def open(
         cls, address: Address, tls: "ssl.SSLContext | None", settings: ClientSettings
     ) -> "Connection":
-        """Unreachable if nobody is there, or if it takes too long."""
+        """A connection. Unreachable if no server listens there, or if it takes too long."""
         loop, timeout_s = asyncio.get_running_loop(), settings.connect_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -71,7 +68,7 @@ class Connection(asyncio.Protocol):
         return connection
 
     async def post(self, head: bytes, body: Body) -> None:
-        """Send a request. A part of it may be in memory still when this returns."""
+        """Send a request. A part of it may still be in memory when this returns."""
         transport = self._transport
         if transport is None or not self.is_usable:
             raise Unreachable(self._address, "the server closed the connection")
@@ -83,7 +80,7 @@ class Connection(asyncio.Protocol):
             transport.write(piece)
 
     async def is_answered(self, within_s: float) -> bool:
-        """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
+        """Whether an answer, or the end of the connection, comes within so long."""
         waiting = self._waiting
         if waiting is not None and not waiting.done():
             await asyncio.wait({waiting}, timeout=within_s)
@@ -92,9 +89,9 @@ class Connection(asyncio.Protocol):
     async def collect(
         self, timeout_s: float, on_head: OnHead | None = None, waited_s: float = 0.0
     ) -> Answer:
-        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here.
+        """The answer to the request; AnswerTimeout if it takes too long, of which `waited_s` are over.
 
-        `waited_s`: so much of the time is over.
+        `on_head` gets the headers, unless the whole answer comes in one piece.
         """
         waiting = self._waiting
         assert waiting is not None, "nothing was posted"
@@ -109,18 +106,18 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
-            self._waiting = self._begun = None
+            self._waiting = self._head_here = None
 
     async def _headers(self, waiting: "asyncio.Future[Answer]") -> Headers | None:
-        """The headers once they are here; None if the whole answer is, or if none will come."""
+        """The headers, once they are here; None if the whole answer is, or if none will come."""
         if not waiting.done() and self._reader.headers is None:
-            self._begun = asyncio.Event()
-            await self._begun.wait()
+            self._head_here = asyncio.Event()
+            await self._head_here.wait()
         return None if waiting.done() else self._reader.headers
 
-    def _begin(self) -> None:
-        if self._begun is not None:
-            self._begun.set()
+    def _wake_head(self) -> None:
+        if self._head_here is not None:
+            self._head_here.set()
 
     def _give_up(self, timeout_s: float) -> None:
         self._fail(AnswerTimeout(self._address, f"nothing within {timeout_s:g} s", is_sent=True))
@@ -129,9 +126,9 @@ class Connection(asyncio.Protocol):
         self.close()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
-            # Looked at: asyncio would complain of one that nobody collects, as of a request that was dropped.
+            # Retrieved at once: asyncio would log the error of a request that was dropped.
             self._waiting.exception()
-            self._begin()
+            self._wake_head()
 
     def close(self) -> None:
         self.is_usable = False
@@ -139,7 +136,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def abort(self) -> None:
-        """End a wait for an answer: it is Unreachable then."""
+        """End a wait for an answer with Unreachable."""
         self.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -153,8 +150,8 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         if answer is None:
-            if self._begun is not None and self._reader.headers is not None:
-                self._begin()
+            if self._reader.headers is not None:
+                self._wake_head()
             return
         if self._waiting is None or self._waiting.done() or not self._reader.is_idle:
             self._fail(BadAnswer(self._address, "more than was asked for", is_sent=True))
@@ -162,83 +159,54 @@ class Connection(asyncio.Protocol):
         if answer.is_last:
             self.close()
         self._waiting.set_result(answer)
-        self._begin()
+        self._wake_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the server closed the connection" if exc is None else reason_of(exc)
         self._fail(Unreachable(self._address, reason, is_sent=True))
 
 
-async def take_now(room: Semaphore) -> bool:
-    """Whether there was room; never waits for it."""
-    return not room.locked() and await room.acquire()
+class Semaphore(asyncio.Semaphore):
+    async def acquire_now(self) -> bool:
+        """Take a place without waiting; False if there is none."""
+        return not self.locked() and await self.acquire()
+
+
+class Event(asyncio.Event):
+    async def wait(self, timeout_s: float | None = None) -> bool:  # type: ignore[override]  # It may end without it.
+        """Wait for it, at most so long; returns whether it is set."""
+        if not self.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await super().wait()
+        return self.is_set()
+
+
+async def acquire_within(lock: Lock, timeout_s: float) -> bool:
+    """Take a lock, waiting at most so long; returns whether it was free."""
+    if not lock.locked():
+        return await lock.acquire()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await lock.acquire()
+    except TimeoutError:
+        return False
 
 
 async def call_back(call: Callable[..., Any], *given: object) -> None:
-    """Call something of the program's: a function, or a coroutine function."""
+    """Call a function of the program, or a coroutine function."""
     made = call(*given)
     if isawaitable(made):
         await made
 
 
 def check_callback(what: str, call: Callable[..., Any] | None) -> None:
-    """Refused if it is nothing that `call_back` can call."""
+    """Refused if `call_back` cannot call it."""
     function(what, call)
 
 
-class Lock:
-    """MessageOrReceipt by one task at a time."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def acquire(self) -> None:
-        await self._lock.acquire()
-
-    async def try_acquire(self) -> bool:
-        """Whether we have it now; never waits."""
-        return not self._lock.locked() and await self._lock.acquire()
-
-    async def acquire_within(self, timeout_s: float) -> bool:
-        """Whether we have it, after so long at most."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._lock.acquire()
-        except TimeoutError:
-            return False
-
-    def release(self) -> None:
-        self._lock.release()
-
-
-class Signal:
-    """Something that happened, or did not yet."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    def clear(self) -> None:
-        self._event.clear()
-
-    @property
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-    async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for it, at most so long; whether it happened."""
-        if self._event.is_set():
-            return True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        return self._event.is_set()
-
-
 class Background:
-    """Something that goes on beside us until it returns. What it raises comes out of `join` and `failure`."""
+    """A task that runs until its coroutine returns. `failure` has the error that ended it."""
 
     def __init__(self, run: Callable[[], Awaitable[None]], name: str) -> None:
         async def body() -> None:
@@ -251,15 +219,15 @@ class Background:
         return self._task.done()
 
     def failure(self) -> BaseException | None:
-        """What it ended with; None if it ended well."""
+        """The error that ended it; None if it returned or was interrupted."""
         return None if self._task.cancelled() else self._task.exception()
 
     def interrupt(self) -> None:
-        """End it where it waits. A thread cannot be ended so: there this does nothing."""
+        """Cancel it where it waits. Does nothing to a thread."""
         self._task.cancel()
 
     async def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for its end, at most so long; returns whether it is over."""
         if not self._task.done():
             await asyncio.wait({self._task}, timeout=timeout_s)
         return self._task.done()

@@ -1,4 +1,4 @@
-"""What a worker's handlers need, in asyncio's way. `synchronous/worker_pool.py` has the same names for threads."""
+"""The inbox, the deadline and the signals of a worker's handlers, for asyncio. For threads: `synchronous/`."""
 
 import asyncio
 import signal
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..ack_batcher import Delivered
+from ..leased_messages import Delivered
 from ..worker import Overdue
 from .io import call_back
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Handlers that never wait for anything would keep heartbeats from being sent.
+# Handlers that never wait would keep the consumer from sending heartbeats.
 _TAKEN_IN_A_ROW = 50
 
 
@@ -34,7 +34,7 @@ class Inbox:
         self._came.set()
 
     async def take(self) -> Delivered | None:
-        """The next one; None: there will be no more."""
+        """The next message; None after `close`."""
         self._taken += 1
         if self._taken % _TAKEN_IN_A_ROW == 0:
             await asyncio.sleep(0)
@@ -46,23 +46,23 @@ class Inbox:
         return self._messages.popleft()
 
     def drop(self, places: Sequence[str]) -> int:
-        """Give back what waits of some partitions; how many those are."""
-        gone = [one for one in self._messages if one.part.place in places]
+        """Give back the messages of some partitions; returns how many."""
+        dropped = [one for one in self._messages if one.part.place in places]
         self._messages = deque(one for one in self._messages if one.part.place not in places)
-        for one in gone:
+        for one in dropped:
             one.give_back()
-        return len(gone)
+        return len(dropped)
 
     def close(self) -> int:
-        """Give back everything, and send the handlers home; how many messages that were."""
+        """Give back all messages, and end the wait of every `take`; returns how many."""
         self._is_closed = True
-        gone = self.drop([one.part.place for one in self._messages])
+        count = self.drop([one.part.place for one in self._messages])
         self._came.set()
-        return gone
+        return count
 
 
 async def within(handler: Callable[[Delivered], Any], message: Delivered, limit_s: float) -> None:
-    """Run a handler; Overdue, and it is cancelled, if it takes too long."""
+    """Run a handler. Cancels it and raises Overdue if it takes too long."""
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:
@@ -75,7 +75,7 @@ async def within(handler: Callable[[Delivered], Any], message: Delivered, limit_
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside, SIGTERM and Ctrl-C stop; the second one does what it always did. In the main thread only."""
+    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only."""
     loop = asyncio.get_running_loop()
     added: list[int] = []
 

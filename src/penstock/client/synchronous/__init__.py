@@ -1,1 +1,1 @@
-"""The client for plain programs and threads. Made by `tools/unasync.py`, all but `io`, which is written by hand."""
+"""The client for threads. `tools/unasync.py` generates it from `asynchronous`, but for `io` and `worker_pool`."""

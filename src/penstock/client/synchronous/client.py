@@ -1,10 +1,9 @@
 # Made from ../asynchronous/client.py by tools/unasync.py; change that one.
-"""The client: everything that a server can be asked, one method for each."""
+"""The client: one method for everything that a server can be asked."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from secrets import token_hex
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from ...api.arguments import instance, whole_number
 from ...api.units import Duration
@@ -17,7 +16,6 @@ from .. import poll as poll_calls
 from .. import publish as publish_calls
 from .. import stats as stats_calls
 from .. import topics as topic_calls
-from ..ack_batcher import Delivered
 from ..address import DEFAULT_URL, Address
 from ..calls import Call, Content, Moment
 from ..consumer_options import ConsumerOptions, ConsumerSettings
@@ -30,21 +28,11 @@ from ..fetch import (
     FetchRequest,
     topic_reader,
 )
-from ..groups import (
-    ALL_LETTERS,
-    DeadLetter,
-    Group,
-    GroupName,
-    Lag,
-    Letters,
-    Redrive,
-    Redriven,
-    ResetAsked,
-)
-from ..leased_messages import Polled, Received
-from ..options import ProducerOptions, PublishOptions
+from ..groups import ALL_LETTERS, DeadLetter, Group, GroupName, Lag, Letters, Redrive, Redriven
+from ..leased_messages import Delivered, Polled, Received
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
-from ..publish import BatchStored, Outgoing, Published
+from ..producer_batch import ProducerOptions
+from ..publish import BatchStored, Outgoing, Published, PublishOptions
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown
@@ -57,10 +45,19 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 T = TypeVar("T")
+_PAGE_ITEMS_MAX = 500
+
+
+class _Page(Protocol):
+    @property
+    def cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=_Page)
 
 
 class Client:
-    """A server's client. Safe to share; connections are kept and used again.
+    """A client of one server. Safe to share; connections are kept and used again.
 
         with Client("http://127.0.0.1:8080") as client:
             client.create_topic("orders")
@@ -82,7 +79,7 @@ class Client:
             ClientSettings() if settings is None else instance("settings", settings, ClientSettings)
         )
         self.pool = Pool(Address.parse(url), key, chosen)
-        # Who holds what it polls: another client's polls must not be taken for ours.
+        # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
 
     @property
@@ -90,8 +87,16 @@ class Client:
         return self.pool.name
 
     def run(self, call: Call[T]) -> T:
-        """Any call; see the modules beside this one."""
+        """The result of any call; see the modules of `penstock.client`."""
         return self.pool.run(call)
+
+    def _pages(self, call_of: Callable[[str | None], Call[P]]) -> Iterator[P]:
+        """All pages of a list. `call_of` makes the call for the page at a cursor."""
+        page = self.run(call_of(None))
+        yield page
+        while page.cursor is not None:
+            page = self.run(call_of(page.cursor))
+            yield page
 
     # Topics
 
@@ -102,23 +107,11 @@ class Client:
         return self.run(topic_calls.create(name, partitions, config))
 
     def topics(self) -> list[str]:
-        """The names of all topics that we may see."""
-        found, cursor = [], None
-        while True:
-            page = self.run(topic_calls.names(cursor))
-            found += page.topics
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        """The names of all topics that this client's key may see."""
+        return [one for page in self._pages(topic_calls.names) for one in page.topics]
 
     def describe_topics(self) -> list[Topic]:
-        found, cursor = [], None
-        while True:
-            page = self.run(topic_calls.describe_all(cursor))
-            found += page.topics
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        return [one for page in self._pages(topic_calls.describe_all) for one in page.topics]
 
     def topic(self, name: str) -> Topic:
         """Partitions, offsets, sizes and settings of a topic. NotFound."""
@@ -151,11 +144,8 @@ class Client:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        if options:
-            call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
-        else:
-            call = publish_calls.publish_value(topic, value, acks)
-        return (self.pool.run(call))[0]
+        call = publish_calls.publish(topic, [Outgoing(value, **options)], acks)
+        return (self.run(call))[0]
 
     def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
@@ -172,18 +162,16 @@ class Client:
         return self.run(call)
 
     def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
-        """Messages of a partition from an `offset` or a time on, in binary; no group, nothing is finished by it."""
-        return self.pool.run(
-            fetch_calls.fetch(fetch_calls.FetchRequest(topic, partition, **options))
-        )
+        """Messages of a partition from an `offset` or a time on. Belongs to no group, and finishes no message."""
+        return self.run(fetch_calls.fetch(FetchRequest(topic, partition, **options)))
 
     def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]
     ) -> Iterator[Fetched]:
-        """The same again and again, to the end of the partition; with a `timeout`, until nothing comes for so long.
+        """Fetches up to the end of the partition; with a `timeout`, until no message comes for so long.
 
-        The server prepares the next while one is looked at, so two are in memory at once. Close the iterator, or what
-        is under way goes on until it is forgotten.
+        The server prepares the next one while the caller uses one, so two are in memory at once. Close the iterator:
+        until then it keeps a connection.
         """
         from .prefetch import Prefetch
 
@@ -234,62 +222,54 @@ class Client:
         visibility_timeout: Duration | None = None,
         priority: str | None = None,
     ) -> Polled[Received]:
-        """Messages lent to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
+        """Lease messages to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
 
-        Never more than we may have unanswered: 1000 of a partition, unless the topic says another
-        `max_in_flight_per_consumer`.
+        A client may have 1000 unanswered messages of a partition, or `max_in_flight_per_consumer` of the topic; a poll
+        brings no more.
         """
-        name = self._name if owner is None else owner
-        asked = poll_calls.PollRequest(
-            topic, group, limit, timeout, name, visibility_timeout, priority
+        call = poll_calls.poll(
+            topic,
+            group,
+            limit=limit,
+            timeout=timeout,
+            owner=self._name if owner is None else owner,
+            visibility_timeout=visibility_timeout,
+            priority=priority,
         )
-        return self.run(poll_calls.poll(asked))
+        return self.run(call)
 
     def ack(self, held: Receipts) -> list[AnswerResult]:
-        """Finish messages. StaleReceipt if one of them is no longer ours; the others are finished all the same."""
-        return all_or_first_error(self.answer_ack(receipts_of(held)))
+        """Finish messages. StaleReceipt if the lease of one is over; the others are finished all the same."""
+        return self._answer(held, poll_calls.ack)
 
     def nack(
-        self,
-        held: Receipts,
-        reason: str = "",
-        *,
-        delay: Duration | None = None,
+        self, held: Receipts, reason: str = "", *, delay: Duration | None = None
     ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
-        receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(self.run(poll_calls.nack(receipts, reason, delay)))
+        return self._answer(held, lambda found: poll_calls.nack(found, reason, delay))
 
     def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:
         """No attempt will ever succeed: a dead letter, at once."""
-        receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(self.run(poll_calls.reject(receipts, reason)))
+        return self._answer(held, lambda found: poll_calls.reject(found, reason))
 
     def extend(self, held: Receipts, timeout: Duration) -> list[AnswerResult]:
         """Still working on it: the lease ends so long from now."""
+        return self._answer(held, lambda found: poll_calls.extend(found, timeout))
+
+    def _answer(
+        self, held: Receipts, call_of: Callable[[Sequence[str]], Call[Results]]
+    ) -> list[AnswerResult]:
         receipts = receipts_of(held)
-        if not receipts:
-            return []
-        return all_or_first_error(self.run(poll_calls.extend(receipts, timeout)))
+        return all_or_first_error(self.run(call_of(receipts)) if receipts else [])
 
     def answer_ack(self, receipts: list[str]) -> Results:
-        """Finish messages by receipt; an answer or an error for each."""
+        """Finish messages by receipt; returns a result or an error for each."""
         return self.run(poll_calls.ack(receipts)) if receipts else []
 
     # Groups and dead letters
 
     def groups(self) -> list[GroupName]:
-        found, cursor = [], None
-        while True:
-            page = self.run(group_calls.names(cursor))
-            found += page.groups
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        return [one for page in self._pages(group_calls.names) for one in page.groups]
 
     def group(self, name: str) -> Group:
         return self.run(group_calls.describe(name))
@@ -303,11 +283,11 @@ class Client:
         return self.run(group_calls.lag(group))
 
     def offsets(self, group: str) -> dict[str, dict[str, int]]:
-        """By topic and partition the offset that the group reads next."""
+        """The offset that the group reads next, by topic and partition."""
         return (self.run(group_calls.offsets(group))).offsets
 
     def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; whether anything moved."""
+        """Finish everything below some offsets; False if it was finished already."""
         return (self.run(group_calls.commit(group, offsets))).advanced
 
     def reset(
@@ -320,33 +300,28 @@ class Client:
         is_forced: bool = False,
     ) -> list[dict[str, Any]]:
         """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
-        asked = ResetAsked(group, to, topic, is_dry_run, is_forced)
-        return (self.run(group_calls.reset(asked))).partitions
+        call = group_calls.reset(group, to, topic=topic, is_dry_run=is_dry_run, is_forced=is_forced)
+        return (self.run(call)).partitions
 
     def in_flight(self, group: str) -> list[dict[str, Any]]:
-        """What the members of a group hold: place, consumer, attempts, deadline."""
-        found, cursor = [], None
-        while True:
-            page = self.run(group_calls.in_flight(group, cursor))
-            found += page.in_flight
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        """The messages that members of a group hold: place, consumer, attempts, deadline."""
+        pages = self._pages(lambda cursor: group_calls.in_flight(group, cursor))
+        return [one for page in pages for one in page.in_flight]
 
     def dead_letters(
         self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
     ) -> list[DeadLetter]:
-        """What was given up, and why; the first `limit` that match."""
+        """The first `limit` dead letters that match, and why each was given up."""
         limit = whole_number("limit", limit, 1)
+        size = min(limit, _PAGE_ITEMS_MAX)
         found: list[DeadLetter] = []
-        cursor = None
-        while True:
-            size = min(limit - len(found), 500)
-            page = self.run(group_calls.dead_letters(topic, letters, size, cursor))
+        for page in self._pages(
+            lambda cursor: group_calls.dead_letters(topic, letters, size, cursor)
+        ):
             found += page.dead_letters
-            cursor = page.cursor
-            if cursor is None or len(found) >= limit:
-                return found
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
         """One dead letter by its place. NotFound, also if it was redriven."""
@@ -371,14 +346,13 @@ class Client:
     def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
         """Messages that wait for their time, the next to come first; at most `limit`."""
         limit = whole_number("limit", limit, 1)
+        size = min(limit, _PAGE_ITEMS_MAX)
         found: list[Delayed] = []
-        cursor = None
-        while True:
-            page = self.run(delays.listed(topic, min(limit - len(found), 500), cursor))
+        for page in self._pages(lambda cursor: delays.listed(topic, size, cursor)):
             found += page.messages
-            cursor = page.cursor
-            if cursor is None or len(found) >= limit:
-                return found
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def delayed_get(self, place: DelayedPlace) -> Delayed:
         """A delayed message, also if it is finished. NotFound."""
@@ -409,17 +383,17 @@ class Client:
         return self.run(stats_calls.stats())
 
     def reliability(self) -> Reliability:
-        """What is lent, waits, was given up; in all and by group."""
+        """How many messages are leased, wait for a retry, or were given up; in all and by group."""
         return self.run(stats_calls.reliability())
 
     def lanes(self, group: str | None = None) -> Lanes:
-        """What waits in each priority lane: of a group, or of the one that is furthest behind on each topic."""
+        """The backlog of each priority lane: of a group, or of the one that is furthest behind on each topic."""
         return self.run(stats_calls.lanes(group))
 
     def health(self) -> dict[str, Any]:
-        return self.run(publish_calls.health())
+        return self.run(stats_calls.health())
 
-    # Whoever works for longer
+    # Producers, consumers and workers
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> "Producer":
         """Sends messages one by one and stores them in large batches, each exactly once."""
@@ -430,7 +404,7 @@ class Client:
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
     ) -> "Consumer":
-        """A member of a group that takes messages for as long as it likes; with heartbeats, and answers in batches."""
+        """A member of a group that takes messages, with heartbeats, and answers in batches."""
         from .consumer import Consumer
 
         return Consumer(self.pool, group, topics, ConsumerSettings(**options))
@@ -453,10 +427,5 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -1,37 +1,37 @@
 # Made from ../asynchronous/consumer.py by tools/unasync.py; change that one.
-"""A consumer: a member of a group, with everything that has to go on beside the program that uses it."""
+"""The consumer: a member of a group, with the heartbeats, extensions and answers that go on in its background."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from types import TracebackType
 from typing import Self
 
 from ...api.answers import Kind
-from ...api.arguments import whole_number
+from ...api.arguments import text, whole_number
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
-from ..ack_batcher import AnswerBuffer, Delivered, OneOrMany, PendingAnswer, messages_of, shortened
+from ...model import check_name
+from ..ack_batcher import AnswerBuffer, OneOrMany, messages_of
 from ..consumer_options import ConsumerSettings, topics_of
-from ..leased_messages import Polled
-from ..membership import MemberPoll
+from ..leased_messages import Delivered, Polled, shortened
+from ..membership import Membership
 from ..membership import commit as commit_call
 from ..membership import poll as poll_call
-from ..settings import chance
+from ..retry import chance
 from ..topics import describe
 from .ack_batcher import AckBatcher
-from .io import Background, Connection, Signal, check_callback
+from .io import Background, Connection, Event, check_callback
 from .member import Member
 from .pool import Pool
 
-# One request of a long wait: a proxy in between should not find it too long.
+# The longest wait of one request: a proxy in between might end a longer one.
 _WAIT_S = 20.0
-# What was said waits so long for company, unless a poll comes by.
+# How long an answer waits for others, unless a poll sends it.
 _ANSWER_S = 0.1
-# While messages that stop a hand-over are in somebody's hands, the server would answer every poll at once.
-_HAND_OVER_S = 0.05
+# While a partition cannot be released because its messages are unanswered, the server answers every poll at once.
+_REVOKING_S = 0.05
 _EXTENSIONS_A_LEASE = 3
 
 
@@ -43,10 +43,10 @@ class Consumer:
                 ...
                 message.ack()
 
-    What is said about messages (`ack`, `nack`, `reject`, `extend`) is gathered and sent with the next poll, or a tenth
-    of a second later; `flush` returns when the server has it. In the background it sends heartbeats, and has leases
-    extended while messages are in our hands. `close`, or the end of the block, sends what was said, gives back the rest
-    and leaves.
+    Answers (`ack`, `nack`, `reject`, `extend`) are sent together, with the next poll or a tenth of a second later;
+    `flush` returns when the server has them. In the background the consumer sends heartbeats and extends the leases of
+    messages that have no answer yet. `close`, or the end of the block, sends the answers, gives back the other messages
+    and leaves the group.
 
     One task or thread polls; any may answer.
     """
@@ -62,29 +62,33 @@ class Consumer:
         for name in ("on_assigned", "on_revoked", "on_lost"):
             check_callback(name, getattr(settings, name))
         self._pool = pool
-        self._answers = AnswerBuffer()
-        self._ack_batcher = AckBatcher(pool, self._answers, settings.on_error)
-        self._member = Member(pool, settings, settings.joining(group, self.topics))
-        self._buffer: deque[Delivered] = deque()
-        # What auto commit finishes when more is asked for.
-        self._last: Delivered | Polled[Delivered] | None = None
+        self._buffer = AnswerBuffer()
+        self._ack_batcher = AckBatcher(pool, self._buffer, settings.on_error)
+        # Always under a name: a join whose answer was lost can be repeated then.
+        name = settings.member or f"member-{token_hex(6)}"
+        membership = Membership(check_name(text("the name of a group", group), "group"), name)
+        self._member = Member(pool, settings, membership, self.topics)
+        # Messages of the last poll that an iteration has not given to the program.
+        self._unseen: deque[Delivered] = deque()
+        # What auto commit acks when more is asked for.
+        self._uncommitted: Delivered | Polled[Delivered] | None = None
         self._request_id = ""
-        self._waiting: Connection | None = None
+        self._polling: Connection | None = None
         self._background: Background | None = None
-        self._stop, self._wake, self._nudge = Signal(), Signal(), Signal()
+        self._stop, self._wake, self._send_now = Event(), Event(), Event()
         self._is_closed = False
         self._lease_s = 0.0
-        # For a worker, which has messages of its own that nobody has looked at.
+        # A worker gives back the messages of these partitions that no handler has.
         self.on_drop: Callable[[Sequence[str]], None] | None = None
 
     @property
     def member(self) -> str:
-        """Our name in the group."""
-        return self._member.who.member
+        """The consumer's name in the group."""
+        return self._member.membership.member
 
     @property
     def assigned(self) -> list[str]:
-        """The partitions that are ours now, such as "orders/0"; of a shared group none is anybody's."""
+        """The partitions that this member has now, such as "orders/0"; empty in a shared group."""
         return sorted(self._member.assigned)
 
     # Take
@@ -95,35 +99,30 @@ class Consumer:
         Unreachable, or another Unavailable, if the server does not answer in as many tries as the client makes.
         """
         self.start()
-        self._finish_last()
-        # What an iteration has left behind comes again, in its turn.
-        self._drop(self._buffer_places())
+        self._auto_commit()
+        # Messages that an iteration has left behind come again, in their turn.
+        self._drop([one.part.place for one in self._unseen])
         until_s: float | None = None
-        most = self.settings.max_poll if limit is None else whole_number("limit", limit, 1)
-        while not self._stop.is_set:
+        limit = self.settings.max_poll if limit is None else whole_number("limit", limit, 1)
+        while not self._stop.is_set():
             self.rebalance()
             self._ack_batcher.send()
-            # Counted from when the server is there and knows us.
+            # Counted from when the server is there and knows this member.
             until_s = until_s or time.monotonic() + duration_s(wait)
-            left_s = until_s - time.monotonic()
-            polled = self._ask(most, min(left_s, _WAIT_S))
+            polled = self._poll_once(limit, min(until_s - time.monotonic(), _WAIT_S))
             if polled is None:
                 until_s = None
                 continue
+            if polled and self._member.has_changes:
+                # The program hears of a partition before it gets messages of it, and gets none of one that it lost.
+                self.rebalance()
+                polled.parts = [one for one in polled.parts if self._buffer.is_held(one)]
             if polled:
-                self._rebalance_before(polled)
-            if polled:
-                self._last = polled if self.settings.auto_commit else None
+                self._uncommitted = polled if self.settings.auto_commit else None
                 return polled
             if time.monotonic() >= until_s:
                 break
         return Polled([], Delivered)
-
-    def _rebalance_before(self, polled: Polled[Delivered]) -> None:
-        """The program hears of a partition before it gets messages of it, and gets none of what has passed on since."""
-        if self._member.has_changes:
-            self.rebalance()
-            polled.parts = [one for one in polled.parts if self._answers.is_held(one)]
 
     def stream(self, idle: Duration | None = None) -> Iterator[Delivered]:
         """Messages one by one, for ever; or until none has come for `idle`, or `stop` was called.
@@ -131,32 +130,31 @@ class Consumer:
         While the server is away it waits and goes on, up to the consumer's `patience`.
         """
         idle_s = _WAIT_S if idle is None else duration_s(idle)
-        while not self._stop.is_set:
-            if not self._buffer:
+        while not self._stop.is_set():
+            if not self._unseen:
                 polled = self.poll_patiently(self.settings.max_poll, idle_s)
-                self._last = None
-                self._buffer.extend(polled)
+                self._uncommitted = None
+                self._unseen.extend(polled)
                 if not polled and idle is not None:
                     return
-            while self._buffer and not self._stop.is_set:
-                message = self._buffer.popleft()
-                self._last = message if self.settings.auto_commit else None
+            while self._unseen and not self._stop.is_set():
+                message = self._unseen.popleft()
+                self._uncommitted = message if self.settings.auto_commit else None
                 yield message
-                self._finish_last()
+                self._auto_commit()
                 if self._member.has_changes:
                     self.rebalance()
 
-    def _finish_last(self) -> None:
-        """Whoever asks for more is done with what came last, where that is how it is finished."""
-        if self._last is not None:
-            last, self._last = self._last, None
-            self._say(last, Kind.ACK)
+    def _auto_commit(self) -> None:
+        if self._uncommitted is not None:
+            messages, self._uncommitted = self._uncommitted, None
+            self._answer(messages, Kind.ACK)
 
     def __iter__(self) -> Iterator[Delivered]:
         return self.stream()
 
     def poll_patiently(self, limit: int, wait: Duration) -> Polled[Delivered]:
-        """The same as `poll`, outlasting a server that is away for no longer than our `patience`."""
+        """Poll again while the server is away, up to the consumer's `patience`."""
         since_s, tries = time.monotonic(), 0
         while True:
             try:
@@ -165,96 +163,95 @@ class Consumer:
                 if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
-            self._stop.wait(self._pool.settings.retry.pause_s(tries, chance()))
-            if self._stop.is_set:
+            if self._stop.wait(self._pool.settings.retry.pause_s(tries, chance())):
                 return Polled([], Delivered)
 
-    def _ask(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
-        """One poll; None: something has to be heard first."""
+    def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
+        """The answer of the server to a poll; None if the group has to be rebalanced first, or after `stop`."""
         if self._member.is_revoking:
-            wait_s = min(wait_s, 0)
-        # The same until it is answered: a repeat brings the same messages.
+            wait_s = 0.0
+        # Kept until there is an answer: the server answers a repeated poll with the same messages.
         self._request_id = self._request_id or token_hex(8)
-        lent, lane = self.settings.visibility_timeout, self.settings.priority
-        asked = MemberPoll(limit, max(0.0, wait_s), self._request_id, lent, lane)
         try:
-            polled = self._run(asked)
+            polled = self._poll_with_retries(limit, max(0.0, wait_s))
         except (UnknownMember, StaleGeneration) as error:
-            self._member.note(error)
+            self._member.note_refusal(error)
             return None
         if polled is None:
             return None
         self._request_id = ""
-        self._answers.track(polled.parts, time.monotonic())
+        self._buffer.track(polled.parts, time.monotonic())
         self._wake.set()
         self._member.note_poll(polled)
         if not polled and self._member.is_revoking:
-            self._stop.wait(_HAND_OVER_S)
+            self._stop.wait(_REVOKING_S)
         return polled
 
-    def _run(self, asked: MemberPoll) -> Polled[Delivered] | None:
-        """The call, with retries, until `stop`; then None."""
+    def _poll_with_retries(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
         tries = 0
-        while not self._stop.is_set:
+        while not self._stop.is_set():
             tries += 1
-            call = poll_call(self._member.who, asked)
+            call = poll_call(
+                self._member.membership,
+                self.settings,
+                limit=limit,
+                wait_s=wait_s,
+                request_id=self._request_id,
+            )
             try:
-                connection = self._pool.begin(call)
-                self._note_waiting(connection)
+                self._polling = connection = self._pool.begin(call)
+                # `stop` sets the event and then looks for a connection, so one of the two ends this poll.
+                if self._stop.is_set():
+                    connection.abort()
                 return self._pool.end(call, connection)
             except PenstockError as error:
-                wait_s = self._pool.settings.retry.wait_s(
-                    error, tries, chance(), is_repeatable=True
-                )
-                if wait_s is None and not self._stop.is_set:
+                retry = self._pool.settings.retry
+                pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
+                if pause_s is None and not self._stop.is_set():
                     raise
             finally:
-                self._waiting = None
-            self._stop.wait(wait_s)
+                self._polling = None
+            self._stop.wait(pause_s)
         return None
-
-    def _note_waiting(self, connection: Connection) -> None:
-        # Whoever stops us sets the signal and then looks for a connection: one of the two sees the other.
-        self._waiting = connection
-        if self._stop.is_set:
-            connection.abort()
 
     def stop(self) -> None:
         """End an iteration, and a poll that waits; `close` is still to be called. From any thread, or from the loop."""
         self._stop.set()
-        waiting = self._waiting
-        if waiting is not None:
-            waiting.abort()
+        polling = self._polling
+        if polling is not None:
+            polling.abort()
 
     # Answer
 
-    def ack(self, told: OneOrMany) -> None:
+    def ack(self, messages: OneOrMany) -> None:
         """Finish messages: one, several, or all of a poll."""
-        self._say(told, Kind.ACK)
+        self._answer(messages, Kind.ACK)
 
-    def nack(self, told: OneOrMany, reason: str = "", *, delay: Duration | None = None) -> None:
+    def nack(self, messages: OneOrMany, reason: str = "", *, delay: Duration | None = None) -> None:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        self._say(told, Kind.NACK, reason, None if delay is None else duration_ms(delay))
+        self._answer(messages, Kind.NACK, reason, None if delay is None else duration_ms(delay))
 
-    def reject(self, told: OneOrMany, reason: str = "") -> None:
+    def reject(self, messages: OneOrMany, reason: str = "") -> None:
         """No attempt will ever succeed: dead letters, at once."""
-        self._say(told, Kind.REJECT, reason)
+        self._answer(messages, Kind.REJECT, reason)
 
-    def give_back(self, told: OneOrMany) -> None:
-        """Not looked at: somebody else may have them at once, and no attempt counts."""
-        self._say(told, Kind.RELEASE)
+    def give_back(self, messages: OneOrMany) -> None:
+        """Not looked at: other members may have them at once, and no attempt counts."""
+        self._answer(messages, Kind.RELEASE)
 
-    def _say(self, told: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None) -> None:
-        why = shortened(reason)
-        if isinstance(told, Polled):
-            for part in told.parts:
-                self._answers.add_all(part, kind, why, ms)
+    def _answer(
+        self, messages: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> None:
+        reason = shortened(reason)
+        if isinstance(messages, Polled):
+            for part in messages.parts:
+                self._buffer.add_all(part, kind, reason, ms)
             return
-        for message in messages_of(told):
-            self._answers.add(PendingAnswer(message.part, kind, why, ms), message.offset)
+        for message in messages_of(messages):
+            self._buffer.add(message.part, message.offset, kind, reason, ms)
 
     def flush(self) -> None:
-        """Return when the server has everything that was said so far. Unavailable: it has not, and it is kept."""
+        """Return when the server has every answer so far. Unavailable: it has not, and they are kept."""
         self._ack_batcher.send()
 
     def commit(self, reached: OneOrMany | Mapping[str, int]) -> bool:
@@ -264,16 +261,21 @@ class Consumer:
         """
         if not self.settings.is_assigned:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
-        offsets = reached if isinstance(reached, Mapping) else _next_offsets(reached)
+        offsets: dict[str, int] = {}
+        if isinstance(reached, Mapping):
+            offsets.update(reached)
+        else:
+            for one in messages_of(reached):
+                offsets[one.part.place] = max(offsets.get(one.part.place, 0), one.offset + 1)
         self._ack_batcher.send()
         by_topic: dict[str, dict[str, int]] = {}
         for place, offset in offsets.items():
             topic, _, number = place.rpartition("/")
             by_topic.setdefault(topic, {})[number] = offset
-        who = self._member.who._replace(generation=0)
-        done = self._pool.run(commit_call(who, by_topic))
+        membership = self._member.membership._replace(generation=0)
+        done = self._pool.run(commit_call(membership, by_topic))
         for place, offset in offsets.items():
-            self._answers.finish_below(place, offset)
+            self._buffer.finish_below(place, offset)
         return done.advanced
 
     # Be a member
@@ -286,102 +288,97 @@ class Consumer:
             if self._background.is_over and (failure := self._background.failure()) is not None:
                 raise failure
             return
-        self._lease_s = self._lease()
-        self._member.join()
-        self._background = Background(self._tend, "penstock-consumer")
-
-    def _lease(self) -> float:
-        """How long messages are lent, to extend in time."""
         if self.settings.visibility_timeout is not None:
-            return duration_s(self.settings.visibility_timeout)
-        found = [self._pool.run(describe(topic)) for topic in self.topics]
-        return min(float(one.config["visibility_timeout_ms"]) for one in found) / 1000
+            self._lease_s = duration_s(self.settings.visibility_timeout)
+        else:
+            found = [self._pool.run(describe(topic)) for topic in self.topics]
+            self._lease_s = min(one.config["visibility_timeout_ms"] for one in found) / 1000
+        self._member.join()
+        self._background = Background(self._run_background, "penstock-consumer")
 
     def rebalance(self) -> None:
-        """Hear what the group wants of us, and do it, as every poll does. For whoever does not poll for a while."""
-        while self._member.has_changes and not self._stop.is_set:
-            heard = self._member.refresh()
-            self._drop(heard.lost)
-            if not heard.is_rejoined:
-                # After a restart of the server what we hold is still ours, and its acks count.
-                self._answers.forget(heard.lost)
-            if heard.to_release and not self._hand_over(heard.to_release):
+        """Take and release the partitions that the group has moved. Every poll does it."""
+        while self._member.has_changes and not self._stop.is_set():
+            change = self._member.refresh()
+            self._drop(change.lost)
+            if not change.is_rejoin:
+                # After a restart of the server the leases are still ours, and their acks count.
+                self._buffer.forget(change.lost)
+            if change.to_release and not self._release(change.to_release):
                 self._member.has_changes = True
                 return
 
-    def _hand_over(self, asked: Sequence[str]) -> bool:
-        """Let go of what was asked back; False if there is something that has to wait."""
-        self._drop(asked)
-        self._member.call_on_revoked(asked)
+    def _release(self, places: Sequence[str]) -> bool:
+        """Release partitions; False if none of them can be released before its messages are answered."""
+        self._drop(places)
+        self._member.call_on_revoked(places)
         self._ack_batcher.send()
-        held = set() if self.settings.on_revoked is not None else self._answers.held_partitions()
-        free = [one for one in asked if one not in held]
+        held = set() if self.settings.on_revoked is not None else self._buffer.held_partitions()
+        free = [one for one in places if one not in held]
         if free:
             self._member.release(free)
-            self._answers.forget(free)
+            self._buffer.forget(free)
         return bool(free)
 
     def _drop(self, places: Sequence[str]) -> None:
-        """Give back what nobody has looked at."""
+        """Give back the messages of some partitions that the program has not seen."""
         kept: deque[Delivered] = deque()
-        while self._buffer:
-            message = self._buffer.popleft()
+        while self._unseen:
+            message = self._unseen.popleft()
             if message.part.place in places:
                 message.give_back()
             else:
                 kept.append(message)
-        self._buffer = kept
+        self._unseen = kept
         if self.on_drop is not None and places:
             self.on_drop(places)
 
-    def _tend(self) -> None:
-        """The background: heartbeats, what was said, and more time for what is in our hands."""
-        heartbeat_s, extend_s = self.settings.heartbeat_s, self._lease_s / _EXTENSIONS_A_LEASE
-        beat_at = extend_at = time.monotonic()
+    def _run_background(self) -> None:
+        """Send heartbeats and answers, and extend leases, until `close`."""
+        extend_s = self._lease_s / _EXTENSIONS_A_LEASE
+        heartbeat_at = extend_at = time.monotonic()
         while not self._is_closed:
             now_s = time.monotonic()
-            if now_s >= beat_at:
+            if now_s >= heartbeat_at:
                 self._member.heartbeat()
-                beat_at = now_s + heartbeat_s
+                heartbeat_at = now_s + self.settings.heartbeat_s
             if now_s >= extend_at:
-                longest_s = duration_s(self.settings.extend_for)
-                # What came a moment ago has time until the next round.
-                ages_s = now_s - longest_s, now_s - extend_s / 2
-                self._answers.extend_held(round(self._lease_s * 1000), *ages_s)
+                # Not those of the last moment, which have time until the next round.
+                ages_s = now_s - duration_s(self.settings.extend_for), now_s - extend_s / 2
+                self._buffer.extend_held(round(self._lease_s * 1000), *ages_s)
                 extend_at = now_s + extend_s
-            # First cleared, then looked: whatever comes in between is seen.
-            self._nudge.clear()
+            # Cleared before the work is looked for: whatever comes in between sets it again.
+            self._send_now.clear()
             self._ack_batcher.try_to_send()
             self._wake.clear()
             if self._is_closed:
                 break
-            if self._answers.is_idle:
-                self._wake.wait(max(0.0, beat_at - time.monotonic()))
+            if self._buffer.is_idle:
+                self._wake.wait(max(0.0, heartbeat_at - time.monotonic()))
             else:
-                self._nudge.wait(min(_ANSWER_S, extend_s))
+                self._send_now.wait(min(_ANSWER_S, extend_s))
 
     def wake(self) -> None:
-        """Send what was said now and not a moment later: the server may keep back the next messages until then."""
-        self._nudge.set()
+        """Have the background send answers now: the server may keep back the next messages until it has them."""
+        self._send_now.set()
 
     # The end
 
     def close(self) -> None:
-        """Send what was said, give back what was not looked at, and leave: what else we hold is ready again at once.
+        """Send the answers, give back messages that the program has not seen, and leave the group.
 
-        Unavailable: what was said could not be sent, so those messages will come again.
+        Unavailable: the answers could not be sent, so those messages will come again.
         """
         if self._is_closed:
             return
         self._is_closed = True
-        self._nudge.set()
+        self._send_now.set()
         self._wake.set()
         if self._background is None:
             return
         self._background.join()
-        if self._last is not None:
-            self._say(self._last, Kind.ACK)
-        self._drop(self._buffer_places())
+        self._auto_commit()
+        self._drop([one.part.place for one in self._unseen])
         try:
             self._member.call_on_revoked(self.assigned)
             self._ack_batcher.send()
@@ -389,27 +386,11 @@ class Consumer:
             with suppress(PenstockError):
                 self._member.leave()
 
-    def _buffer_places(self) -> list[str]:
-        return [one.part.place for one in self._buffer]
-
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_error: object) -> None:
         if kind is not None:
-            self._last = None  # It failed over that one.
+            self._uncommitted = None  # The program failed over this one.
         self.close()
-
-
-def _next_offsets(reached: OneOrMany) -> dict[str, int]:
-    offsets: dict[str, int] = {}
-    for one in messages_of(reached):
-        place = one.part.place
-        offsets[place] = max(offsets.get(place, 0), one.offset + 1)
-    return offsets

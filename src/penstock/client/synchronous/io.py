@@ -1,4 +1,4 @@
-"""What waits, for threads. `asynchronous/io.py` has the same names for asyncio."""
+"""Connections and waiting, for threads. `asynchronous/io.py` has these names for asyncio."""
 
 import select
 import socket
@@ -10,7 +10,8 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock as Guard
+from threading import Event as Event
+from threading import Lock as Lock
 from time import sleep as sleep
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ...api.arguments import plain_function
 from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
-from ..reasons import reason_of
+from ..failures import reason_of
 from ..settings import ClientSettings
 from ..wire import Answer, AnswerReader, Body, Headers, joined, size_of
 
@@ -28,25 +29,25 @@ if TYPE_CHECKING:
 __all__ = [
     "Background",
     "Connection",
-    "Guard",
+    "Event",
     "Lock",
     "OnHead",
     "Semaphore",
-    "Signal",
+    "acquire_within",
+    "call_back",
     "check_callback",
     "sleep",
-    "take_now",
 ]
 
 OnHead = Callable[[Headers], None]
-"""Called with the headers of an answer before all of a longer body is here."""
+"""Called with the headers of an answer when they come before the end of its body."""
 
 # Up to here one copy costs less than one more packet.
 _JOINED_BYTES_MAX = 64 * 1024
-# What of a large body comes with its head is copied once more.
+# The part of a large body that comes with its head is copied once more.
 _PIECE_BYTES = 64 * 1024
 _TIMEVAL = struct.Struct("@ll")
-# The system counts in these, and may be one too early.
+# The system counts time in these, and may be one too early.
 _TICK_S = 0.01
 _CLOSED = "the server closed the connection"
 
@@ -55,12 +56,12 @@ class Connection:
     """One connection; one request at a time, `post` and then `collect`."""
 
     def __init__(self, address: Address, stream: socket.socket, timeout_s: float) -> None:
-        """`timeout_s`: so long a request may take to be sent."""
+        """`timeout_s` is how long a request may take to be sent."""
         self._address = str(address)
         self._stream = stream
         self._is_tls, self._timeout_s = address.is_tls, timeout_s
         if not self._is_tls:
-            # Python's own timeouts ask the system twice each time: whether it may be done, and then to do it.
+            # With Python's own timeouts every receive and every send is two system calls.
             stream.setblocking(True)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
         self._wait_at_most(timeout_s)
@@ -75,7 +76,7 @@ class Connection:
     def open(
         cls, address: Address, tls: "ssl.SSLContext | None", settings: ClientSettings
     ) -> "Connection":
-        """Unreachable if nobody is there, or if it takes too long."""
+        """A connection. Unreachable if no server listens there, or if it takes too long."""
         timeout_s = settings.connect_timeout_s
         try:
             stream = socket.create_connection((address.host, address.port), timeout_s)
@@ -90,26 +91,19 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Open, and silent: what comes before a request is the end, or no answer of ours."""
+        """Whether it is open and silent: bytes before a request are the end, or the answer to no request."""
         return self._is_open and not self._poll.poll(0)
 
     def post(self, head: bytes, body: Body) -> None:
-        """Send a request. AnswerTimeout if the server does not take it in time, however slowly it takes some of it."""
+        """Send a request. AnswerTimeout if the server does not take all of it in time."""
         began_s = time.monotonic()
-        until_s = began_s + self._timeout_s
+        # A large body is not copied: fresh memory for it each time costs more than another piece.
+        if size_of(body) < _JOINED_BYTES_MAX:
+            pieces: list[Buffer] = [joined(head, body)]
+        else:
+            pieces = [head, *([body] if isinstance(body, bytes) else body)]
         try:
-            if type(body) is bytes and len(body) < _JOINED_BYTES_MAX:
-                data = head + body
-            elif size_of(body) < _JOINED_BYTES_MAX:
-                data = joined(head, body)
-            else:
-                self._send_pieces([head, *([body] if isinstance(body, bytes) else body)], until_s)
-                self._sending_s = time.monotonic() - began_s
-                return
-            # Mostly the system takes all of it at once.
-            sent = 0 if self._is_tls else self._stream.send(data)
-            if sent < len(data):
-                self._send_rest(data, sent, until_s)
+            self._send(pieces, began_s + self._timeout_s)
             self._sending_s = time.monotonic() - began_s
         except (TimeoutError, BlockingIOError):
             self.close()
@@ -122,8 +116,21 @@ class Connection:
             self.close()
             raise Unreachable(self._address, reason_of(error), is_sent=True) from None
 
+    def _send(self, pieces: list[Buffer], until_s: float) -> None:
+        if self._is_tls and self._waits_s != self._timeout_s:
+            self._wait_at_most(self._timeout_s)
+        # Mostly the system takes all of it at once. TLS takes one record at a time.
+        sent = 0 if self._is_tls else self._stream.sendmsg(pieces)
+        for piece in pieces:
+            position = min(sent, len(piece))
+            sent -= position
+            while position < len(piece):
+                if time.monotonic() > until_s - _TICK_S:
+                    raise TimeoutError
+                position += self._stream.send(memoryview(piece)[position:])
+
     def _is_answered_early(self) -> bool:
-        """A server that refuses a body for its size says so and takes no more of it: that answer is worth more."""
+        """Whether the server answered before it took the whole request, as it does when it refuses its size."""
         try:
             return not self._is_tls and bool(
                 self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -131,34 +138,17 @@ class Connection:
         except OSError:
             return False
 
-    def _send_pieces(self, pieces: list[Buffer], until_s: float) -> None:
-        """What is large is not copied together first: memory that is new each time costs more than to send it."""
-        sent = 0 if self._is_tls else self._stream.sendmsg(pieces)
-        for piece in pieces:
-            size = len(piece)
-            if sent < size:
-                self._send_rest(piece, sent, until_s)
-            sent = max(0, sent - size)
-
-    def _send_rest(self, data: Buffer, sent: int, until_s: float) -> None:
-        """TLS never takes more than a record at once; the system takes less only when time is up, or a signal came."""
-        if self._is_tls and self._waits_s != self._timeout_s:
-            self._wait_at_most(self._timeout_s)
-        while sent < len(data):
-            if time.monotonic() > until_s - _TICK_S:
-                raise TimeoutError
-            sent += self._stream.send(memoryview(data)[sent:])
-
     def is_answered(self, within_s: float) -> bool:
-        """Whether an answer, or the end, is here or comes so soon that it is worth waiting for."""
+        """Whether an answer, or the end of the connection, comes within so long."""
         return not self._is_open or bool(self._poll.poll(within_s * 1000))
 
     def collect(
         self, timeout_s: float, on_head: OnHead | None = None, waited_s: float = 0.0
     ) -> Answer:
-        """The answer to what was posted. `on_head` gets its headers before all of a longer body is here.
+        """The answer to the request; AnswerTimeout if it takes too long, of which `waited_s` are over.
 
-        `waited_s`: so much of the time is over, beside what it took to send.
+        The time that it took to send the request counts, too. `on_head` gets the headers, unless the whole answer
+        comes in one piece.
         """
         if self._sending_s > _TICK_S:
             waited_s += self._sending_s
@@ -179,7 +169,7 @@ class Connection:
         return answer
 
     def _wait_at_most(self, seconds: float) -> None:
-        """From here on what is received may take so long; with TLS, what is sent too."""
+        """Let a receive take at most so long from now on; with TLS, a send, too."""
         self._waits_s = seconds
         if self._is_tls:
             self._stream.settimeout(seconds)
@@ -214,7 +204,7 @@ class Connection:
         raise Unreachable(self._address, _CLOSED, is_sent=True)
 
     def abort(self) -> None:
-        """End a wait for an answer, from any thread: it is Unreachable then."""
+        """End a wait for an answer with Unreachable, from any thread."""
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
 
@@ -224,56 +214,23 @@ class Connection:
 
 
 def _timeval(seconds: float) -> bytes:
-    """As `setsockopt` takes a time."""
+    """A time in the form of `setsockopt`, where 0 would mean for ever."""
     whole = int(seconds)
-    # 0 would be for ever.
     return _TIMEVAL.pack(whole, max(1, int((seconds - whole) * 1_000_000)))
 
 
-def call_back(call: Callable[..., Any], *given: object) -> None:
-    """Call something of the program's."""
-    call(*given)
-
-
-def check_callback(what: str, call: Callable[..., Any] | None) -> None:
-    """Refused if it is nothing that `call_back` can call."""
-    plain_function(what, call)
-
-
-class Lock:
-    """MessageOrReceipt by one thread at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def acquire(self) -> None:
-        self._lock.acquire()
-
-    def try_acquire(self) -> bool:
-        """Whether we have it now; never waits."""
-        return self._lock.acquire(blocking=False)
-
-    def acquire_within(self, timeout_s: float) -> bool:
-        """Whether we have it, after so long at most."""
-        return self._lock.acquire(timeout=timeout_s)
-
-    def release(self) -> None:
-        self._lock.release()
-
-
 class Semaphore:
-    """So many may be inside at once. To take a place out of a queue costs a seventh of what a condition does."""
+    """So many places. Taking one out of a queue costs a seventh of what a condition does."""
 
     def __init__(self, places: int) -> None:
         self._free: SimpleQueue[None] = SimpleQueue()
         for _ in range(places):
             self._free.put(None)
-        # No methods of our own around them: every call comes by here twice.
         self.acquire = self._free.get
         self.release = partial(self._free.put, None)
 
     def acquire_now(self) -> bool:
-        """Whether there was a place; never waits for one."""
+        """Take a place without waiting; False if there is none."""
         try:
             self._free.get_nowait()
         except Empty:
@@ -281,39 +238,28 @@ class Semaphore:
         return True
 
 
-def take_now(room: Semaphore) -> bool:
-    """Whether there was room; never waits for it."""
-    return room.acquire_now()
+def acquire_within(lock: Lock, timeout_s: float) -> bool:
+    """Take a lock, waiting at most so long; returns whether it was free."""
+    return lock.acquire(timeout=timeout_s)
 
 
-class Signal:
-    """Something that happened, or did not yet."""
+def call_back(call: Callable[..., Any], *given: object) -> None:
+    """Call a function of the program."""
+    call(*given)
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
 
-    def set(self) -> None:
-        self._event.set()
-
-    def clear(self) -> None:
-        self._event.clear()
-
-    @property
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for it, at most so long; whether it happened."""
-        return self._event.wait(timeout_s)
+def check_callback(what: str, call: Callable[..., Any] | None) -> None:
+    """Refused if `call_back` cannot call it."""
+    plain_function(what, call)
 
 
 class Background:
-    """Something that goes on beside us until it returns. What it raises comes out of `join` and `failure`."""
+    """A thread that runs until its function returns. `failure` has the error that ended it."""
 
     def __init__(self, run: Callable[[], None], name: str) -> None:
         self._future: Future[None] = Future()
         self._run = run
-        # A daemon: a program that forgets to close us must still be able to end.
+        # A daemon: a program that does not close its client must still be able to end.
         threading.Thread(target=self._body, name=name, daemon=True).start()
 
     def _body(self) -> None:
@@ -331,13 +277,13 @@ class Background:
         return self._future.done()
 
     def failure(self) -> BaseException | None:
-        """What it ended with; None if it ended well."""
+        """The error that ended it; None if it returned."""
         return self._future.exception()
 
     def interrupt(self) -> None:
-        """Nothing: a thread cannot be ended from outside."""
+        """Do nothing: a thread cannot be ended from outside."""
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for its end, at most so long; returns whether it is over."""
         wait([self._future], timeout_s)
         return self._future.done()

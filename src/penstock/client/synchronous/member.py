@@ -1,134 +1,138 @@
 # Made from ../asynchronous/member.py by tools/unasync.py; change that one.
-"""Our place in a group: joined, kept by heartbeats, handed over in parts, lost and taken again."""
+"""A consumer's place in its group: joined, kept by heartbeats, given up in parts, lost and taken again."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from ...errors import PenstockError, StaleGeneration, Unavailable, UnknownMember
-from ..ack_batcher import Delivered
-from ..consumer_options import ConsumerSettings, PartitionsTold
-from ..leased_messages import Polled
-from ..membership import Joining, Membership
-from ..membership import heartbeat as heartbeat_call
-from ..membership import join as join_call
-from ..membership import leave as leave_call
-from ..membership import revoke as revoke_call
+from .. import membership as calls
+from ..consumer_options import ConsumerSettings, OnPartitions
+from ..leased_messages import Delivered, Polled
+from ..membership import Membership
 from .io import call_back
 from .pool import Pool
 
 
 class MembershipChange(NamedTuple):
-    """What has to be let go of, what is gone already, and whether we have just joined anew."""
+    """The partitions that the consumer shall release, those that it lost, and whether it has just joined again."""
 
     to_release: list[str]
     lost: list[str]
-    is_rejoined: bool = False
+    is_rejoin: bool = False
 
 
 class Member:
-    """Everything but `beat` and `note` belongs to whoever polls; callbacks are called from there and nowhere else."""
+    """Only the task that polls may use it, but for `heartbeat` and `note_refusal`; it runs the callbacks, too."""
 
-    def __init__(self, pool: Pool, settings: ConsumerSettings, joining: Joining) -> None:
-        self._pool, self._settings, self._joining = pool, settings, joining
-        self.who = Membership(joining.group, joining.member, 0)
-        # What the program was told to be its own, and what of that is asked back.
+    def __init__(
+        self,
+        pool: Pool,
+        settings: ConsumerSettings,
+        membership: Membership,
+        topics: Sequence[str],
+    ) -> None:
+        self._pool, self._settings, self._topics = pool, settings, topics
+        self.membership = membership
+        # The partitions that `on_assigned` was called with, and those of them that the group asks back.
         self.assigned: set[str] = set()
-        self._asked: set[str] = set()
+        self._revoking: set[str] = set()
         self.has_changes = False
+        self._is_rejoin = False
         self._is_unknown = False
-        self._trouble: PenstockError | None = None
+        self._failure: PenstockError | None = None
 
     @property
     def is_revoking(self) -> bool:
-        return bool(self._asked)
+        return bool(self._revoking)
 
     def join(self) -> None:
-        joined = self._pool.run(join_call(self._joining))
-        self.who = Membership(self.who.group, joined.member_id, joined.generation)
-        # From now on it is the same member that comes again, with what it has in its hands.
-        self._joining = self._joining._replace(keeps_leases=True)
+        call = calls.join(self.membership, self._topics, self._settings, is_rejoin=self._is_rejoin)
+        joined = self._pool.run(call)
+        self.membership = Membership(self.membership.group, joined.member_id, joined.generation)
+        self._is_rejoin = True
         self._is_unknown = False
         self.has_changes = self._settings.is_assigned
 
     def refresh(self) -> MembershipChange:
-        """Ask how we stand, join anew if we have been missed, and tell what was gained or lost.
+        """Ask the server for our partitions, join again if it has forgotten us, and call the callbacks.
 
-        StaleGeneration: somebody else joined under our name.
+        StaleGeneration: another consumer joined under our name.
         """
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise trouble
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         self.has_changes = False
         if self._is_unknown:
             return self._rejoin()
         try:
-            heard = self._pool.run(heartbeat_call(self.who))
+            reply = self._pool.run(calls.heartbeat(self.membership))
         except UnknownMember:
             return self._rejoin()
         except PenstockError:
             self.has_changes = True
             raise
-        self.who = self.who._replace(generation=heard.generation, changes=heard.changes)
-        self._asked = set(heard.partitions_to_revoke)
-        return self._tell(set(heard.partitions_assigned))
-
-    def _tell(self, readable: set[str]) -> MembershipChange:
-        current = readable | self._asked
+        self.membership = self.membership._replace(
+            generation=reply.generation, changes=reply.changes
+        )
+        readable, self._revoking = set(reply.partitions_assigned), set(reply.partitions_to_revoke)
+        current = readable | self._revoking
         lost, gained = self.assigned - current, readable - self.assigned
         self.assigned = (self.assigned & current) | gained
         self._call(self._settings.on_lost, lost)
         self._call(self._settings.on_assigned, gained)
-        return MembershipChange(sorted(self._asked), sorted(lost))
+        return MembershipChange(sorted(self._revoking), sorted(lost))
 
     def _rejoin(self) -> MembershipChange:
-        """The server does not know us: it was restarted, or has not heard of us for too long."""
+        """Join again: the server was restarted, or had no heartbeat for a session."""
         self._is_unknown, self.has_changes = True, True
-        lost, self.assigned, self._asked = self.assigned, set(), set()
+        lost, self.assigned, self._revoking = self.assigned, set(), set()
         self._call(self._settings.on_lost, lost)
         self.join()
-        return MembershipChange([], sorted(lost), is_rejoined=True)
+        return MembershipChange([], sorted(lost), is_rejoin=True)
 
     def call_on_revoked(self, places: Sequence[str]) -> None:
         self._call(self._settings.on_revoked, self.assigned.intersection(places))
 
-    def _call(self, told: PartitionsTold | None, places: Iterable[str]) -> None:
+    def _call(self, callback: OnPartitions | None, places: Iterable[str]) -> None:
         named = sorted(places)
-        if named and told is not None:
-            call_back(told, named)
+        if named and callback is not None:
+            call_back(callback, named)
 
     def release(self, places: Sequence[str]) -> None:
-        """Let go of partitions that were asked back."""
+        """Give up partitions that the group asked back."""
         self.assigned.difference_update(places)
-        self._asked.difference_update(places)
+        self._revoking.difference_update(places)
         self.has_changes = True
-        # Whatever has changed meanwhile is heard next.
+        # The next refresh finds out what has changed meanwhile.
         with suppress(StaleGeneration, UnknownMember):
-            self._pool.run(revoke_call(self.who, places))
+            self._pool.run(calls.revoke(self.membership, places))
 
     def heartbeat(self) -> None:
-        """A sign of life. What it brings is left to whoever polls."""
+        """Send a heartbeat. The task that polls handles what the answer says."""
         try:
-            heard = self._pool.run_once(heartbeat_call(self.who))
+            reply = self._pool.run_once(calls.heartbeat(self.membership))
         except Unavailable:
-            return  # There are more heartbeats in a session than one.
+            return  # A session has more heartbeats than one.
         except (UnknownMember, StaleGeneration) as error:
-            self.note(error)
+            self.note_refusal(error)
         except PenstockError as error:
-            self._trouble, self.has_changes = error, True
+            self._failure, self.has_changes = error, True
         else:
-            # Also if only the generation is another one: without it a poll would be refused.
-            if (heard.changes, heard.generation) != (self.who.changes, self.who.generation):
+            # A new generation counts, too: under the old one the server would refuse a poll.
+            known = self.membership.changes, self.membership.generation
+            if (reply.changes, reply.generation) != known:
                 self.has_changes = self._settings.is_assigned
 
-    def note(self, error: UnknownMember | StaleGeneration) -> None:
-        """Something was refused because of how we stand."""
+    def note_refusal(self, error: UnknownMember | StaleGeneration) -> None:
+        """The server refused a request of ours for what it knows of this member."""
         self._is_unknown |= isinstance(error, UnknownMember)
         self.has_changes = True
 
     def note_poll(self, polled: Polled[Delivered]) -> None:
-        self.has_changes |= self._settings.is_assigned and polled.changes != self.who.changes
+        is_assigned = self._settings.is_assigned
+        self.has_changes |= is_assigned and polled.changes != self.membership.changes
 
     def leave(self) -> None:
-        """What we still hold is ready for others at once."""
-        self._pool.run(leave_call(self.who))
+        """Leave the group; other members may have at once what this one holds."""
+        self._pool.run(calls.leave(self.membership))

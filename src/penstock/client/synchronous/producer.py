@@ -2,46 +2,46 @@
 """The producer: `send` one by one, stored in large batches, each exactly once."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from secrets import randbits
-from types import TracebackType
-from typing import Self
+from threading import Lock as Guard
+from typing import NamedTuple, Self
 
 import msgspec
 
-from ...api.arguments import number, plain_function, whole_number
+from ...api.arguments import choice, number, plain_function, text, whole_number
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused, Unreachable
 from ..calls import Call, Content
 from ..failures import wait_asked_s
 from ..producer_batch import (
+    COMPRESSIONS,
+    LIMITS,
+    AfterFailure,
     Batch,
     CheckedMessage,
-    Next,
     Numbering,
     Tally,
-    Wanted,
-    after,
+    after_failure,
     call_of,
-    compression_of,
+    checked_message,
     extra_of,
-    given,
     partition_of,
-    room_of,
 )
 from ..publish import BatchStored, HeadersIn, Published
-from ..settings import chance
+from ..retry import chance
 from ..topics import describe
-from .io import Background, Connection, Guard, Lock, Signal
-from .partition_queue import PartitionQueue
+from ..value_appender import BatchLimits
+from .io import Background, Connection, Event, Lock, acquire_within
 from .pool import Pool
 
-_ROOM_CHECK_S = 1.0
-# A server nearby has answered by then; and the background, which would have to be woken, is slower than whoever sends.
+_SPACE_CHECK_S = 1.0
+# A server nearby has answered by then, and `send` takes the answer sooner than a background that has to be woken.
 _SOON_S = 0.005
-# An answer that came is taken by whoever sends next; only if nobody does, the background asks for it.
-_LEFT_ALONE_LINGERS = 4
-# The least that the background waits for answers at a time: it goes round all the time while one is missing.
+# The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
+_DUE_LINGERS = 4
+# The least time that the background waits for answers in one round.
 _ROUND_S_MIN = 0.001
 _LINGER_S_MIN = 0.0001
 
@@ -53,9 +53,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     index: int
 
     def result(self, timeout_s: float | None = None) -> Published:
-        """Where it is stored, once it is; or the error. TimeoutError if that takes too long."""
+        """Where the message is stored, once it is. Raises the error if it failed, TimeoutError if it takes too long."""
         batch = self.batch
-        longest_s = None if timeout_s is None or batch.settled.is_set else duration_s(timeout_s)
+        longest_s = None if timeout_s is None or batch.settled.is_set() else duration_s(timeout_s)
         if not batch.settled.wait(longest_s):
             raise TimeoutError(f"not stored within {longest_s:g} s; it still may be")
         if batch.error is not None:
@@ -66,11 +66,37 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
 
 
+class _Request(NamedTuple):
+    """A batch and the call that stores it. A retry keeps the call, and with it the numbers of the messages."""
+
+    batch: Batch
+    call: Call[BatchStored]
+
+
+class PartitionQueue:
+    """The batches of one partition. They are stored in order, so one request is under way at a time."""
+
+    def __init__(self, number: int, numbering: Numbering | None) -> None:
+        self.number, self.numbering = number, numbering
+        self.open_batch: Batch | None = None
+        self.sealed: deque[Batch] = deque()
+        # For the task or thread that sends and collects.
+        self.lock = Lock()
+        self.in_flight: tuple[_Request, Connection] | None = None
+        self.sent_at_s = 0.0
+        # A request that failed, and when to send it again.
+        self.retry: tuple[_Request, float] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.open_batch or self.sealed or self.in_flight or self.retry)
+
+
 def _left_s(until_s: float) -> float:
     return max(0.0, until_s - time.monotonic())
 
 
-def _nobody(_value: bytes) -> Delivery:
+def _no_batch(_value: bytes) -> Delivery:
     raise StopIteration
 
 
@@ -82,8 +108,9 @@ class Producer:
                 producer.send(line)
         # everything is stored here, or an error was raised
 
-    `send` waits only when the buffer is full. A batch whose answer is lost is sent again with the same number, so it is
-    stored once. What could not be stored is said by the delivery, by `on_delivery`, and by the next `flush` or `close`.
+    `send` waits only when the buffer is full. A batch whose answer is lost is sent again with the same numbers, so it
+    is stored once. The error of a message that could not be stored comes from its delivery, from `on_delivery`, and
+    from the next `flush` or `close`.
     """
 
     def __init__(
@@ -101,29 +128,34 @@ class Producer:
         compression: str = "none",
         on_delivery: Callable[[int, Exception | None], None] | None = None,
     ) -> None:
-        whole_number("batch_messages_max", batch_messages_max, 1)
-        whole_number("batch_bytes_max", batch_bytes_max, 1)
         whole_number("buffer_bytes_max", buffer_bytes_max, 0)
         number("delivery_timeout_s", delivery_timeout_s, 0)
         plain_function("on_delivery", on_delivery)
         self.topic = topic
-        self._pool = pool
-        self._wanted = Wanted(topic, acks, compression_of(compression))
+        self._pool, self._acks = pool, acks
+        self._compression = choice(
+            "compression", text("compression", compression).lower(), COMPRESSIONS
+        )
         self._linger_s = max(number("linger_ms", linger_ms, 0) / 1000, _LINGER_S_MIN)
-        self._batch_room = room_of(batch_bytes_max, batch_messages_max)
+        self._batch_limits = BatchLimits(
+            whole_number("batch_bytes_max", batch_bytes_max, 1),
+            whole_number("batch_messages_max", batch_messages_max, 1),
+            LIMITS.value_bytes_max,
+        )
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
         self._producer_id = randbits(62) if is_idempotent else None
         self._on_delivery = on_delivery
+        # No task ever waits for the guard, because it is not held over an await; threads do.
         self._guard = Guard()
-        self._outlets: list[PartitionQueue] = []
-        # Whose turn it is, and what takes plain values for it.
+        self._queues: list[PartitionQueue] = []
+        # The partition that gets messages without a key, and what appends plain values to its open batch.
         self._turn = randbits(16)
-        self._append: Callable[[bytes], Delivery] = _nobody
+        self._append: Callable[[bytes], Delivery] = _no_batch
         self._tally = Tally()
-        self._room, self._wake, self._stop = Signal(), Signal(), Signal()
+        self._has_space, self._wake, self._stop = Event(), Event(), Event()
         self._background: Background | None = None
-        # Whether the background has nothing to do, and how many wait for everything to be stored.
+        # Whether the background has nothing to do, and how many flushes are under way.
         self._is_asleep, self._flushing = True, 0
         self._start_lock = Lock()
 
@@ -155,7 +187,7 @@ class Producer:
 
         `priority` is 0 (first) to 4, usually 2; with `ttl` a message is not delivered after so long.
         """
-        # The plain case, in as few steps as it can be done: this is what a million messages a second go through.
+        # The plain case in as few steps as possible: a million messages a second take this way.
         if (
             type(value) is bytes
             and key is None
@@ -167,256 +199,232 @@ class Producer:
             try:
                 return self._append(value)
             except (StopIteration, ValueError):
-                # It is full, or sealed; or another thread is just inside.
+                # The batch is full or sealed, or another thread is appending to it.
                 pass
-        one = given(value, key, extra_of(headers or (), priority, ttl))
-        return self._send_with_care(one, partition)
+        message = checked_message(value, key, extra_of(headers or (), priority, ttl))
+        return self._send_checked(message, partition)
 
-    def _send_with_care(self, one: CheckedMessage, partition: int | None) -> Delivery:
-        if not self._outlets:
+    def _send_checked(self, message: CheckedMessage, partition: int | None) -> Delivery:
+        if not self._queues:
             self._start()
-        # However batches were sealed: plain values come by here once a batch, all others each time.
-        if self._tally.buffered_bytes > self._buffer_bytes_max:
-            self._await_room()
+        # Plain values come here once a batch, all others each time.
+        self._wait_for_space()
         full: list[PartitionQueue] = []
         with self._guard:
             while True:
-                outlet = self._outlet_of(one.key, partition)
-                batch = outlet.filling or self._opened(outlet)
-                delivery: Delivery | None = batch.add(one)
+                queue = self._queue_of(message.key, partition)
+                batch = queue.open_batch or self._open_batch(queue)
+                delivery: Delivery | None = batch.add(message)
                 if delivery is not None:
                     break
-                self._seal(outlet, batch)
-                full.append(outlet)
-            if one.key is None and partition is None:
+                self._seal(queue, batch)
+                full.append(queue)
+            if message.key is None and partition is None:
                 self._append = batch.append
-        for outlet in full:
-            self._push(outlet)
+        for queue in full:
+            self._send_sealed(queue, _SOON_S)
+            self._wait_for_space()
         return delivery
 
-    def _outlet_of(self, key: bytes | None, partition: int | None) -> PartitionQueue:
-        count = len(self._outlets)
+    def _queue_of(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        count = len(self._queues)
         if partition is not None:
             if type(partition) is not int:
                 partition = whole_number("partition", partition, 0)
             if not 0 <= partition < count:
                 raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
-            return self._outlets[partition]
-        return self._outlets[self._turn % count if key is None else partition_of(key, count)]
+            return self._queues[partition]
+        return self._queues[self._turn % count if key is None else partition_of(key, count)]
 
-    def _opened(self, outlet: PartitionQueue) -> Batch:
-        """A batch to fill. Guard held."""
-        if self._stop.is_set:
+    def _open_batch(self, queue: PartitionQueue) -> Batch:
+        """Open a batch of a partition. The caller holds the guard."""
+        if self._stop.is_set():
             raise Refused("the producer was closed")
         now = time.time_ns(), time.monotonic()
-        batch = Batch(outlet.number, now, self._batch_room, Signal(), Delivery)
-        outlet.filling = batch
+        batch = Batch(queue.number, now, self._batch_limits, Event(), Delivery)
+        queue.open_batch = batch
         if self._is_asleep:
             self._wake.set()
         return batch
 
-    def _seal(self, outlet: PartitionQueue, batch: Batch) -> None:
-        """Close the batch that is being filled; then it is the next one's turn. Guard held."""
+    def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Seal the open batch of a partition; the next partition has its turn. The caller holds the guard."""
         batch.seal()
-        if outlet is self._outlet_of(None, None):
+        if queue is self._queue_of(None, None):
             self._turn += 1
-        outlet.filling = None
-        outlet.queue.append(batch)
+        queue.open_batch = None
+        queue.sealed.append(batch)
         self._tally.sealed(batch)
 
     def _seal_all(self, before_s: float) -> None:
-        """Close all that were begun by then. Guard held."""
-        for outlet in self._outlets:
-            if outlet.filling is not None and outlet.filling.created_s <= before_s:
-                self._seal(outlet, outlet.filling)
+        """Seal the batches that were opened before. The caller holds the guard."""
+        for queue in self._queues:
+            if queue.open_batch is not None and queue.open_batch.created_s <= before_s:
+                self._seal(queue, queue.open_batch)
 
     def _start(self) -> None:
-        """Learn how many partitions there are. NotFound."""
-        self._start_lock.acquire()
-        try:
-            if self._outlets:
-                return
-            topic = self._pool.run(describe(self.topic))
-            self._background = Background(self._tend_all, "penstock-producer")
-            self._grow(topic.partitions)
-        finally:
-            self._start_lock.release()
+        """Ask for the number of partitions, and start the background. NotFound if there is no such topic."""
+        with self._start_lock:
+            if not self._queues:
+                topic = self._pool.run(describe(self.topic))
+                self._background = Background(self._run_background, "penstock-producer")
+                self._grow(topic.partitions)
 
     def _grow(self, partitions: int) -> None:
-        """There are so many partitions now; it is never fewer."""
+        """Add queues up to this number of partitions; it never shrinks."""
         with self._guard:
-            for number in range(len(self._outlets), partitions):
+            for number in range(len(self._queues), partitions):
                 identity = self._producer_id
                 numbering = None if identity is None else Numbering(identity)
-                self._outlets.append(PartitionQueue(number, numbering))
+                self._queues.append(PartitionQueue(number, numbering))
 
-    def _push(self, outlet: PartitionQueue) -> None:
-        """Send what is full, and wait while too much is on its way."""
-        self._pump(outlet, _SOON_S)
-        self._await_room()
+    def _wait_for_space(self) -> None:
+        while self._tally.buffered_bytes > self._buffer_bytes_max:
+            # Cleared before the second look: a batch that is settled in between sets it again.
+            self._has_space.clear()
+            if self._tally.buffered_bytes > self._buffer_bytes_max:
+                self._wake.set()
+                self._has_space.wait(_SPACE_CHECK_S)
 
-    def _await_room(self) -> None:
-        while True:
-            # Cleared before looking: what is settled in between sets it again.
-            self._room.clear()
-            if self._tally.buffered_bytes <= self._buffer_bytes_max:
-                return
-            self._wake.set()
-            self._room.wait(_ROOM_CHECK_S)
-
-    def _pump(
-        self, outlet: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
+    def _send_sealed(
+        self,
+        queue: PartitionQueue,
+        within_s: float | None = None,
+        *,
+        is_patient: bool = True,
     ) -> None:
-        """Send what is queued. The last one stays under way: its answer travels while the next is filled.
+        """Send the sealed batches. The answer to the last one is collected later, while the next batch is filled.
 
-        With `within_s` an answer that does not come soon is left to the background, and with it what waits behind. As
-        long the background may send before we go on: two threads at it take far longer than one after the other.
-        `is_patient`: see `_posted`.
+        With `within_s` an answer that takes longer is left to the background, with the batches behind it, and so long
+        this waits for the background to send: two threads that send take far longer than one after the other.
+        `is_patient`: see `_send`.
         """
-        if not outlet.queue or outlet.trouble or not self._is_ours(outlet, within_s):
+        if not queue.sealed or queue.retry or not acquire_within(queue.lock, within_s or 0):
             return
         try:
-            while outlet.queue and not outlet.trouble:
-                if not self._is_collected(outlet, within_s):
+            while queue.sealed and not queue.retry:
+                if not self._collect_within(queue, within_s):
                     return
-                if not outlet.trouble:
-                    self._begin(outlet, outlet.queue.popleft(), is_patient=is_patient)
+                if not queue.retry:
+                    self._send_batch(queue, queue.sealed.popleft(), is_patient=is_patient)
         finally:
-            outlet.lock.release()
+            queue.lock.release()
 
-    def _is_ours(self, outlet: PartitionQueue, within_s: float | None) -> bool:
-        if outlet.lock.try_acquire():
-            return True
-        return within_s is not None and outlet.lock.acquire_within(within_s)
-
-    def _is_collected(self, outlet: PartitionQueue, within_s: float | None) -> bool:
-        """Take the answer; whether it came so soon. One that takes too long is an error."""
-        if outlet.sent is None:
+    def _collect_within(self, queue: PartitionQueue, within_s: float | None) -> bool:
+        """Collect the answer if there is one to come; False if it takes longer. One over the timeout is an error."""
+        if queue.in_flight is None:
             return True
         waited_s = 0.0
-        if within_s is not None and not outlet.sent[2].is_answered(within_s):
-            waited_s = time.monotonic() - outlet.sent_s
+        if within_s is not None and not queue.in_flight[1].is_answered(within_s):
+            waited_s = time.monotonic() - queue.sent_at_s
             if waited_s < self._pool.settings.timeout_s:
                 self._wake.set()
                 return False
-        self._collect(outlet, waited_s)
+        (request, connection), queue.in_flight = queue.in_flight, None
+        try:
+            stored = self._pool.end(request.call, connection, waited_s=waited_s)
+        except PenstockError as error:
+            self._fail(queue, request, error)
+        except BaseException:
+            self._interrupt(queue, request)
+            raise
+        else:
+            self._settle(queue, request.batch, stored, None)
         return True
 
-    def _begin(self, outlet: PartitionQueue, batch: Batch, *, is_patient: bool) -> None:
+    def _send_batch(self, queue: PartitionQueue, batch: Batch, *, is_patient: bool) -> None:
         try:
-            call = call_of(batch, self._wanted, outlet.numbering)
+            request = self._request(queue, batch)
         except PenstockError as error:
-            self._settle(outlet, batch, None, error)
+            self._settle(queue, batch, None, error)
             return
-        self._post(outlet, batch, call, is_patient=is_patient)
+        self._send(queue, request, is_patient=is_patient)
 
-    def _post(
-        self,
-        outlet: PartitionQueue,
-        batch: Batch,
-        call: Call[BatchStored],
-        *,
-        is_patient: bool,
-    ) -> None:
-        batch.tries += 1
+    def _request(self, queue: PartitionQueue, batch: Batch) -> _Request:
+        numbering = queue.numbering
+        call = call_of(batch, self.topic, self._acks, self._compression, numbering)
+        return _Request(batch, call)
+
+    def _send(self, queue: PartitionQueue, request: _Request, *, is_patient: bool) -> None:
+        """Send a request. Not `is_patient`: only if a connection is free now, while there are answers to collect.
+
+        The background is not patient: the requests whose answers it has to collect may have all connections.
+        """
+        request.batch.tries += 1
         try:
-            connection = self._posted(call, is_patient=is_patient)
+            if is_patient or not any(one.in_flight for one in self._queues):
+                connection: Connection | None = self._pool.begin(request.call)
+            else:
+                connection = self._pool.begin_now(request.call)
         except PenstockError as error:
-            self._failed(outlet, batch, call, error)
+            self._fail(queue, request, error)
             return
         except BaseException:
-            self._interrupted(outlet, batch, call)
+            self._interrupt(queue, request)
             raise
         if connection is None:
-            batch.tries -= 1
-            outlet.trouble = (batch, call, time.monotonic())
+            request.batch.tries -= 1
+            queue.retry = (request, time.monotonic())
             return
-        outlet.sent_s = time.monotonic()
-        outlet.sent = (batch, call, connection)
+        queue.sent_at_s = time.monotonic()
+        queue.in_flight = (request, connection)
 
-    def _posted(self, call: Call[BatchStored], *, is_patient: bool) -> Connection | None:
-        """None: not now. While answers wait for the background, it cannot wait for room: they may have all of it."""
-        if is_patient or not any(one.sent for one in self._outlets):
-            return self._pool.begin(call)
-        return self._pool.begin_now(call)
-
-    def _collect(self, outlet: PartitionQueue, waited_s: float) -> None:
-        assert outlet.sent is not None, "there is an answer to come"
-        (batch, call, connection), outlet.sent = outlet.sent, None
-        try:
-            stored = self._pool.end(call, connection, waited_s=waited_s)
-        except PenstockError as error:
-            self._failed(outlet, batch, call, error)
+    def _interrupt(self, queue: PartitionQueue, request: _Request) -> None:
+        """The task that waited for a request was cancelled: the background goes on with the batch."""
+        request.batch.is_doubtful = True
+        if queue.numbering is None:
+            # Without numbers a second request might store it twice.
+            error = Unreachable(self._pool.name, "it was interrupted", is_sent=True)
+            self._settle(queue, request.batch, None, error)
             return
-        except BaseException:
-            self._interrupted(outlet, batch, call)
-            raise
-        self._settle(outlet, batch, stored, None)
-
-    def _interrupted(self, outlet: PartitionQueue, batch: Batch, call: Call[BatchStored]) -> None:
-        """Whoever waited was cancelled, which the batch has nothing to do with: the background goes on with it."""
-        batch.is_doubtful = True
-        if outlet.numbering is None:
-            # Sent once more it might be stored twice.
-            where, why = self._pool.name, "it was interrupted"
-            self._settle(outlet, batch, None, Unreachable(where, why, is_sent=True))
-            return
-        outlet.trouble = (batch, call, time.monotonic())
+        queue.retry = (request, time.monotonic())
         self._wake.set()
 
-    def _failed(
-        self,
-        outlet: PartitionQueue,
-        batch: Batch,
-        call: Call[BatchStored],
-        error: PenstockError,
-    ) -> None:
-        now_s = time.monotonic()
+    def _fail(self, queue: PartitionQueue, request: _Request, error: PenstockError) -> None:
+        now_s, batch, numbering = time.monotonic(), request.batch, queue.numbering
         is_late = now_s - batch.created_s > self._delivery_timeout_s
-        numbering = outlet.numbering
-        what = after(error, batch, is_numbered=numbering is not None, is_late=is_late)
-        if what is Next.GIVE_UP:
+        step = after_failure(error, batch, is_numbered=numbering is not None, is_late=is_late)
+        if step is AfterFailure.GIVE_UP:
             if numbering is not None and batch.is_doubtful:
                 numbering.start_again()
-            self._settle(outlet, batch, None, error)
+            self._settle(queue, batch, None, error)
             return
-        if what is Next.RENUMBER and numbering is not None:
+        if step is AfterFailure.RENUMBER and numbering is not None:
             numbering.start_again()
-            call = call_of(batch, self._wanted, numbering)
+            request = self._request(queue, batch)
         pause_s = self._pool.settings.retry.pause_s(batch.tries, chance())
-        # What the server asks for is the least.
-        outlet.trouble = (batch, call, now_s + max(pause_s, wait_asked_s(error)))
+        queue.retry = (request, now_s + max(pause_s, wait_asked_s(error)))
         self._wake.set()
 
     def _settle(
         self,
-        outlet: PartitionQueue,
+        queue: PartitionQueue,
         batch: Batch,
         stored: BatchStored | None,
         error: PenstockError | None,
     ) -> None:
-        if stored is not None and outlet.numbering is not None:
-            outlet.numbering.stored(batch.count)
+        if stored is not None and queue.numbering is not None:
+            queue.numbering.stored(batch.count)
         batch.stored, batch.error = stored, error
         with self._guard:
             self._tally.settled(batch)
         batch.clear()
         batch.settled.set()
-        self._room.set()
-        if stored is not None and stored.partitions > len(self._outlets):
+        self._has_space.set()
+        if stored is not None and stored.partitions > len(self._queues):
             self._grow(stored.partitions)
         if self._on_delivery is not None:
             self._on_delivery(batch.count, error)
 
-    def _tend_all(self) -> None:
-        """The background: seals what has waited long enough, takes answers nobody takes, tries again what failed.
+    def _run_background(self) -> None:
+        """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
 
-        It waits for answers no longer than for messages, so that a partition that is silent does not delay the others.
+        It waits for answers no longer than for messages, so that a silent partition does not delay the others.
         """
         while True:
             with self._guard:
-                self._is_asleep = self._is_idle()
-                if self._is_asleep and self._stop.is_set:
+                self._is_asleep = all(one.is_idle for one in self._queues)
+                if self._is_asleep and self._stop.is_set():
                     return
             self._wake.wait(None if self._is_asleep else self._linger_s)
             self._wake.clear()
@@ -424,48 +432,53 @@ class Producer:
                 self._is_asleep = False
                 self._seal_all(time.monotonic() - self._linger_s)
             until_s = time.monotonic() + max(self._linger_s, _ROUND_S_MIN)
-            for outlet in self._outlets:
-                self._tend(outlet, until_s)
+            for queue in self._queues:
+                self._send_sealed(queue, _left_s(until_s), is_patient=False)
+                if queue.retry or self._is_answer_due(queue):
+                    self._finish(queue, _left_s(until_s), is_patient=False)
 
-    def _is_idle(self) -> bool:
-        return all(one.is_idle for one in self._outlets)
-
-    def _tend(self, outlet: PartitionQueue, until_s: float) -> None:
-        self._pump(outlet, _left_s(until_s), is_patient=False)
-        if outlet.trouble or self._is_left_alone(outlet):
-            self._finish(outlet, _left_s(until_s), is_patient=False)
-
-    def _is_left_alone(self, outlet: PartitionQueue) -> bool:
-        """Whether nobody else would take the answer soon."""
-        sent = outlet.sent
-        if sent is None:
+    def _is_answer_due(self, queue: PartitionQueue) -> bool:
+        """Whether the background should collect the answer, because no `send` will do it soon."""
+        if queue.in_flight is None:
             return False
-        if not outlet.filling or self._flushing or sent[0].tries > 1:
+        (batch, _), _ = queue.in_flight
+        if not queue.open_batch or self._flushing or batch.tries > 1:
             return True
-        return time.monotonic() - outlet.sent_s > _LEFT_ALONE_LINGERS * self._linger_s
+        return time.monotonic() - queue.sent_at_s > _DUE_LINGERS * self._linger_s
 
     def _finish(
-        self, outlet: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
+        self,
+        queue: PartitionQueue,
+        within_s: float | None = None,
+        *,
+        is_patient: bool = True,
     ) -> None:
-        """Try again what failed if it is time, and take the answer that is due."""
-        if not outlet.lock.try_acquire():
+        """Send a failed request again if it is time, and collect the answer."""
+        if not acquire_within(queue.lock, 0):
             return
         try:
-            if outlet.trouble is not None and outlet.trouble[2] <= time.monotonic():
-                (batch, call, _), outlet.trouble = outlet.trouble, None
-                self._post(outlet, batch, call, is_patient=is_patient)
-            self._is_collected(outlet, within_s)
+            if queue.retry is not None and queue.retry[1] <= time.monotonic():
+                (request, _), queue.retry = queue.retry, None
+                self._send(queue, request, is_patient=is_patient)
+            self._collect_within(queue, within_s)
         finally:
-            outlet.lock.release()
+            queue.lock.release()
 
     def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
         with self._guard:
             self._seal_all(time.monotonic())
-            waiting = list(self._tally.unsettled)
+            unsettled = list(self._tally.unsettled)
             self._flushing += 1
         try:
-            self._settle_all(waiting)
+            for queue in self._queues:
+                self._send_sealed(queue)
+            for queue in self._queues:
+                self._finish(queue)
+            for batch in unsettled:
+                if not batch.settled.is_set():
+                    self._wake.set()
+                    batch.settled.wait()
         finally:
             with self._guard:
                 self._flushing -= 1
@@ -473,18 +486,8 @@ class Producer:
             if (error := self._tally.take_error()) is not None:
                 raise error
 
-    def _settle_all(self, waiting: list[Batch]) -> None:
-        for outlet in self._outlets:
-            self._pump(outlet)
-        for outlet in self._outlets:
-            self._finish(outlet)
-        for batch in waiting:
-            if not batch.settled.is_set:
-                self._wake.set()
-                batch.settled.wait()
-
     def close(self) -> None:
-        """Flush and stop. Who is interrupted in it (Ctrl-C) waits for one more try of what is left, no longer."""
+        """Flush and stop. If it is interrupted (Ctrl-C), it waits for one more try of each batch, no longer."""
         try:
             self.flush()
         except BaseException as error:
@@ -500,10 +503,5 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -1,17 +1,17 @@
 # Made from ../asynchronous/worker.py by tools/unasync.py; change that one.
-"""A worker: calls a handler for every message, many at once, and answers for it."""
+"""The worker: calls a handler for every message, several at once, and answers for it."""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from threading import Lock as Guard
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ...api.units import duration_s
 from ...errors import Refused
-from ..ack_batcher import Delivered
+from ..leased_messages import Delivered
 from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
-from .io import Background, Guard, Signal, call_back, check_callback
+from .io import Background, Event, call_back, check_callback
 from .worker_pool import Inbox, stopping_on_signals, within
 
 if TYPE_CHECKING:
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("penstock.client")
 _WAIT_S = 20.0
-# While all handlers are busy somebody has to look whether the group wants something of us.
-_LOOK_S = 0.25
-# Of what a server hands out at once, a part: others want to work, too.
-_AT_HAND_MAX = 2000
-# A server lends only so many at a time, so answers have to keep up: sent when there is nothing left to do, or so many.
+# How often the group is rebalanced, and deadlines are looked at, while all handlers are busy.
+_CHECK_S = 0.25
+# A part of what the server hands out at once, so that other workers get messages, too.
+_INBOX_MAX = 2000
+# The server leases only so many messages to a member at a time, so answers are sent after so many, or when no message
+# is left.
 _ANSWERS_A_REQUEST = 256
 
 
 class Worker:
-    """Works through a group's messages. Made by `client.worker`, or by hand:
+    """Handles a group's messages. Made by `client.worker`, or directly:
 
         def handle(message: Delivered) -> None: ...
 
@@ -37,7 +38,7 @@ class Worker:
     A handler that returns has finished its message; one that raises has failed, and the message is tried again after
     the backoff, until it is a dead letter. `Reject` makes it one at once, `Retry` says when to try again. While a
     handler runs, the lease of its message is extended. `run` goes on until `stop`, SIGTERM or Ctrl-C: handlers that run
-    may finish within `grace`, everything else is given back. As a context manager it works beside the program.
+    may finish within `grace`, other messages are given back. As a context manager it works beside the program.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class Worker:
         check_callback("on_failure", self.settings.on_failure)
         self.consumer = client.consumer(topics, group, **rest)
         self._handler = handler
-        self._pace = Pace(self.settings.concurrency, _AT_HAND_MAX)
+        self._pace = Pace(self.settings.concurrency, _INBOX_MAX)
         self._inbox = Inbox()
         self.consumer.on_drop = self._drop
         self._guard = Guard()
-        # How many messages came, and with how many we are done; `failed` of those raised.
-        self._came = self.done = self.failed = 0
+        # How many messages were polled, and how many are done; the handlers of `failed` raised.
+        self._polled = self.done = self.failed = 0
         self._running: dict[int, tuple[Delivered, float]] = {}
-        self._stop, self._room = Signal(), Signal()
+        self._stop, self._has_room = Event(), Event()
         self._low = -1
         self._background: Background | None = None
 
@@ -74,7 +75,7 @@ class Worker:
     def stop(self) -> None:
         """Take no more messages. From any thread; returns at once, `run` returns when handlers are done."""
         self._stop.set()
-        self._room.set()
+        self._has_room.set()
         self.consumer.stop()
 
     def _work(self) -> None:
@@ -86,29 +87,29 @@ class Worker:
             if self.settings.deadline is not None:
                 slots.append(Background(self._watch, "penstock-worker-watch"))
             try:
-                while not self._stop.is_set:
+                while not self._stop.is_set():
                     self._fetch()
             finally:
                 self._finish(slots)
 
     def _fetch(self) -> None:
         now_s = time.monotonic()
-        wanted = self._pace.to_ask_for(self._came - self.done, self.done, now_s)
+        wanted = self._pace.to_ask_for(self._polled - self.done, self.done, now_s)
         if wanted:
             polled = self.consumer.poll_patiently(wanted, _WAIT_S)
             with self._guard:
-                self._came += len(polled)
+                self._polled += len(polled)
             self._inbox.put(polled)
             return
-        self._room.clear()
+        self._has_room.clear()
         self._low = self._pace.low
-        if self._came - self.done > self._low:
-            self._room.wait(_LOOK_S)
+        if self._polled - self.done > self._low:
+            self._has_room.wait(_CHECK_S)
         self._low = -1
         self.consumer.rebalance()
 
     def _slot(self) -> None:
-        """One handler after the other."""
+        """Handle one message after the other."""
         while (message := self._inbox.take()) is not None:
             self._running[id(message)] = message, time.monotonic()
             try:
@@ -120,9 +121,9 @@ class Worker:
     def _note_done(self, count: int) -> None:
         with self._guard:
             self.done += count
-            left, is_due = self._came - self.done, self.done % _ANSWERS_A_REQUEST == 0
+            left, is_due = self._polled - self.done, self.done % _ANSWERS_A_REQUEST == 0
         if left <= self._low:
-            self._room.set()
+            self._has_room.set()
         if is_due or not left:
             self.consumer.wake()
 
@@ -146,8 +147,8 @@ class Worker:
         reason = f"{type(error).__name__}: {error}"
         retries = self.settings.retries
         is_last = retries is not None and message.attempts > retries
-        is_first_word = message.reject(reason) if is_last else message.nack(reason)
-        if not is_first_word:
+        is_first_answer = message.reject(reason) if is_last else message.nack(reason)
+        if not is_first_answer:
             return
         self.failed += 1
         if self.settings.on_failure is not None:
@@ -157,9 +158,9 @@ class Worker:
         _LOG.warning("%s failed at attempt %d: %s", where, message.attempts, reason)
 
     def _watch(self) -> None:
-        """Messages whose handler is late have failed, whatever the handler does in the end."""
+        """Fail messages whose handler is late, whatever the handler does in the end."""
         limit_s = self.settings.deadline_s or 0.0
-        while not self._stop.wait(min(_LOOK_S, limit_s / 4)):
+        while not self._stop.wait(min(_CHECK_S, limit_s / 4)):
             late_s = time.monotonic() - limit_s
             for message, since_s in [*self._running.values()]:
                 if since_s < late_s and not message.is_answered:
@@ -169,7 +170,7 @@ class Worker:
         self._note_done(self._inbox.drop(places))
 
     def _finish(self, slots: list[Background]) -> None:
-        """Let handlers come to their end, for a while; what they have not begun goes back at once."""
+        """Wait for handlers that run, up to `grace`; messages that no handler has are given back at once."""
         self._stop.set()
         self._note_done(self._inbox.close())
         until_s = time.monotonic() + duration_s(self.settings.grace)
@@ -180,7 +181,7 @@ class Worker:
                 slot.interrupt()
 
     def close(self) -> None:
-        """Stop, and return when that is done."""
+        """Stop, and return when the handlers have ended. Raises the error that ended the worker."""
         self.stop()
         if self._background is not None:
             self._background.join()
@@ -194,10 +195,5 @@ class Worker:
         self._background = Background(self._work, "penstock-worker")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""What a worker's handlers need, for threads. `asynchronous/crew.py` has the same names for asyncio."""
+"""The inbox, the deadline and the signals of a worker's handlers, for threads. For asyncio: `asynchronous/`."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ..ack_batcher import Delivered
+from ..leased_messages import Delivered
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,45 +27,42 @@ class Inbox:
             self._messages.put(one)
 
     def take(self) -> Delivered | None:
-        """The next one; None: there will be no more."""
+        """The next message; None after `close`."""
         found = self._messages.get()
         if found is None:
-            self._messages.put(None)  # For whoever comes next.
+            self._messages.put(None)  # For the next handler.
         return found
 
     def drop(self, places: Sequence[str]) -> int:
-        """Give back what waits of some partitions; how many those are."""
-        found = self._drained()
-        gone = [one for one in found if one.part.place in places]
-        self.put(one for one in found if one.part.place not in places)
-        for one in gone:
-            one.give_back()
-        return len(gone)
+        """Give back the messages of some partitions; returns how many."""
+        return self._drop(lambda one: one.part.place in places)
 
     def close(self) -> int:
-        """Give back everything, and send the handlers home; how many messages that were."""
-        gone = self._drained()
-        for one in gone:
-            one.give_back()
+        """Give back all messages, and end the wait of every `take`; returns how many."""
+        count = self._drop(lambda _one: True)
         self._messages.put(None)
-        return len(gone)
+        return count
 
-    def _drained(self) -> list[Delivered]:
+    def _drop(self, is_dropped: Callable[[Delivered], bool]) -> int:
         found = []
         with suppress(Empty):
             while (one := self._messages.get_nowait()) is not None:
                 found.append(one)
-        return found
+        dropped = [one for one in found if is_dropped(one)]
+        self.put(one for one in found if not is_dropped(one))
+        for one in dropped:
+            one.give_back()
+        return len(dropped)
 
 
 def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: float) -> None:
-    """Run a handler. A thread cannot be ended from outside: the worker sees to it that a late one has failed."""
+    """Run a handler. A thread cannot be ended from outside; the worker nacks the message of a late one."""
     handler(message)
 
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside, SIGTERM and Ctrl-C stop; the second one does what it always did. In the main thread only."""
+    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -77,7 +74,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
     def once(_number: int, _frame: object) -> None:
         restore()
-        # Not here: whoever was interrupted may hold a lock that `stop` wants.
+        # In a thread: the code that the signal interrupted may hold a lock that `stop` takes.
         start_new_thread(stop, ())
 
     for number in _SIGNALS:

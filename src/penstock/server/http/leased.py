@@ -6,10 +6,9 @@ from itertools import accumulate
 
 from ...api.leased import LeasedMessages, LeasedPart
 from ...codec import Columns, encode
-from ...codec.encode import without_empty
+from ...codec.columns import without_empty
 from ...codec.leased import Lent, collapsed, encode_leased
 from ...config import LimitsConfig
-from ...model import Priority
 from .responses import BATCH, HeaderPairs, Response
 
 # What is within its own limits is sent, whatever the limits of today are.
@@ -25,9 +24,6 @@ ANSWER_BYTES = 16 << 20
 OPENED_BYTES = ANSWER_BYTES + (1 << 20)
 # Parts stay small enough to be read without a second thought about memory.
 _PART_BYTES = 8 << 20
-# A column's place among the fields of Message, and one of priorities that are all as usual.
-_TIMESTAMPS = 4
-_NORMAL = (Priority.NORMAL,)
 
 
 def leased_response(messages: LeasedMessages, headers: HeaderPairs = ()) -> Response:
@@ -43,7 +39,7 @@ def _columns(part: LeasedPart) -> Columns:
     """As an encoder takes them. What is known to say nothing is not looked through."""
     if not part.is_bare:
         return without_empty(part.columns)
-    return without_empty([part.values, (), (), _NORMAL, part.columns[_TIMESTAMPS], (), (), ()])
+    return Columns(values=part.values, timestamps=part.columns.timestamps)
 
 
 def _pieces(messages: LeasedMessages) -> Iterator[LeasedMessages]:

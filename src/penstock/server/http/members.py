@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...api.consume import Poll
+from ...api.groups import ListRebalances, Mode, OpenGroup
 from ...api.leased import LeasedMessages
+from ...api.members import Assignor, Standing
 from ...api.principals import Action
 from ...api.units import time_text
 from ...broker.groups import check_group
@@ -23,8 +25,7 @@ from ...errors import (
     TooManyGroups,
     UnknownMember,
 )
-from ...groups import Assignor, Mode, Standing, TopicPartition
-from ...model import check_name
+from ...model import TopicPartition, check_name
 from .consuming import (
     checked_request_id,
     lane_of,
@@ -219,7 +220,7 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.door.shared
     session_s = _session_ms(sent) / 1000
-    await request.door.driver.change(lambda now: request.node.open_group_on(topics, group, now))
+    await request.execute(OpenGroup(group, tuple(topics)))
     # A poll for nothing finds out if it is an assigned group.
     name = check_name(sent.member_id or "http", "member")
     polls = [Poll(topic, group, name, 0, 1000) for topic in topics]
@@ -408,30 +409,23 @@ def _news(request: Request, member: str) -> _News:
 
 
 async def rebalances(request: Request) -> Answer:
-    def look(_now: Now) -> dict[str, list[dict[str, Any]]]:
-        groups = request.node.group_names()
-        return {
-            name: _rebalances_of(request, name)
-            for name in request.node.assigned.groups
-            if request.door.visible(request, groups.get(name, []))
-        }
-
-    return json_response(RebalancesOut(request.door.driver.look(look)))
-
-
-def _rebalances_of(request: Request, group: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "generation": one.generation,
-            "cause": one.cause.value,
-            "members": list(one.members),
-            "at": time_text(one.wall_ns),
-            "partitions_passed": len(one.passed),
-            "forced": one.forced,
-            "took_ms": one.took_ms,
-        }
-        for one in request.node.assigned.groups[group].rebalances
-    ]
+    found = await request.execute(ListRebalances(prefixes=request.principal.prefixes))
+    shown = {
+        name: [
+            {
+                "generation": one.generation,
+                "cause": one.cause.value,
+                "members": list(one.members),
+                "at": time_text(one.wall_ns),
+                "partitions_passed": len(one.passed),
+                "forced": one.forced,
+                "took_ms": one.took_ms,
+            }
+            for one in some
+        ]
+        for name, some in found.items()
+    }
+    return json_response(RebalancesOut(shown))
 
 
 _TAG = "members"

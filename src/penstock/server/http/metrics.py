@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...api.health import EventKind
 from ...api.principals import Principal
 from ...broker.consumption import lane_stats
+from ...broker.delaying import stats_of
 from ...broker.findings import findings_of
 from ...broker.groups import lag_of
 from ...broker.partition import Partition
@@ -207,7 +208,7 @@ def _of_lanes(
 def _of_delays(door: "Door") -> Iterator[Sample]:
     node = door.driver.driver.node
     for topic in sorted(node.open):
-        facts = node.delay_facts(topic)
+        facts = [*map(stats_of, node.topic(topic).partitions)]
         if not any(one.size_bytes for one in facts):
             continue
         yield Sample(
