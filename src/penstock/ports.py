@@ -117,7 +117,10 @@ class Clock(Protocol):
 
 
 class Entropy(Protocol):
-    """One seeded source a node; `random.Random` is one."""
+    """One source a node. Secrets of keys are drawn from it: in `runtime` it is the system's (`random.SystemRandom`).
+
+    In simulations it is a seeded `random.Random`, and nothing is secret.
+    """
 
     def randint(self, low: int, high: int, /) -> int: ...
 

@@ -264,7 +264,7 @@ def test_records_of_a_later_version_make_their_partition_faulty():
     world.sync()
     world.kill()
     (fault,) = world.node.faults()
-    assert "holds records newer than version 1" in fault.reason
+    assert "holds records of version 2, and this Penstock reads version 1 only" in fault.reason
     assert sorted(values(world.drain())) == [b"0", b"2"]
 
 

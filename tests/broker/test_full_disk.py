@@ -6,6 +6,8 @@ import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.api.groups import CloseGroup
+from penstock.api.keys import CreateKey, RevokeKey, RotateKey
+from penstock.api.principals import Role
 from penstock.api.start import EARLIEST
 from penstock.broker import Node
 from penstock.broker.sweeping import sweep_due
@@ -16,6 +18,7 @@ from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 from .world import GROUP, TOPIC, World, messages_of, values
 
 TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
+KEY = "pk-0123456789ab"
 
 
 def prepared() -> World:
@@ -29,6 +32,7 @@ def prepared() -> World:
     world.reject(held[0], error="x")
     world.settle()
     world.held = held
+    world.execute(CreateKey("app", Role.PRODUCER, key_id=KEY))
     return world
 
 
@@ -47,6 +51,9 @@ COMMANDS = {
     "redrive": lambda world: world.execute(TO_GROUP),
     "configure": lambda world: world.configure(max_retries=5),
     "delete": lambda world: world.delete(),
+    "create key": lambda world: world.execute(CreateKey("more", Role.ADMIN)),
+    "rotate key": lambda world: world.execute(RotateKey(KEY, 0)),
+    "revoke key": lambda world: world.execute(RevokeKey(KEY)),
 }
 
 
@@ -58,7 +65,7 @@ def raised(results: list[object]) -> None:
 
 def picture(world: World) -> dict[str, object]:
     """Everything that a user could see."""
-    found: dict[str, object] = {"topics": world.topics()}
+    found: dict[str, object] = {"topics": world.topics(), "keys": [*world.node.keys.snapshot()]}
     for partition in world.node.partitions():
         machine = partition.machine
         found[f"{partition.topic}/{partition.number}"] = (

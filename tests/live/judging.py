@@ -14,7 +14,7 @@ from .observing import AFTERWARDS, Observation, Reading
 _PARTITION = re.compile(r"topics/([^/]+)\.\d+/partition-(\d+)")
 LOG, SNAPSHOT, INDEX = ".log", ".snapshot", "index"
 # What nothing rests on: the broker makes it again, or never reads it.
-_OF_NO_WEIGHT = re.compile(r"lock|admin\.key|keys\.made")
+_OF_NO_WEIGHT = re.compile(r"lock|admin\.key")
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Judge:
             problems += [f"at the second start {one}" for one in self.wrong(trial.seen_again)]
         differences = [*self._differences(trial.seen)]
         unsaid = [*self._unsaid(trial, differences)]
-        if not unsaid or _is_exempt(trial.fault):
+        if not unsaid:
             return Verdict(_outcome(trial, differences), problems)
         if self.cannot_know(trial.fault):
             return Verdict("not told, cannot be known", problems)
@@ -260,11 +260,6 @@ def _may_be_silent(fault: Fault) -> bool:
         return True  # The segment that is written to has none after a kill either.
     is_copy = fault.what in {OLDER, RECENT}
     return is_copy or _OF_NO_WEIGHT.fullmatch(fault.path) is not None
-
-
-def _is_exempt(fault: Fault) -> bool:
-    """An administrator may put back older keys; that file is whole, and nothing says that it is not the last one."""
-    return fault.path == "keys.json" and fault.what in {OLDER, RECENT}
 
 
 def _is_named(fault: Fault, text: str) -> bool:

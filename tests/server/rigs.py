@@ -15,6 +15,8 @@ from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from penstock.api.keys import CreateKey, NewKey
+from penstock.api.principals import Role
 from penstock.config import StorageConfig
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.threads import ThreadDriver
@@ -96,6 +98,9 @@ class InProcess:
         found = {name.decode(): value.decode() for name, value in replies[0]["headers"]}
         content = b"".join(one["body"] for one in replies[1:])
         return Reply(replies[0]["status"], found, content)
+
+    def key(self, name: str, role: Role, *prefixes: str) -> NewKey:
+        return self.driver.execute(CreateKey(name, role, prefixes))
 
     async def topic(self, name: str = "orders", **more: Any) -> None:
         config = {"name": name, "num_partitions": more.pop("partitions", 1), "config": more}

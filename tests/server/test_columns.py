@@ -110,9 +110,8 @@ async def test_what_is_no_answer_is_refused(tmp_path, body, headers, status):
 
 async def test_a_key_answers_for_its_own_topics_only(tmp_path):
     async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
-        keys = broker.door.gate.keys
-        _, admin = keys.create("root", Role.ADMIN)
-        _, theirs = keys.create("theirs", Role.CONSUMER, prefixes=("invoices",))
+        admin = broker.key("root", Role.ADMIN).text
+        theirs = broker.key("theirs", Role.CONSUMER, "invoices").text
         as_admin = {"authorization": f"Bearer {admin}"}
         topic = {"name": "orders", "num_partitions": 1}
         await broker.call("POST", "/topics", topic, headers=as_admin)

@@ -127,10 +127,9 @@ async def test_damage_met_since_the_start_is_logged_and_counted_once_and_listed(
 async def test_only_who_may_see_statistics_sees_names_and_only_of_their_topics(tmp_path):
     disk = await damaged_disk(tmp_path, torn=b"half a batch")
     async with in_process(tmp_path, AUTH, disk=disk) as broker:
-        create = broker.door.gate.keys.create
-        _, admin = create("everything", Role.ADMIN)
-        _, theirs = create("theirs", Role.READONLY, prefixes=("inv",))
-        _, consumer = create("consumer", Role.CONSUMER)
+        admin = broker.key("everything", Role.ADMIN).text
+        theirs = broker.key("theirs", Role.READONLY, "inv").text
+        consumer = broker.key("consumer", Role.CONSUMER).text
         for topic in ("orders", "invoices"):
             target = f"/topics/{topic}/partitions/0/messages?offset=1"
             assert (await broker.call("GET", target, headers=bearer(admin))).status == 500

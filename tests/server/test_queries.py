@@ -69,9 +69,8 @@ async def test_a_bad_start_is_refused(tmp_path, change):
 
 async def test_a_start_of_topics_that_are_not_theirs_is_nobodys_business(tmp_path):
     async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
-        ring = broker.door.gate.keys
-        mine = {"x-api-key": ring.create("mine", Role.CONSUMER)[1]}
-        theirs = {"x-api-key": ring.create("theirs", Role.CONSUMER, prefixes=("bills",))[1]}
+        mine = {"x-api-key": broker.key("mine", Role.CONSUMER).text}
+        theirs = {"x-api-key": broker.key("theirs", Role.CONSUMER, "bills").text}
         path = "/queries/daily/start"
         assert (await broker.call("POST", path, START, headers=mine)).status == 200
         assert (await broker.call("POST", path, START, headers=theirs)).status == 403
@@ -168,8 +167,7 @@ async def test_files_that_were_listed_stay_as_long_as_was_said(tmp_path):
 
 async def test_a_key_that_only_reads_is_not_told_where_the_data_is(tmp_path):
     async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
-        keys = broker.door.gate.keys
-        admin, reader = (keys.create(one.value, one)[1] for one in (Role.ADMIN, Role.READONLY))
+        admin, reader = (broker.key(one.value, one).text for one in (Role.ADMIN, Role.READONLY))
         bearer = {"authorization": f"Bearer {admin}"}
         config = {"name": "orders", "num_partitions": 1}
         assert (await broker.call("POST", "/topics", config, headers=bearer)).status == 201

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.api.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.keys import ListKeys
 from penstock.api.principals import Action, Principal, Role
 from penstock.broker.authorise import ALLOWED, authorise
 from penstock.errors import Forbidden, TooManyRequests
@@ -75,7 +76,7 @@ def test_administrators_may_everything_and_readers_change_nothing():
 
 async def test_every_route_asks_for_every_role(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
-        keys = {role: broker.door.gate.keys.create(role.value, role)[1] for role in Role}
+        keys = {role: broker.key(role.value, role).text for role in Role}
         for route in ROUTES:
             target = route.path.replace("{topic}", "orders").replace("{group}", "g")
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
@@ -92,17 +93,13 @@ async def test_every_route_asks_for_every_role(tmp_path):
 async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
     touching = [route for route in ROUTES if route.topic_in is not TopicIn.NOWHERE]
     async with in_process(tmp_path, AUTH) as broker:
-        ring = broker.door.gate.keys
         admin = bearer((tmp_path / "admin.key").read_text().strip())
         await broker.call("POST", "/topics", {"name": "orders"}, headers=admin)
         joining = {"topics": ["orders"], "member_id": "theirs"}
         assert (await broker.call("POST", "/groups/g/join", joining, headers=admin)).status == 200
         start = BODIES["/queries/{query}/start"]
         assert (await broker.call("POST", "/queries/q/start", start, headers=admin)).status == 200
-        keys = {
-            role: ring.create(f"their-{role.value}", role, prefixes=("invoices",))[1]
-            for role in Role
-        }
+        keys = {role: broker.key(f"their-{role.value}", role, "invoices").text for role in Role}
         for route in touching:
             for role in ALLOWED[route.action]:
                 key = keys[role]
@@ -130,9 +127,8 @@ async def test_a_member_is_only_replaced_by_a_key_that_reaches_its_topics(tmp_pa
         admin = bearer((tmp_path / "admin.key").read_text().strip())
         for name in ("orders", "invoices"):
             await broker.call("POST", "/topics", {"name": name}, headers=admin)
-        ring = broker.door.gate.keys
-        ours = bearer(ring.create("ours", Role.CONSUMER, prefixes=("orders",))[1])
-        theirs = bearer(ring.create("theirs", Role.CONSUMER, prefixes=("invoices",))[1])
+        ours = bearer(broker.key("ours", Role.CONSUMER, "orders").text)
+        theirs = bearer(broker.key("theirs", Role.CONSUMER, "invoices").text)
         joining = {"topics": ["orders"], "member_id": "m", "mode": mode}
         assert (await broker.call("POST", "/groups/g/join", joining, headers=ours)).status == 200
         for other in ("assigned", "shared"):
@@ -163,8 +159,7 @@ async def test_a_group_of_two_teams_shows_each_its_own_members(tmp_path):
         keys = {}
         for name in ("orders", "invoices"):
             await broker.call("POST", "/topics", {"name": name}, headers=admin)
-            _, text = broker.door.gate.keys.create(name, Role.CONSUMER, prefixes=(name,))
-            keys[name] = bearer(text)
+            keys[name] = bearer(broker.key(name, Role.CONSUMER, name).text)
             joining = {"topics": [name], "member_id": f"of-{name}"}
             await broker.call("POST", "/groups/g/join", joining, headers=keys[name])
         for name, other in (("orders", "invoices"), ("invoices", "orders")):
@@ -179,7 +174,7 @@ async def test_lists_show_only_what_a_key_reaches(tmp_path):
         for name in ("orders", "invoices"):
             await broker.call("POST", "/topics", {"name": name}, headers=bearer(admin))
             await broker.call("GET", f"/topics/{name}/messages?group={name}", headers=bearer(admin))
-        _, key = broker.door.gate.keys.create("theirs", Role.READONLY, prefixes=("inv",))
+        key = broker.key("theirs", Role.READONLY, "inv").text
         topics = (await broker.call("GET", "/topics", headers=bearer(key))).json
         assert topics["topics"] == ["invoices"]
         groups = (await broker.call("GET", "/groups", headers=bearer(key))).json["groups"]
@@ -205,7 +200,7 @@ async def test_of_a_group_a_key_sees_only_what_concerns_its_own_topics(tmp_path)
             await broker.call("POST", f"/topics/{name}/messages", sent, headers=admin)
             taken = await broker.call("GET", f"/topics/{name}/messages?group=g", headers=admin)
             assert len(taken.json["messages"]) == 1
-        _, key = broker.door.gate.keys.create("theirs", Role.READONLY, prefixes=("inv",))
+        key = broker.key("theirs", Role.READONLY, "inv").text
         for view in ("", "/inflight", "/lag", "/offsets"):
             reply = await broker.call("GET", f"/groups/g{view}", headers=bearer(key))
             assert reply.status == 200
@@ -224,9 +219,8 @@ async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
         assert made.status == 201
         listed = await broker.call("GET", "/admin/keys", headers=admin)
         assert key.partition(".")[2] not in listed.body.decode()
-        stored = tmp_path / "keys.json"
-        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
-        assert key.partition(".")[2] not in stored.read_text()
+        stored = b"".join(broker.disk.tree().files.values())
+        assert (b"shop" in stored, key.partition(".")[2].encode() in stored) == (True, False)
 
         async def works(text: str) -> bool:
             return (await broker.call("GET", "/topics", headers={"x-api-key": text})).status == 200
@@ -276,9 +270,8 @@ async def test_an_admin_with_prefixes_reaches_only_keys_within_them(tmp_path):
     """Each route of keys; those of others are as unknown as those that never were."""
     async with in_process(tmp_path, AUTH) as broker:
         admin = bearer((tmp_path / "admin.key").read_text().strip())
-        ring = broker.door.gate.keys
-        team, text = ring.create("team", Role.ADMIN, prefixes=("orders", "bills"))
-        inside = ring.create("inside", Role.CONSUMER, prefixes=("orders.eu",))[0]
+        team = broker.key("team", Role.ADMIN, "orders", "bills")
+        inside = broker.key("inside", Role.CONSUMER, "orders.eu").key
         outside = {
             "unlimited": (),
             "foreign": ("invoices",),
@@ -286,13 +279,12 @@ async def test_an_admin_with_prefixes_reaches_only_keys_within_them(tmp_path):
             "partly": ("orders", "invoices"),
         }
         others = [
-            ring.create(name, Role.READONLY, prefixes=prefixes)[0]
-            for name, prefixes in outside.items()
+            broker.key(name, Role.READONLY, *prefixes).key for name, prefixes in outside.items()
         ]
-        kept = (tmp_path / "keys.json").read_bytes()
+        kept = broker.driver.execute(ListKeys())
 
         async def call(*request):
-            return await broker.call(*request, headers=bearer(text))
+            return await broker.call(*request, headers=bearer(team.text))
 
         for prefixes in outside.values():
             for role in Role:
@@ -307,7 +299,7 @@ async def test_an_admin_with_prefixes_reaches_only_keys_within_them(tmp_path):
                 refused = await call(*request)
                 expected = {"error": "NOT_FOUND", "message": f"there is no key {key_id}"}
                 assert {**refused.json, **expected} == refused.json
-        assert (tmp_path / "keys.json").read_bytes() == kept
+        assert broker.driver.execute(ListKeys()) == kept
         listed = (await call("GET", "/admin/keys")).json["keys"]
         assert {one["name"] for one in listed} == {"team", "inside"}
         everything = await broker.call("GET", "/admin/keys", headers=admin)
@@ -316,7 +308,7 @@ async def test_an_admin_with_prefixes_reaches_only_keys_within_them(tmp_path):
         made = await call("POST", "/admin/keys", sent)
         assert made.status == 201
         assert (await call("POST", f"/admin/keys/{inside.key_id}/rotate", {})).status == 200
-        for key_id in (made.json["key_id"], inside.key_id, team.key_id):
+        for key_id in (made.json["key_id"], inside.key_id, team.key.key_id):
             assert (await call("DELETE", f"/admin/keys/{key_id}")).status == 204
         assert (await call("GET", "/admin/keys")).status == 401
 
@@ -409,7 +401,7 @@ async def test_forms_that_a_web_page_can_send_change_nothing(tmp_path):
 
 async def test_refusals_are_written_down_once_a_minute(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
-        _, key = broker.door.gate.keys.create("reader", Role.READONLY)
+        key = broker.key("reader", Role.READONLY).text
         for _ in range(5):
             assert (await broker.call("DELETE", "/topics/x", headers=bearer(key))).status == 403
     lines = (tmp_path / audit.AUDIT_FILE).read_text().splitlines()
@@ -462,15 +454,17 @@ def test_the_more_are_turned_away_the_later_they_are_told_to_come_back():
 
 async def test_a_secret_is_in_no_answer_no_log_and_no_metric(tmp_path, caplog):
     async with in_process(tmp_path, AUTH) as broker:
-        _, planted = broker.door.gate.keys.create("canary", Role.ADMIN)
+        planted = broker.key("canary", Role.ADMIN).text
         secret = planted.partition(".")[2]
         seen = []
         for headers in (bearer(planted), bearer(planted + "x"), {"x-api-key": planted}):
             for target in ("/topics", "/metrics", "/admin/keys", "/stats", "/nowhere", "/health"):
                 reply = await broker.call("GET", target, headers=headers)
                 seen.append(str(reply))
-        kept = [one.read_text() for one in tmp_path.iterdir() if one.is_file()]
-        assert not any(secret in one for one in [*seen, *kept])
+        kept = [one.read_bytes() for one in tmp_path.iterdir() if one.is_file()]
+        kept += broker.disk.tree().files.values()
+        assert not any(secret in one for one in seen)
+        assert not any(secret.encode() in one for one in kept)
     assert secret not in caplog.text
     assert secret not in masked(f"Authorization: Bearer {planted} and {planted}")
 

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 
+from penstock.api.keys import RevokeKey
 from penstock.api.principals import Role
 from penstock.errors import Unavailable
 from penstock.server.http.following import Follower
@@ -81,24 +82,23 @@ def request_of(request):
 
 async def test_a_key_is_looked_at_every_time(tmp_path, request_of, taken):
     async with in_process(tmp_path, AUTH) as broker:
-        keys = broker.door.gate.keys
         admin = bearer((tmp_path / "admin.key").read_text().strip()).decode()
         name, _, value = admin.partition(": ")
         made = {"name": "orders", "num_partitions": 1}
         assert (await broker.call("POST", "/topics", made, headers={name: value})).status == 201
-        stored, key = keys.create("app", Role.ADMIN)
-        ways = Ways(broker, request_of, bearer(key))
+        new = broker.key("app", Role.ADMIN)
+        ways = Ways(broker, request_of, bearer(new.text))
         for _ in range(3):
             assert await ways.agreed() == b"HTTP/1.1 200 OK"
         assert len(taken) == 2, "the first is for the parser"
-        keys.revoke(stored.key_id)
+        broker.driver.execute(RevokeKey(new.key.key_id))
         for _ in range(2):
             assert await ways.agreed() == b"HTTP/1.1 401 Unauthorized"
 
 
 async def test_what_a_key_is_not_for_is_refused(tmp_path, request_of, taken):
     async with in_process(tmp_path, AUTH) as broker:
-        _, key = broker.door.gate.keys.create("app", Role.READONLY, prefixes=("bills",))
+        key = broker.key("app", Role.READONLY, "bills").text
         ways = Ways(broker, request_of, bearer(key))
         for _ in range(3):
             assert await ways.agreed() == b"HTTP/1.1 403 Forbidden"

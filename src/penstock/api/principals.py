@@ -52,9 +52,10 @@ class Principal:
     def reaches(self, topic: str) -> bool:
         return not self.prefixes or topic.startswith(self.prefixes)
 
-    def covers(self, prefixes: Sequence[str]) -> bool:
-        """Whether a key with these prefixes reaches nothing that this one does not."""
-        return not self.prefixes or (bool(prefixes) and all(map(self.reaches, prefixes)))
+
+def covers(within: tuple[str, ...], prefixes: Sequence[str]) -> bool:
+    """Whether a key with these prefixes reaches nothing that one with the prefixes `within` does not."""
+    return not within or (bool(prefixes) and all(one.startswith(within) for one in prefixes))
 
 
 LOCAL = Principal("local", Role.ADMIN)

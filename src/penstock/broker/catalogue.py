@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api.health import EventKind, RecoveryEvent
-from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
@@ -26,8 +26,7 @@ from ..errors import (
 from ..log import Log, open_log
 from ..log.journal import Journal
 from ..log.log import MetaMark
-from ..log.records import RecordFormat
-from ..model import Epoch, LogEnd, LogId, Offset
+from ..model import Epoch, LogEnd, Offset
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
 from .changes import Changes
@@ -43,6 +42,17 @@ from .directories import (
     remove_topic,
 )
 from .leftovers import tidy
+from .meta import (
+    FORMAT,
+    META,
+    META_CONFIG,
+    META_LOG_ID,
+    MetaMachine,
+    MetaRecord,
+    meta_beyond,
+    own_end,
+    require_format,
+)
 from .partition import (
     Now,
     Partition,
@@ -62,45 +72,14 @@ from .topics import (
     IdsUsed,
     PartitionEnds,
     TopicFacts,
-    TopicRecord,
-    Topics,
 )
 
-_META = "meta"
 # Of those in the error that says that meta is gone.
 _ENTRIES_SHOWN = 5
-_META_LOG_ID = LogId(1)
-_META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
 _RECORDS_A_BATCH = 1000
-_ANY_EPOCH = Epoch((1 << 63) - 1)
-_FORMAT: RecordFormat[TopicRecord] = RecordFormat(TopicRecord)
-
-
-def read_meta(disk: Disk) -> tuple[Topics, Log]:
-    """The topics that meta knows, and its log, whose files are closed; only its ends are of use.
-
-    The disk has to be one that may be changed, such as a copy: a torn end is cut off.
-    """
-    log, _ = open_log(disk, _META, log_id=_META_LOG_ID, config=_META_CONFIG)
-    topics = Topics()
-    Journal(log, _FORMAT).recover(topics, message_end=LogEnd(_ANY_EPOCH, log.end_offset))
-    log.discard()
-    return topics, log
-
-
-def meta_beyond(messages: Log, meta: Log) -> str:
-    """Why a meta cannot be the one that the checkpoint of a message log knew; empty if it can."""
-    seen = messages.meta.end
-    end = min(meta.end_offset, meta.end_of_epoch(seen.epoch))
-    if seen.offset <= end and seen.epoch <= meta.epoch:
-        return ""
-    return (
-        f"it knows {_META}/ to offset {seen.offset}, and that ends at {end}: {_META}/ is an older copy, or has "
-        f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`"
-    )
 
 
 @dataclass(slots=True)
@@ -141,19 +120,21 @@ class Catalogue:
         # Partitions that failed with something in them that no sync had covered: whoever waits for the next one may
         # wait for that. The driver takes them.
         self.owed: list[Fault] = []
+        require_format(disk)
         self._require_meta()
         log, found = open_log(
             disk,
-            _META,
-            log_id=_META_LOG_ID,
-            config=_META_CONFIG,
+            META,
+            log_id=META_LOG_ID,
+            config=META_CONFIG,
             may_create=not disk.list(TOPICS),
         )
-        self.recovery.extend(log_events(_META, found))
-        self.meta: Journal[TopicRecord] = Journal(log, _FORMAT)
-        self.topics = Topics()
-        # In its own log an epoch means nothing to a snapshot.
-        replayed = self.meta.recover(self.topics, message_end=LogEnd(_ANY_EPOCH, log.end_offset))
+        self.recovery.extend(log_events(META, found))
+        self.meta: Journal[MetaRecord] = Journal(log, FORMAT)
+        self._machine = MetaMachine()
+        self.topics, self.queries = self._machine.topics, self._machine.queries
+        self.keys = self._machine.keys
+        replayed = self.meta.recover(self._machine, message_end=own_end(log))
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
         self._mark = MetaMark(log.end)
@@ -182,12 +163,12 @@ class Catalogue:
 
     def _require_meta(self) -> None:
         """Without meta nothing is known about the topics that are there: neither use nor forget them."""
-        if self.disk.list(_META) or not (entries := self.disk.list(TOPICS)):
+        if self.disk.list(META) or not (entries := self.disk.list(TOPICS)):
             return
         shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
         raise DamagedFile(
-            _META,
-            f"it is missing or empty, but {TOPICS}/ has {shown}: put {_META}/ back from a copy; or, if there is "
+            META,
+            f"it is missing or empty, but {TOPICS}/ has {shown}: put {META}/ back from a copy; or, if there is "
             f"none, move the directories from {TOPICS}/ to {SET_ASIDE}/ and bring each back with "
             "`penstock topic adopt`",
         )
@@ -244,7 +225,7 @@ class Catalogue:
 
     def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
         """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
-        records: list[TopicRecord] = []
+        records: list[MetaRecord] = []
         for plan, facts, made in prepared:
             for partition in made:
                 partition.discard()
@@ -266,7 +247,7 @@ class Catalogue:
                 partition.messages.meta = self._mark
         return topic
 
-    def record_meta(self, records: Sequence[TopicRecord], now: Now) -> None:
+    def record_meta(self, records: Sequence[MetaRecord], now: Now) -> None:
         """Journal records durably and apply them. NoSpace: nothing happened; of more than a batch perhaps a part."""
         for first in range(0, len(records), _RECORDS_A_BATCH):
             self._append(records[first : first + _RECORDS_A_BATCH], now)
@@ -274,10 +255,10 @@ class Catalogue:
             # With a checkpoint, so that a later loss of these bytes is never taken for a write that a crash tore.
             self._sync(with_checkpoint=True)
 
-    def _append(self, records: Sequence[TopicRecord], now: Now) -> None:
+    def _append(self, records: Sequence[MetaRecord], now: Now) -> None:
         self.meta.append(records, decided_at=_NO_MESSAGES, now_ns=now.wall_ns)
         for record in records:
-            self.topics.apply(record)
+            self._machine.apply(record)
         self._records_since_snapshot += len(records)
 
     def _sync(self, *, with_checkpoint: bool) -> None:
@@ -285,7 +266,7 @@ class Catalogue:
             self.meta.log.sync(with_checkpoint=with_checkpoint)
         except (FileMissing, DamagedFile) as error:
             # Whatever this process says about topics, the next one would not know.
-            raise DiskFailed(_META, f"its files have vanished: {error}") from error
+            raise DiskFailed(META, f"its files have vanished: {error}") from error
         self._mark.end = self.meta.log.end
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
             self._take_snapshot()
@@ -297,7 +278,7 @@ class Catalogue:
 
     def _take_snapshot(self) -> None:
         """It names a position in its own log in place of a message log."""
-        plan = self.meta.plan_snapshot(self.meta.log, self.topics)
+        plan = self.meta.plan_snapshot(self.meta.log, self._machine)
         with suppress(NoSpace):
             plan.run()
             self.meta.synced(self.meta.log, plan)

@@ -15,7 +15,7 @@ from ..log.doctor.verify import Problem, Severity
 from ..log.layout import CHECKPOINT, base_offset_of
 from ..log.opening import KnownEnd, examine
 from ..ports import Disk
-from .catalogue import meta_beyond, read_meta
+from .meta import meta_beyond, read_meta
 from .partition import PartitionId
 from .partition_opening import log_id_of
 from .topics import TopicFacts, Topics
@@ -57,11 +57,12 @@ def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
                 raise Refused("it is missing or empty, and there are topics")
             return found
         _copy(disk, scratch, _META)
-        topics, meta = read_meta(scratch)
+        machine, meta = read_meta(scratch)
     except PenstockError as error:
         reason = f"which topics there are cannot be read: {error}"
         found.problems.append(Problem(Severity.DAMAGE, Kind.META, _META, reason))
         return found
+    topics = machine.topics
     found.topics = len(topics.by_id)
     found.partitions = sum(one.partitions for one in topics.by_id.values())
     for facts in topics.by_id.values():

@@ -13,7 +13,6 @@ from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
 from .directories import TOPIC_ID_MAX, TOPICS
-from .queries import Queries, QueryForgotten, QueryStarted
 
 # A partition costs two open logs; this many keep a start below a few seconds.
 PARTITIONS_MAX = 10_000
@@ -103,8 +102,6 @@ TopicRecord = (
     | FilesRemoved
     | PartitionEnds
     | GenerationsUsed
-    | QueryStarted
-    | QueryForgotten
 )
 
 # Of names that there are not; a hostile request may have thousands.
@@ -217,7 +214,6 @@ class Topics:
         self.ends: dict[tuple[int, int], PartitionEnds] = {}
         self.next_id = 1
         self.next_generation = 1
-        self.queries = Queries()
 
     def apply(self, record: TopicRecord) -> None:
         match record:
@@ -253,8 +249,6 @@ class Topics:
                 self.next_id = max(self.next_id, topic_id)
             case GenerationsUsed(generation):
                 self.next_generation = generation
-            case QueryStarted() | QueryForgotten():
-                self.queries.apply(record)
 
     def snapshot(self) -> Iterable[TopicRecord]:
         yield IdsUsed(self.next_id)
@@ -267,7 +261,6 @@ class Topics:
             yield _created(facts)
         yield from self.planned.values()
         yield from self.ends.values()
-        yield from self.queries.snapshot()
 
     def find(self, name: str) -> TopicFacts:
         facts = self.by_name.get(name)

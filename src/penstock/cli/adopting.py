@@ -1,17 +1,13 @@
 """What `penstock topic adopt` does to a data directory that no broker has open."""
 
-import random
 from pathlib import Path
 from typing import Any
 
 from ..broker.adoption import Adoption
-from ..broker.node import Node
-from ..broker.partition import Now
 from ..broker.slots import Fault
 from ..broker.topics import config_from
-from ..config import StorageConfig
 from ..errors import Refused
-from ..runtime import RealDisk, SystemClock
+from .offline import offline_node, offline_now
 
 
 def adopted(
@@ -25,23 +21,7 @@ def adopted(
     if not (root / "meta").is_dir() and not (root / "set-aside").is_dir():
         raise Refused(f"{root} is not the data directory of a broker", path=str(root))
     entry = "/".join(path.parts[-2:])
-    with RealDisk(root, StorageConfig()) as disk:
-        node = _opened(disk)
-        try:
-            found = node.adopt(entry, _now(), name=name, config=config)
-        finally:
-            node.close()
-        node = _opened(disk)
-        faults = [one for one in node.faults() if one.topic == found.topic]
-        node.close()
-    return found, faults
-
-
-def _opened(disk: RealDisk) -> Node:
-    # It names leases, and adopting takes none.
-    return Node(disk, now=_now(), entropy=random.Random())  # noqa: S311 - nothing secret
-
-
-def _now() -> Now:
-    clock = SystemClock()
-    return Now(clock.now_ns(), clock.monotonic_ns())
+    with offline_node(root) as node:
+        found = node.adopt(entry, offline_now(), name=name, config=config)
+    with offline_node(root) as node:
+        return found, [one for one in node.faults() if one.topic == found.topic]

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,7 +13,11 @@ from .remote import KEY_VARIABLE, Place, connected, remote_options
 from .spans import seconds_in, span
 
 if TYPE_CHECKING:
-    from ..server.keys import KeyRing, Noting
+    from ..api.command import Command
+    from ..broker.node import Node
+    from ..server.audit import AuditLog
+
+R = TypeVar("R")
 
 EPILOG = f"""\b
 Examples:
@@ -77,15 +81,15 @@ def create(
         with connected(place) as client:
             made = client.run(call(sent))
     else:
+        from ..api.keys import CreateKey
         from ..api.principals import Role
-        from ..server.http.times import span_ms
 
-        ttl_s = span_ms("--expires-in", expires_in or "0s") // 1000
-        with ring_of(data_dir) as (ring, noting):
-            stored, text = ring.create(
-                name, Role(role), prefixes=prefixes, ttl_s=ttl_s, noting=noting
-            )
-        made = {"key_id": stored.key_id, "key": text}
+        lifetime_ms = int(seconds_in(expires_in) * 1000) if expires_in is not None else 0
+        key_id = f"pk-{token_hex(6)}"
+        command = CreateKey(name, Role(role), prefixes, lifetime_ms, key_id)
+        with keys_of(data_dir) as offline:
+            new = offline.noted(command, f"key {key_id} ({name}, {role}) created")
+        made = {"key_id": new.key.key_id, "key": new.text}
     show_made(made, output)
 
 
@@ -98,18 +102,19 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
     if is_remote(data_dir, place):
         found = list(listed(place))
     else:
+        from ..api.keys import ListKeys
         from ..api.units import time_text
 
-        with ring_of(data_dir) as (ring, _):
+        with keys_of(data_dir) as offline:
             found = [
                 {
                     "key_id": one.key_id,
                     "name": one.name,
                     "role": one.role.value,
                     "prefixes": list(one.prefixes),
-                    "expires_at": time_text(ends) if (ends := one.secrets[-1].expires_at) else None,
+                    "expires_at": time_text(one.expires_at_ns) if one.expires_at_ns else None,
                 }
-                for one in ring.all()
+                for one in offline.execute(ListKeys())
             ]
     if output.is_table:
         found = [{**one, "topics": topics_of(one["prefixes"])} for one in found]
@@ -147,12 +152,13 @@ def rotate(key_id: str, *, grace: str, data_dir: Path | None, place: Place, outp
         with connected(place) as client:
             made = client.run(call(key_id, grace))
     else:
-        from ..server.http.times import span_ms
+        from ..api.keys import DescribeKey, RotateKey
 
-        with ring_of(data_dir) as (ring, noting):
-            grace_s = span_ms("--grace", grace) // 1000
-            stored, text = ring.rotate(key_id, grace_s=grace_s, noting=noting)
-        made = {"key_id": stored.key_id, "key": text}
+        with keys_of(data_dir) as offline:
+            name = offline.execute(DescribeKey(key_id)).name
+            command = RotateKey(key_id, int(seconds_in(grace) * 1000))
+            new = offline.noted(command, f"key {key_id} ({name}) rotated")
+        made = {"key_id": key_id, "key": new.text}
     show_made(made, output)
 
 
@@ -169,8 +175,11 @@ def revoke(key_id: str, *, data_dir: Path | None, place: Place, output: Output) 
         with connected(place) as client:
             client.run(call(key_id))
     else:
-        with ring_of(data_dir) as (ring, noting):
-            ring.revoke(key_id, noting=noting)
+        from ..api.keys import DescribeKey, RevokeKey
+
+        with keys_of(data_dir) as offline:
+            name = offline.execute(DescribeKey(key_id)).name
+            offline.noted(RevokeKey(key_id), f"key {key_id} ({name}) revoked")
     output.said(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
 
 
@@ -187,21 +196,34 @@ def show_made(made: dict[str, Any], output: Output) -> None:
         click.echo("Keep it: it is not shown again.", err=True)
 
 
-@contextmanager
-def ring_of(data_dir: Path | None) -> "Iterator[tuple[KeyRing, Noting]]":
-    """The keys of a directory that no broker has open, and what notes changes of them in its audit log.
+class OfflineKeys:
+    """The keys of a directory that no broker has open."""
 
-    The lock that keeps a second broker out keeps us out too.
-    """
-    from ..api.principals import Action
-    from ..config import StorageConfig
-    from ..runtime import RealDisk, SystemClock
+    def __init__(self, node: "Node", audit: "AuditLog") -> None:
+        self._node, self._audit = node, audit
+
+    def execute(self, command: "Command[R]") -> "R":
+        from .offline import executed
+
+        return executed(self._node, command)
+
+    def noted(self, command: "Command[R]", what: str) -> "R":
+        """Carry out a change of the keys. Its line is in the audit log before, and goes if it is refused."""
+        from ..api.principals import Action
+
+        with self._audit.noted("command line", Action.CHANGE_KEYS.value, what):
+            return self.execute(command)
+
+
+@contextmanager
+def keys_of(data_dir: Path | None) -> Iterator[OfflineKeys]:
+    from ..runtime import SystemClock
     from ..server.audit import AuditLog
-    from ..server.keys import KeyRing
+    from .offline import offline_node
 
     assert data_dir is not None, "asked before"
-    with closing(RealDisk(str(data_dir), StorageConfig())):
-        now_ns = SystemClock().now_ns
-        ring = KeyRing(data_dir, now_ns)
-        with closing(AuditLog(data_dir, now_ns)) as audit:
-            yield ring, partial(audit.noted, "command line", Action.CHANGE_KEYS.value)
+    with (
+        offline_node(data_dir) as node,
+        closing(AuditLog(data_dir, SystemClock().now_ns)) as audit,
+    ):
+        yield OfflineKeys(node, audit)

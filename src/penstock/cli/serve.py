@@ -22,7 +22,7 @@ Examples:
   PENSTOCK_LOG__LEVEL=debug penstock serve        any setting from the environment
 
 \b
-SIGTERM and Ctrl-C finish what is under way, sync and exit with 0. SIGHUP reads settings, keys and certificates again.
+SIGTERM and Ctrl-C finish what is under way, sync and exit with 0. SIGHUP reads settings and certificates again.
 Without keys only this machine is served; penstock keys create makes the first one.
 """
 

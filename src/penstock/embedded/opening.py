@@ -45,8 +45,7 @@ def open_driver(
 
     world = World(
         clock=our_clock,
-        # Spreads retries and names nothing secret.
-        entropy=random.Random(),  # noqa: S311 - jitter only
+        entropy=random.SystemRandom(),
         logger=our_logger,
         on_fatal=complain,
     )

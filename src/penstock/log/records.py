@@ -15,12 +15,12 @@ Record = TypeVar("Record")
 class RecordFormat(Generic[Record]):
     """How the records of one machine are written.
 
-    `kinds` is a union of tagged msgspec structs. A version that is newer than this one is refused: applying half
-    of what somebody else recorded would be worse than not starting.
+    `kinds` is a union of tagged msgspec structs. A version that is newer than this one, or older than `oldest`, is
+    refused: applying half of what another release recorded would be worse than not starting.
     """
 
-    def __init__(self, kinds: Any, *, version: int = 1) -> None:
-        self.version = version
+    def __init__(self, kinds: Any, *, version: int = 1, oldest: int = 1) -> None:
+        self.version, self.oldest = version, oldest
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
@@ -34,8 +34,13 @@ class RecordFormat(Generic[Record]):
         columns = decode_columns(batch, head)
         versions = columns.schema_ids
         # None in a batch that only stands for offsets which a repair could not save.
-        if max((version or 0 for version in versions), default=0) > self.version:
-            raise UnsupportedFormat(f"{path} holds records newer than version {self.version}")
+        found = {version for version in versions if version is not None}
+        if found and not self.oldest <= min(found) <= max(found) <= self.version:
+            versions_read = " to ".join(map(str, sorted({self.oldest, self.version})))
+            raise UnsupportedFormat(
+                f"{path} holds records of version {', '.join(map(str, sorted(found)))}, and this Penstock reads "
+                f"version {versions_read} only: go on with the one that wrote them"
+            )
         try:
             yield from map(self._decode, columns.values)  # type: ignore[arg-type]  # Never null here.
         except msgspec.DecodeError as error:

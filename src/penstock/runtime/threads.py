@@ -17,6 +17,7 @@ import msgspec
 
 from ..api.command import Command
 from ..api.consume import CountReady, Poll
+from ..api.keys import Credential
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
 from ..api.received import Received
@@ -162,6 +163,17 @@ class ThreadDriver:
             self.tick()
         return reply
 
+    def authenticate(self, text: str) -> tuple[Principal, Credential] | None:
+        """Whose key this is; None for a key that is not known, and for one whose time is over.
+
+        Every request of a server with keys asks, so it takes no lock.
+        """
+        return self.node.keys.find(text, self.clock.now_ns())
+
+    def left_ns(self, credential: Credential) -> int | None:
+        """How long a credential is good from now on: 0 if it is not any more, None for ever. Takes no lock."""
+        return self.node.keys.left_ns(credential, self.clock.now_ns())
+
     def start(
         self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
     ) -> tuple[R, Ticket | None]:
@@ -172,7 +184,10 @@ class ThreadDriver:
         return self._run(lambda now: self.node.execute(command, principal, now), note)
 
     def run(
-        self, command: Callable[[Now], T], note: Callable[[], Ticket | None] | None = None
+        self,
+        command: Callable[[Now], T],
+        note: Callable[[], Ticket | None] | None = None,
+        guard: AbstractContextManager[object] | None = None,
     ) -> tuple[T, Ticket | None]:
         """Run a function on the node as if it were a command."""
 
@@ -185,7 +200,7 @@ class ThreadDriver:
                 reply = error
             return self.node.changes.done(reply, now)
 
-        return self._run(run, note)
+        return self._run(run, note, guard)
 
     def _run(
         self,
@@ -252,19 +267,7 @@ class ThreadDriver:
 
     def rearrange(self, command: Callable[[Now], T]) -> T:
         """Run a command that removes or replaces files: no sync is under way meanwhile."""
-        if self._is_torn:
-            self._mend()
-        with self._failing(), self._point.maintenance():
-            self._check()
-            try:
-                reply = command(self.now())
-            except PenstockError:
-                raise
-            except BaseException:
-                self._is_torn = True
-                raise
-            self.after_change()
-            return reply
+        return self.run(command, guard=self._point.maintenance())[0]
 
     def _mend(self) -> None:
         with self._failing(), self._point.maintenance():

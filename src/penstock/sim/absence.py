@@ -15,17 +15,13 @@ from random import Random
 from typing import NamedTuple
 
 from ..api.health import RecoveryEvent
+from ..broker.meta import read_meta
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.topics import TopicRecord, Topics
 from ..codec import batches_in, decode_messages
-from ..config import LogConfig
 from ..errors import Damaged, Refused
-from ..log import Log, open_log
-from ..log.journal import Journal
+from ..log import Log
 from ..log.layout import LOG
-from ..log.records import RecordFormat
-from ..model import LogId
 from .disk import SimDisk
 from .operations import Tree
 from .twin import state_of
@@ -249,10 +245,8 @@ def _is_shorter(before: Partition, now: Partition, least: tuple[int, int, int]) 
 
 def _recorded(tree: Tree, partition: Partition) -> tuple[int, int, int]:
     """The ends of a partition that meta on this disk knows."""
-    log, _ = open_log(SimDisk(tree), "meta", log_id=LogId(1), config=LogConfig())
-    topics, form = Topics(), RecordFormat[TopicRecord](TopicRecord)
-    Journal(log, form).recover(topics, message_end=log.end)
-    found = topics.ends.get((partition.identity.topic_id, partition.number))
+    machine, _ = read_meta(SimDisk(tree))
+    found = machine.topics.ends.get((partition.identity.topic_id, partition.number))
     if found is None:
         return 0, 0, 0
     messages, state, delayed = (

@@ -70,7 +70,7 @@ def hold_files(node: "Node", command: HoldFiles, now: Now) -> HeldFiles:
 
 
 def keep_start(node: "Node", command: KeepQueryStart, now: Now) -> QueryStart:
-    start, queries = command.start, node.topics.queries
+    start, queries = command.start, node.queries
     kept = queries.keep(start.query, start.asked, start.offsets, start.ids)
     if kept is not queries.by_name.get(kept.name):
         node.record_meta((kept,), now)
@@ -78,11 +78,11 @@ def keep_start(node: "Node", command: KeepQueryStart, now: Now) -> QueryStart:
 
 
 def see_start(node: "Node", command: SeeQueryStart, _now: Now) -> QueryStart:
-    return _query_start(node.topics.queries.find(command.query))
+    return _query_start(node.queries.find(command.query))
 
 
 def forget_start(node: "Node", command: ForgetQueryStart, now: Now) -> None:
-    found = node.topics.queries.find(command.query)
+    found = node.queries.find(command.query)
     node.record_meta((QueryForgotten(found.name),), now)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...api.principals import LOCAL
+from ...api.principals import LOCAL, covers
 from ...broker.authorise import READING, authorise
 from ...errors import BadRequest, Forbidden, ForbiddenOrigin, TooManyRequests, Unauthenticated
+from ...runtime.threads import ThreadDriver
 from ..audit import AuditLog
-from ..keys import KeyRing
 from ..settings import Settings
 from .key_ends import KeyEnds
 from .refusals import Refusals
@@ -37,13 +37,15 @@ class Gate:
     def __init__(
         self,
         settings: Settings,
-        keys: KeyRing,
+        driver: ThreadDriver,
         audit: AuditLog,
         now: Callable[[], float],
         loop: AbstractEventLoop,
     ) -> None:
-        self.keys, self.audit, self._now = keys, audit, now
-        self.ends = KeyEnds(keys, loop)
+        self._driver, self.audit, self._now = driver, audit, now
+        # When a key was last used, by its id: wall time of this process.
+        self.last_used_ns: dict[str, int] = {}
+        self.ends = KeyEnds(driver, loop)
         self.refusals = Refusals(audit, now)
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self.configure(settings)
@@ -95,7 +97,7 @@ class Gate:
             request.principal, request.credential = LOCAL, None
             return
         sent = key_sent(request)
-        found = self.keys.find(sent)
+        found = self._driver.authenticate(sent)
         if found is None:
             where = f"{request.scope['method']} {route}"
             self.refusals.note(request.client, "authenticate", where)
@@ -106,6 +108,7 @@ class Gate:
                 "send a key that is known and not expired: Authorization: Bearer ID.SECRET"
             )
         request.principal, request.credential = found
+        self.last_used_ns[found[1].key_id] = self._driver.clock.now_ns()
 
     def _count_failure(self, address: str) -> None:
         """TooManyRequests for an address that has failed too often in the last minute."""
@@ -136,7 +139,7 @@ class Gate:
     def check_prefixes(self, request: Request, prefixes: Sequence[str]) -> None:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
         principal = request.principal
-        if not principal.covers(prefixes):
+        if not covers(principal.prefixes, prefixes):
             self.refusals.note(principal.name, request.action.value, ", ".join(prefixes))
             raise Forbidden(
                 f"{principal.name} makes keys with prefixes that begin with {' or '.join(principal.prefixes)}",

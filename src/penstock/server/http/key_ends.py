@@ -8,8 +8,9 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...api.keys import Credential
 from ...errors import Unauthenticated
-from ..keys import Credential, KeyRing
+from ...runtime.threads import ThreadDriver
 
 _S_NS = 1_000_000_000
 # A timer that comes too early would find a secret that is still good, and no other timer is set for it.
@@ -33,12 +34,11 @@ class _Waiting:
 
 
 class KeyEnds:
-    """Belongs to one event loop. `look` is called after each change of the keys, and now and then."""
+    """Belongs to one event loop. `look` is called after a key was rotated or revoked, and every second."""
 
-    def __init__(self, keys: KeyRing, loop: AbstractEventLoop) -> None:
-        self._keys, self._loop = keys, loop
+    def __init__(self, driver: ThreadDriver, loop: AbstractEventLoop) -> None:
+        self._driver, self._loop = driver, loop
         self._waiting: dict[Credential, _Waiting] = {}
-        keys.on_change = self.look
 
     def watch(self, credential: Credential | None, end: End) -> None:
         """Have `end` called, once, when a secret ends before `unwatch`. Unauthenticated: it has ended already."""
@@ -48,12 +48,12 @@ class KeyEnds:
         waiting = self._waiting.get(credential)
         if waiting is None:
             waiting = self._waiting[credential] = _Waiting()
-            self._set_timer(waiting, self._keys.left_ns(credential))
+            self._set_timer(waiting, self._driver.left_ns(credential))
         waiting.ends.add(end)
 
     def require(self, credential: Credential | None) -> None:
         """Unauthenticated, if a secret that was good has ended since."""
-        if credential is not None and self._keys.left_ns(credential) == 0:
+        if credential is not None and self._driver.left_ns(credential) == 0:
             raise key_ended()
 
     def unwatch(self, credential: Credential | None, end: End) -> None:
@@ -67,7 +67,7 @@ class KeyEnds:
     def look(self) -> None:
         """Tell the requests of all secrets that have ended."""
         for credential, waiting in [*self._waiting.items()]:
-            left_ns = self._keys.left_ns(credential)
+            left_ns = self._driver.left_ns(credential)
             if left_ns != 0:
                 self._set_timer(waiting, left_ns)
                 continue

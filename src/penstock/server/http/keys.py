@@ -1,11 +1,13 @@
 """API keys over HTTP. What a key's holder needs is shown once, when it is made."""
 
+from secrets import token_hex
+
 import msgspec
 
+from ...api.keys import CreateKey, DescribeKey, KeyDescription, ListKeys, RevokeKey, RotateKey
 from ...api.principals import Action, Role
 from ...api.units import time_text
 from ...errors import AlreadyExists, BadRequest, NotFound
-from ..keys import StoredKey
 from .paging import PageQuery, page_of
 from .requests import Request
 from .responses import Answer, json_response, nothing
@@ -55,67 +57,72 @@ _KEY = msgspec.json.Decoder(KeyIn)
 _ROTATE = msgspec.json.Decoder(RotateIn)
 
 
-def _key_out(request: Request, stored: StoredKey, text: str | None = None) -> KeyOut:
-    newest = stored.secrets[-1]
+def _key_out(request: Request, key: KeyDescription, text: str | None = None) -> KeyOut:
     return KeyOut(
-        key_id=stored.key_id,
-        name=stored.name,
-        role=stored.role,
-        prefixes=list(stored.prefixes),
-        created_at=time_text(stored.created_at),
-        expires_at=time_text(newest.expires_at) if newest.expires_at else None,
-        secrets=len(stored.secrets),
-        last_used=time_text_or_none(request.door.gate.keys.last_used(stored.key_id)),
+        key_id=key.key_id,
+        name=key.name,
+        role=key.role,
+        prefixes=list(key.prefixes),
+        created_at=time_text(key.created_at_ns),
+        expires_at=time_text(key.expires_at_ns) if key.expires_at_ns else None,
+        secrets=key.secrets,
+        last_used=time_text_or_none(request.door.gate.last_used_ns.get(key.key_id)),
         key=text,
     )
 
 
 async def create(request: Request) -> Answer:
     sent = await request.json(_KEY)
-    ttl_s = _seconds("expires_in", sent.expires_in) if sent.expires_in is not None else 0
-    ring, prefixes = request.door.gate.keys, tuple(sent.prefixes)
+    lifetime_ms = _ms("expires_in", sent.expires_in) if sent.expires_in is not None else 0
+    prefixes = tuple(sent.prefixes)
     request.allow_prefixes(prefixes)
-    stored, text = ring.create(
-        sent.name, sent.role, prefixes=prefixes, ttl_s=ttl_s, noting=request.noting
+    key_id = f"pk-{token_hex(6)}"
+    new = await request.execute_noted(
+        CreateKey(sent.name, sent.role, prefixes, lifetime_ms, key_id),
+        f"key {key_id} ({sent.name}, {sent.role.value}) created",
     )
-    return json_response(_key_out(request, stored, text), status=201)
+    return json_response(_key_out(request, new.key, new.text), status=201)
 
 
-def _seconds(name: str, written: Span) -> int:
+def _ms(name: str, written: Span) -> int:
     """A second or more. What is less was mostly meant to be seconds, and would end a key at once."""
     span = span_ms(name, written)
     if span < _SECOND_MS:
         hint = 'a bare number is milliseconds; write "30s"'
         raise BadRequest(f"{name} must be at least 1 s, got {span} ms ({hint})", field=name)
-    return span // _SECOND_MS
+    return span
 
 
 async def list_keys(request: Request) -> Answer:
     asked = request.query(PageQuery)
-    theirs = [one for one in request.door.gate.keys.all() if request.principal.covers(one.prefixes)]
-    seen, cursor = page_of(theirs, asked, lambda one: one.key_id)
+    found = await request.execute(ListKeys(request.principal.prefixes))
+    seen, cursor = page_of(found, asked, lambda one: one.key_id)
     return json_response(KeysOut([_key_out(request, one) for one in seen], cursor))
 
 
 async def rotate(request: Request) -> Answer:
     sent = await request.json(_ROTATE)
-    grace_s = _seconds("grace", sent.grace) if span_ms("grace", sent.grace) else 0
-    ring, key_id = request.door.gate.keys, _own_key(request)
-    stored, text = ring.rotate(key_id, grace_s=grace_s, noting=request.noting)
-    return json_response(_key_out(request, stored, text))
+    grace_ms = _ms("grace", sent.grace) if span_ms("grace", sent.grace) else 0
+    key = await _named_key(request)
+    new = await request.execute_noted(
+        RotateKey(key.key_id, grace_ms, request.principal.prefixes),
+        f"key {key.key_id} ({key.name}) rotated",
+    )
+    request.door.gate.ends.look()
+    return json_response(_key_out(request, new.key, new.text))
 
 
 async def revoke(request: Request) -> Answer:
-    request.door.gate.keys.revoke(_own_key(request), noting=request.noting)
+    key = await _named_key(request)
+    await request.execute_noted(
+        RevokeKey(key.key_id, request.principal.prefixes), f"key {key.key_id} ({key.name}) revoked"
+    )
+    request.door.gate.ends.look()
     return nothing()
 
 
-def _own_key(request: Request) -> str:
-    """The id in the path. NotFound, as for no key, for one that reaches more than the caller's."""
-    key_id = request.params["key_id"]
-    if not request.principal.covers(request.door.gate.keys.get(key_id).prefixes):
-        raise NotFound("key", key_id)
-    return key_id
+async def _named_key(request: Request) -> KeyDescription:
+    return await request.execute(DescribeKey(request.params["key_id"], request.principal.prefixes))
 
 
 ROUTES = (

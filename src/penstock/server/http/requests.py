@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -19,8 +19,8 @@ from .responses import BATCH, JSON, NDJSON, Receive
 
 if TYPE_CHECKING:
     from ...api.command import Command
+    from ...api.keys import Credential
     from ...broker.node import Node
-    from ..keys import Credential
     from .door import Door
 
 R = TypeVar("R")
@@ -134,6 +134,16 @@ class Request:
             self.door.gate.note_refusal(self, error)
             raise
 
+    async def execute_noted(self, command: "Command[R]", what: str) -> "R":
+        """Carry out a command of an administrator. Its line is in the audit log before, and goes if it is refused."""
+        door, audit = self.door, self.door.gate.audit
+
+        def run() -> "R":
+            with audit.noted(self.principal.name, self.action.value, what):
+                return door.driver.driver.execute(command, self.principal)
+
+        return await door.driver.in_thread(run)
+
     def allow(self, topic: str) -> str:
         """Forbidden, unless whoever asks may do this to the topic."""
         self.door.gate.check(self, topic)
@@ -146,10 +156,6 @@ class Request:
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
         self.door.gate.audit.write(self.principal.name, self.action.value, what)
-
-    def noting(self, what: str) -> AbstractContextManager[None]:
-        """A block in which an administrator does something that is in the audit log already, unless it fails."""
-        return self.door.gate.audit.noted(self.principal.name, self.action.value, what)
 
     def query(self, kind: type[T]) -> T:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""

@@ -22,7 +22,7 @@ from ...runtime.fatal import exit_process
 from ...runtime.threads import ThreadDriver
 from ...runtime.world import World
 from ..audit import AuditLog
-from ..keys import KeyRing, write_first_key
+from ..first_key import write_first_key
 from ..logs import configure_logging
 from ..reading_settings import needs_restart, with_live
 from ..settings import Settings
@@ -103,7 +103,7 @@ class Serving:
     def _open(self, disk: RealDisk) -> ThreadDriver:
         world = World(
             clock=SystemClock(),
-            entropy=random.Random(),  # noqa: S311 - spreads retries, names nothing secret
+            entropy=random.SystemRandom(),
             logger=self.logger,
             on_fatal=exit_process,
             limits=self.settings.limits.limits_config(),
@@ -156,7 +156,6 @@ class Serving:
         try:
             wanted = self._reload()
             settings = with_live(self.settings, wanted)
-            door.gate.keys.reload()
             if self.settings.tls.is_on and settings.tls.is_on:
                 check_certificate(settings.tls)
                 assert server.config.ssl is not None, "it was on when we started"
@@ -186,10 +185,9 @@ class Serving:
 
 
 def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: logging.Logger) -> Door:
-    """The application on a node, with the keys and the audit log of a data directory."""
+    """The application on a node, with the audit log of a data directory."""
     clock = driver.driver.clock
-    keys = KeyRing(data, clock.now_ns)
-    if settings.auth.enabled and (first := write_first_key(data, keys)) is not None:
+    if settings.auth.enabled and (first := write_first_key(data, driver.driver)) is not None:
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
     audit = AuditLog(data, clock.now_ns)
     if audit.lost:
@@ -197,7 +195,7 @@ def make_door(settings: Settings, driver: AsyncDriver, data: Path, logger: loggi
     return Door(
         driver=driver,
         settings=settings,
-        gate=Gate(settings, keys, audit, time.monotonic, driver.loop),
+        gate=Gate(settings, driver.driver, audit, time.monotonic, driver.loop),
         router=Router(ROUTES),
         logger=logger,
         inlet=Inlet(driver, driver.loop),

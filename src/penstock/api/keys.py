@@ -1,0 +1,108 @@
+"""API keys: made, listed, rotated and revoked. The text of a key is in the reply that made it, and nowhere else.
+
+A key is `ID.SECRET`. `within` of a command are prefixes of topics: keys that reach more than those are not there for
+it. A principal with prefixes has to name its own.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from .command import EVERY_TOPIC, Command
+from .principals import Action, Role
+
+
+class Credential(NamedTuple):
+    """One secret of one key, as a client has shown it."""
+
+    key_id: str
+    sha256: bytes
+
+
+class KeyDescription(msgspec.Struct, frozen=True):
+    """A key without its secrets. Of two secrets the newer one `expires_at_ns`; 0 is never."""
+
+    key_id: str
+    name: str
+    role: Role
+    prefixes: tuple[str, ...]
+    created_at_ns: int
+    expires_at_ns: int
+    secrets: int
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A key, and the text that its holder needs. No part of it but this one may hold the text: it is never logged."""
+
+    key: KeyDescription
+    text: str
+
+    def __repr__(self) -> str:
+        return f"NewKey({self.key!r})"
+
+
+class CreateKey(Command[NewKey], frozen=True):
+    """A new key: for which topics (all, if there is no prefix), and for how long (for ever, if 0).
+
+    `key_id` is chosen by the node if it is empty. AlreadyExists: a key has this name or id.
+    """
+
+    action: ClassVar[Action] = Action.CHANGE_KEYS
+    is_structural: ClassVar[bool] = True
+    name: str
+    role: Role
+    prefixes: tuple[str, ...] = ()
+    lifetime_ms: int = 0
+    key_id: str = ""
+
+    def topics(self) -> Iterable[str]:
+        return self.prefixes or EVERY_TOPIC
+
+
+class RotateKey(Command[NewKey], frozen=True):
+    """A second secret for a key. The one before works for `grace_ms` more; the one before that not at all. NotFound."""
+
+    action: ClassVar[Action] = Action.CHANGE_KEYS
+    is_structural: ClassVar[bool] = True
+    key_id: str
+    grace_ms: int
+    within: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.within or EVERY_TOPIC
+
+
+class RevokeKey(Command[None], frozen=True):
+    """A key ends, at once. NotFound."""
+
+    action: ClassVar[Action] = Action.CHANGE_KEYS
+    is_structural: ClassVar[bool] = True
+    key_id: str
+    within: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.within or EVERY_TOPIC
+
+
+class DescribeKey(Command[KeyDescription], frozen=True):
+    """One key. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_KEYS
+    is_query: ClassVar[bool] = True
+    key_id: str
+    within: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.within or EVERY_TOPIC
+
+
+class ListKeys(Command[list[KeyDescription]], frozen=True):
+    """All keys, the oldest first."""
+
+    action: ClassVar[Action] = Action.SEE_KEYS
+    is_query: ClassVar[bool] = True
+    within: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.within or EVERY_TOPIC

@@ -1,0 +1,156 @@
+"""The key ring: ids, roles, prefixes and hashes of secrets, in the meta journal.
+
+A secret is 256 random bits, so one SHA-256 is enough to keep it: there is nothing to guess.
+"""
+
+import hashlib
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..api.keys import Credential
+from ..api.principals import Principal, Role
+from ..errors import AlreadyExists, NotFound, Refused
+from ..kernel import Outcome
+from ..model import check_name
+from ..ports import Entropy
+
+_ID_BITS = 48
+_SECRET_BYTES = 32
+_ID = re.compile("pk-[0-9a-f]{12}")
+_MS_NS = 1_000_000
+_KEYS_MAX = 10_000
+
+
+class Secret(msgspec.Struct, frozen=True, array_like=True):
+    """One secret of a key, as it is kept. `expires_at_ns` is 0 for never."""
+
+    sha256: bytes
+    created_at_ns: int
+    expires_at_ns: int = 0
+
+    def is_live(self, now_ns: int) -> bool:
+        return not self.expires_at_ns or now_ns < self.expires_at_ns
+
+
+class KeyStored(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=19):
+    """A key as it is from now on: new, or with other secrets. The last secret is the newest."""
+
+    key_id: str
+    name: str
+    role: Role
+    prefixes: tuple[str, ...]
+    created_at_ns: int
+    secrets: tuple[Secret, ...]
+
+
+class KeyRevoked(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=20):
+    """A key is no more."""
+
+    key_id: str
+
+
+KeyRecord = KeyStored | KeyRevoked
+
+
+class Keys:
+    """The machine. `apply` changes it; the other methods decide.
+
+    `find` and `left_ns` may be called by any thread, while another one applies: a key is replaced in one step.
+    """
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, KeyStored] = {}
+
+    def apply(self, record: KeyRecord) -> None:
+        match record:
+            case KeyStored():
+                self.by_id[record.key_id] = record
+            case KeyRevoked():
+                self.by_id.pop(record.key_id, None)
+
+    def snapshot(self) -> Iterable[KeyRecord]:
+        yield from self.by_id.values()
+
+    def find(self, text: str, now_ns: int) -> tuple[Principal, Credential] | None:
+        """Whose key this is; None for a key that is not known, and for one whose time is over."""
+        key_id, _, secret = text.partition(".")
+        key = self.by_id.get(key_id)
+        # The hash is made either way, so that time does not tell whether the id exists.
+        digest = _digest(secret)
+        if key is None:
+            return None
+        matching = [one for one in key.secrets if hmac.compare_digest(one.sha256, digest)]
+        if not any(one.is_live(now_ns) for one in matching):
+            return None
+        return Principal(key.name, key.role, key.prefixes), Credential(key_id, digest)
+
+    def left_ns(self, credential: Credential, now_ns: int) -> int | None:
+        """How long a credential is good from now on: 0 if it is not any more, None for ever."""
+        key = self.by_id.get(credential.key_id)
+        found = () if key is None else key.secrets
+        ends_ns = next((one.expires_at_ns for one in found if one.sha256 == credential.sha256), 1)
+        return max(0, ends_ns - now_ns) if ends_ns else None
+
+    def get(self, key_id: str) -> KeyStored:
+        """A key; NotFound if there is none of this id."""
+        key = self.by_id.get(key_id)
+        if key is None:
+            raise NotFound("key", key_id)
+        return key
+
+    def create(
+        self,
+        name: str,
+        role: Role,
+        prefixes: Sequence[str],
+        *,
+        key_id: str,
+        lifetime_ms: int,
+        now_ns: int,
+        entropy: Entropy,
+    ) -> Outcome[KeyRecord, str]:
+        """A new key, and the text that its holder needs."""
+        check_name(name, "key")
+        for prefix in prefixes:
+            check_name(prefix, "topic prefix")
+        if key_id and not _ID.fullmatch(key_id):
+            raise Refused(f"the id of a key is pk- and 12 hexadecimal digits, got {key_id[:60]}")
+        if key_id in self.by_id or any(one.name == name for one in self.by_id.values()):
+            raise AlreadyExists("key", key_id if key_id in self.by_id else name)
+        if len(self.by_id) >= _KEYS_MAX:
+            raise Refused(f"there are {_KEYS_MAX} keys already; revoke some")
+        key_id = key_id or f"pk-{entropy.getrandbits(_ID_BITS):012x}"
+        text = _draw(entropy)
+        secret = Secret(_digest(text), now_ns, now_ns + lifetime_ms * _MS_NS if lifetime_ms else 0)
+        record = KeyStored(key_id, name, role, tuple(prefixes), now_ns, (secret,))
+        return Outcome(f"{key_id}.{text}", (record,))
+
+    def rotate(
+        self, key_id: str, *, grace_ms: int, now_ns: int, entropy: Entropy
+    ) -> Outcome[KeyRecord, str]:
+        """A second secret, and the text of the key with it. The first one ends after the grace, never later than it
+        would have; the second one lasts as long as the first one was to.
+        """
+        key, text = self.get(key_id), _draw(entropy)
+        newest = key.secrets[-1]
+        until = now_ns + grace_ms * _MS_NS
+        if newest.expires_at_ns:
+            until = min(until, newest.expires_at_ns)
+        lasting = newest.expires_at_ns and newest.expires_at_ns - newest.created_at_ns
+        old = msgspec.structs.replace(newest, expires_at_ns=max(1, until))
+        fresh = Secret(_digest(text), now_ns, now_ns + lasting if lasting else 0)
+        record = msgspec.structs.replace(key, secrets=(old, fresh))
+        return Outcome(f"{key_id}.{text}", (record,))
+
+
+def _draw(entropy: Entropy) -> str:
+    drawn = entropy.getrandbits(8 * _SECRET_BYTES).to_bytes(_SECRET_BYTES, "little")
+    return urlsafe_b64encode(drawn).rstrip(b"=").decode()
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

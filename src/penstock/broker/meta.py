@@ -1,0 +1,89 @@
+"""The meta journal: what belongs to the node and not to one partition. One journal for several machines.
+
+Topics and how far their logs are durable, where queries first began, and the key ring. docs/formats/meta.md has the
+records.
+"""
+
+from collections.abc import Iterable
+
+from ..config import LogConfig
+from ..errors import UnsupportedFormat
+from ..log import Log, open_log
+from ..log.journal import Journal
+from ..log.records import RecordFormat
+from ..model import Epoch, LogEnd, LogId
+from ..ports import Disk
+from .keys import KeyRecord, KeyRevoked, Keys, KeyStored
+from .queries import Queries, QueryForgotten, QueryRecord, QueryStarted
+from .topics import TopicRecord, Topics
+
+META = "meta"
+META_LOG_ID = LogId(1)
+META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+_ANY_EPOCH = Epoch((1 << 63) - 1)
+# Where keys were before they came to meta.
+_FORMER_KEYS = "keys.json"
+
+MetaRecord = TopicRecord | QueryRecord | KeyRecord
+# Version 1 had no keys.
+FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=2, oldest=2)
+
+
+class MetaMachine:
+    """All machines of the meta journal."""
+
+    def __init__(self) -> None:
+        self.topics, self.queries, self.keys = Topics(), Queries(), Keys()
+
+    def apply(self, record: MetaRecord) -> None:
+        match record:
+            case QueryStarted() | QueryForgotten():
+                self.queries.apply(record)
+            case KeyStored() | KeyRevoked():
+                self.keys.apply(record)
+            case _:
+                self.topics.apply(record)
+
+    def snapshot(self) -> Iterable[MetaRecord]:
+        yield from self.topics.snapshot()
+        yield from self.queries.snapshot()
+        yield from self.keys.snapshot()
+
+
+def require_format(disk: Disk) -> None:
+    """UnsupportedFormat for a directory whose keys are in a file of their own: it is of an earlier version."""
+    if disk.exists(_FORMER_KEYS):
+        raise UnsupportedFormat(
+            f"{_FORMER_KEYS} is from an earlier version, which kept keys there; they are in {META}/ now. Go on with "
+            "the version that wrote this directory, or begin with an empty one and make the keys anew"
+        )
+
+
+def own_end(log: Log) -> LogEnd:
+    """For `Journal.recover`: the journal rests on no message log, and in its own an epoch means nothing to a
+    snapshot."""
+    return LogEnd(_ANY_EPOCH, log.end_offset)
+
+
+def read_meta(disk: Disk) -> tuple[MetaMachine, Log]:
+    """What meta knows, and its log, whose files are closed; only its ends are of use.
+
+    The disk has to be one that may be changed, such as a copy: a torn end is cut off.
+    """
+    log, _ = open_log(disk, META, log_id=META_LOG_ID, config=META_CONFIG)
+    machine = MetaMachine()
+    Journal(log, FORMAT).recover(machine, message_end=own_end(log))
+    log.discard()
+    return machine, log
+
+
+def meta_beyond(messages: Log, meta: Log) -> str:
+    """Why a meta cannot be the one that the checkpoint of a message log knew; empty if it can."""
+    seen = messages.meta.end
+    end = min(meta.end_offset, meta.end_of_epoch(seen.epoch))
+    if seen.offset <= end and seen.epoch <= meta.epoch:
+        return ""
+    return (
+        f"it knows {META}/ to offset {seen.offset}, and that ends at {end}: {META}/ is an older copy, or has "
+        f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`"
+    )

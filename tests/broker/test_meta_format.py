@@ -1,0 +1,106 @@
+"""The records of meta as bytes: docs/formats/meta.md. `python -m tests.broker.test_meta_format` writes a file that is
+missing, and never touches one that is there."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.api.principals import Role
+from penstock.broker.keys import KeyRevoked, KeyStored, Secret
+from penstock.broker.meta import FORMAT, META_LOG_ID, MetaMachine, MetaRecord
+from penstock.broker.queries import QueryForgotten, QueryStarted
+from penstock.broker.topics import (
+    FilesPlanned,
+    FilesRemoved,
+    GenerationsUsed,
+    IdsUsed,
+    PartitionEnds,
+    PartitionsAdded,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+    TopicRecord,
+)
+from penstock.codec import Marks, batches_in
+from penstock.config import LogConfig
+from penstock.errors import UnsupportedFormat
+from penstock.log import open_log
+from penstock.log.journal import Journal
+from penstock.log.records import RecordFormat
+from penstock.model import Epoch, LogEnd, Offset
+from penstock.sim import SimDisk
+
+from .world import WALL_NS, World
+
+GOLDEN = Path(__file__).parent / "golden" / f"meta-{FORMAT.version}.bin"
+OLD, NEW = Secret(b"\x01" * 32, 1, WALL_NS), Secret(b"\xff" * 32, 2)
+# Every kind, twice where a field may be left out.
+RECORDS: tuple[MetaRecord, ...] = (
+    IdsUsed(3),
+    FilesPlanned(3, "orders", 0, 2),
+    TopicCreated(3, "orders", 2, {"max_retries": 5, "cleanup": "compact"}),
+    TopicCreated(2, "grown", 4, {}, ((1, 10), (2, WALL_NS))),
+    TopicConfigured(3, {"retention_hours": 0.5, "dlq_enabled": False}),
+    FilesPlanned(3, "orders", 2, 3),
+    PartitionsAdded(3, 3, WALL_NS),
+    PartitionEnds(3, 0, (1, 20, 0, 5), (1, 9, 2, 9), (2, 7, 7, 7), 4),
+    PartitionEnds(3, 1, (1, 20, 0, 5), (), ()),
+    TopicDeleted(2),
+    FilesRemoved(2),
+    FilesRemoved(3, 2),
+    GenerationsUsed(100),
+    QueryStarted("q", "latest", {"orders/0": 5}, {"orders": 3}),
+    QueryStarted("gone", "earliest", {"orders/1": 0}, {}),
+    QueryForgotten("gone"),
+    KeyStored("pk-0123456789ab", "shop", Role.PRODUCER, ("orders", "bills"), 1, (OLD, NEW)),
+    KeyStored("pk-ba9876543210", "ops", Role.ADMIN, (), WALL_NS, (NEW,)),
+    KeyRevoked("pk-ba9876543210"),
+)
+
+
+def written() -> bytes:
+    return FORMAT.to_batch(RECORDS, marks=Marks(control=True), now_ns=WALL_NS).to_bytes()
+
+
+def test_every_kind_of_record_is_in_the_file() -> None:
+    kinds = {type(one) for one in RECORDS}
+    assert kinds == set(MetaRecord.__args__)
+
+
+def test_todays_records_are_written_as_in_the_file() -> None:
+    assert written() == GOLDEN.read_bytes()
+
+
+def test_the_file_is_read() -> None:
+    ((head, batch),) = batches_in(GOLDEN.read_bytes())
+    assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
+
+
+def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
+    machine, again = MetaMachine(), MetaMachine()
+    for record in RECORDS:
+        machine.apply(record)
+    for record in machine.snapshot():
+        again.apply(record)
+    assert [*again.snapshot()] == [*machine.snapshot()]
+    assert again.keys.by_id == machine.keys.by_id
+    assert again.queries.by_name == machine.queries.by_name
+    assert (again.topics.by_id, again.topics.ends) == (machine.topics.by_id, machine.topics.ends)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_is_refused_by_name(version: int) -> None:
+    disk = SimDisk()
+    log, _ = open_log(disk, "meta", log_id=META_LOG_ID, config=LogConfig())
+    form: RecordFormat[TopicRecord] = RecordFormat(TopicRecord, version=version)
+    decided_at = LogEnd(Epoch(0), Offset(0))
+    Journal(log, form).append([IdsUsed(1)], decided_at=decided_at, now_ns=1)
+    log.close()
+    said = f"meta holds records of version {version}, and this Penstock reads version 2 only"
+    with pytest.raises(UnsupportedFormat, match=said):
+        World(disk)
+
+
+if __name__ == "__main__":
+    if not GOLDEN.exists():
+        GOLDEN.write_bytes(written())

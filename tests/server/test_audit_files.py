@@ -1,0 +1,102 @@
+"""Files of the audit log: whole or untouched, and known for what they are when they are not."""
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.root import root
+from penstock.server import audit
+from penstock.server.audit import AuditLog
+
+from .rigs import in_process
+from .test_full_disk import fill_up, small_disk  # noqa: F401 - a fixture
+
+BLOCK = 4096
+
+
+def now_ns() -> int:
+    return 1_700_000_000_000_000_000
+
+
+def lines_of(data) -> list[bytes]:
+    return (data / audit.AUDIT_FILE).read_bytes().splitlines()
+
+
+def problems_of(data) -> list[int]:
+    return [one.line for one in audit.verify(data / audit.AUDIT_FILE)]
+
+
+def written(data, count: int) -> AuditLog:
+    log = AuditLog(data, now_ns)
+    for number in range(count):
+        log.write("ops", "create a topic", f"orders-{number}")
+    return log
+
+
+def test_lines_removed_at_the_end_show(tmp_path):
+    written(tmp_path, 5).close()
+    verify = ["audit", "verify", str(tmp_path)]
+    assert CliRunner().invoke(root, verify).exit_code == 0
+    path = tmp_path / audit.AUDIT_FILE
+    whole = path.read_bytes()
+    for kept in range(5):
+        path.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
+        assert problems_of(tmp_path) == [0]
+    path.unlink()
+    told = CliRunner().invoke(root, verify)
+    assert told.exit_code == 1
+    assert "line 5" in told.stdout
+    # What is written afterwards does not hide it.
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    log = AuditLog(tmp_path, now_ns)
+    assert "line 5" in log.lost
+    log.write("ops", "create a topic", "more")
+    log.close()
+    assert problems_of(tmp_path) == [3]
+
+
+def test_a_crash_between_a_line_and_the_head_is_no_alarm(tmp_path):
+    log = written(tmp_path, 3)
+    head, path = tmp_path / audit.HEAD_FILE, tmp_path / audit.AUDIT_FILE
+    before = head.read_bytes()
+    log.write("ops", "delete a topic", "orders-0")
+    log.write("reader", "delete a topic", "orders-1", is_allowed=False)
+    log.close()
+    # The head of before, and a line that was being written.
+    head.write_bytes(before)
+    path.write_bytes(path.read_bytes() + b'{"at_ns":"17')
+    assert problems_of(tmp_path) == []
+    log = AuditLog(tmp_path, now_ns)
+    assert log.lost == ""
+    log.write("ops", "create a topic", "orders-4")
+    log.close()
+    assert problems_of(tmp_path) == []
+    assert len(lines_of(tmp_path)) == 6
+
+
+async def test_a_server_says_that_lines_are_missing(tmp_path, caplog):
+    written(tmp_path, 3).close()
+    (tmp_path / audit.AUDIT_FILE).write_bytes(lines_of(tmp_path)[0] + b"\n")
+    async with in_process(tmp_path):
+        assert "lost lines" in caplog.text
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{"])
+async def test_a_server_says_that_the_head_is_missing(tmp_path, caplog, content):
+    """The next line makes a new one, which knows nothing of lines that went with the old one."""
+    written(tmp_path, 3).close()
+    head = tmp_path / audit.HEAD_FILE
+    head.unlink()
+    if content is not None:
+        head.write_bytes(content)
+    async with in_process(tmp_path):
+        assert "audit.head is missing or damaged" in caplog.text
+
+
+def test_what_failed_leaves_no_line(tmp_path):
+    log = written(tmp_path, 2)
+    with pytest.raises(OSError, match="no"), log.noted("ops", "create a topic", "never"):
+        raise OSError("no")
+    log.write("ops", "create a topic", "orders-2")
+    log.close()
+    assert problems_of(tmp_path) == []
+    assert len(lines_of(tmp_path)) == 3
