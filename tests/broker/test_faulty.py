@@ -13,7 +13,7 @@ from penstock.api.delays import ListDelayed
 from penstock.api.health import EventKind
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
-from penstock.api.publish import Delayed, Publish, PublishEach
+from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
 from penstock.broker import Node, Now
 from penstock.broker.findings import findings_of
 from penstock.broker.partitioner import partition_of
@@ -280,7 +280,7 @@ def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
         for number in range(2):
             first.execute(Publish(TOPIC, [Message(b"x")], number), LOCAL, now)
             delayed = Delayed(Message(b"later"), WALL_NS + 1)
-            first.publish_delayed(TOPIC, [delayed], now, partition=number)
+            first.execute(Schedule(TOPIC, [delayed], number), LOCAL, now)
         for partition in first.partitions():
             partition.sync()  # And no close, so that a start has to read them.
     for segment in (tmp_path / LOST / log).glob("*.log"):
