@@ -35,8 +35,8 @@ def wire(url, gate):
 
 def filled(producer, gate, send, values):
     """How many were sent, and what the producer kept, when it waited for room; then the rest goes out, too."""
-    sent, is_waiting, wait = [], threading.Event(), producer._has_space.wait
-    producer._has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
+    sent, is_waiting, wait = [], threading.Event(), producer._queues.has_space.wait
+    producer._queues.has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
 
     def fill() -> None:
         for value in values:
@@ -55,8 +55,8 @@ def filled(producer, gate, send, values):
 
 
 async def filled_in_asyncio(producer, gate, send, values):
-    sent, is_waiting, wait = [], asyncio.Event(), producer._has_space.wait
-    producer._has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
+    sent, is_waiting, wait = [], asyncio.Event(), producer._queues.has_space.wait
+    producer._queues.has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
 
     def is_sealed() -> bool:
         return gate.is_set() or producer.buffered_bytes >= 1000 * len(sent)

@@ -30,7 +30,7 @@ from ..fetch import (
 from ..groups import ALL_LETTERS, DeadLetter, Group, GroupName, Lag, Letters, Redrive, Redriven
 from ..leased_messages import Delivered, Polled, Received
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
-from ..producer_batch import ProducerOptions
+from ..producer import ProducerOptions, ProducerSettings
 from ..publish import BatchStored, Outgoing, Published, PublishOptions
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
@@ -399,7 +399,7 @@ class AsyncClient:
         """Sends messages one by one and stores them in large batches, each exactly once."""
         from .producer import AsyncProducer
 
-        return AsyncProducer(self.pool, topic, **options)
+        return AsyncProducer(self.pool, topic, ProducerSettings(**options))
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
