@@ -6,7 +6,7 @@ import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.fetch import Fetched
-from penstock.client.wire import Answer
+from penstock.client.wire import Answer, Headers
 from penstock.codec import HEAD_BYTES, Columns, encode, read_head, stamp
 from penstock.errors import BadAnswer, MalformedBatch, NotFound
 
@@ -193,8 +193,8 @@ def stored(base_offset, count=3):
 
 def answer_of(next_offset, *batches):
     places = {"offset": 0, "next-offset": next_offset, "earliest": 0, "latest": 99, "seed": SEED}
-    headers = {b"penstock-%b" % name.encode(): b"%d" % one for name, one in places.items()}
-    return Answer(200, headers, b"".join(batches), False)
+    lines = [b"penstock-%b: %d\r\n" % (name.encode(), one) for name, one in places.items()]
+    return Answer(200, Headers(b"\r\n" + b"".join(lines)), b"".join(batches), False)
 
 
 def test_batches_follow_each_other_up_to_where_the_answer_ends():

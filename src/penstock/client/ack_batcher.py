@@ -14,7 +14,7 @@ from ..codec.answers import Kind, LeaseAnswer, encode_answers
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt
-from .leased_messages import Delivered, LeasedPart, Polled, Received
+from .leased_messages import Delivered, LeasedPart, Polled, Received, shortened
 
 # Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
@@ -72,6 +72,18 @@ class AnswerBuffer:
                 answer = PendingAnswer(part, kind, reason, ms)
                 self._pending.setdefault(answer, []).append(offset)
         return is_first
+
+    def add_many(
+        self, messages: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> None:
+        """Answer one message, several, or all of a poll that have no answer. Refused if one is no message."""
+        reason = shortened(reason)
+        if isinstance(messages, Polled):
+            for part in messages.parts:
+                self.add_all(part, kind, reason, ms)
+            return
+        for message in messages_of(messages):
+            self.add(message.part, message.offset, kind, reason, ms)
 
     def ack(self, part: LeasedPart, offset: int) -> bool:
         """Ack one message; False if it was answered before."""

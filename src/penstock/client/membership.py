@@ -80,8 +80,13 @@ def leave(membership: Membership) -> Call[None]:
     return Call(call.method, call.target, nothing, call.body, call.headers)
 
 
-def commit(membership: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[CommitReply]:
-    return _post("offsets", membership, CommitReply, offsets=offsets)
+def commit(membership: Membership, offsets: Mapping[str, int]) -> Call[CommitReply]:
+    """Offsets are by partition, such as "orders/0". A commit of any generation counts."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for place, offset in offsets.items():
+        topic, _, number = place.rpartition("/")
+        by_topic.setdefault(topic, {})[number] = offset
+    return _post("offsets", membership._replace(generation=0), CommitReply, offsets=by_topic)
 
 
 def poll(
@@ -109,4 +114,4 @@ def poll(
 
 
 def _read_polled(answer: Answer) -> Polled[Delivered]:
-    return Polled(parts_of(answer), Delivered, answer.number(b"penstock-changes"))
+    return Polled(parts_of(answer), Delivered, answer.headers.number(b"penstock-changes"))
