@@ -25,7 +25,7 @@ def values_in(client, topic):
 
 
 def made_batch(*values):
-    """TopicReader instead of deliveries."""
+    """A batch whose deliveries are indexes."""
     batch = Batch(0, (1, 0.0), ROOM, threading.Event(), lambda _batch, index: index)
     for place, value in enumerate(values):
         assert batch.add(CheckedMessage(value, None, NO_EXTRA)) == place

@@ -3,7 +3,7 @@
 No I/O. Safe to use from several threads: handlers answer, the consumer's background sends.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -219,3 +219,13 @@ def _checked(message: Any) -> Delivered:
     if not isinstance(message, Received):
         raise Refused(f"a message of this consumer, or several, not {type_name(message)}")
     return message  # type: ignore[return-value]  # One of `client.poll` has a receipt, too.
+
+
+def offsets_after(reached: OneOrMany | Mapping[str, int]) -> Mapping[str, int]:
+    """The offset behind these messages, by partition; offsets as they are."""
+    if isinstance(reached, Mapping):
+        return reached
+    offsets: dict[str, int] = {}
+    for one in messages_of(reached):
+        offsets[one.part.place] = max(offsets.get(one.part.place, 0), one.offset + 1)
+    return offsets

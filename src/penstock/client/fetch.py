@@ -14,16 +14,7 @@ from ..codec import Head, decode_messages, verify
 from ..codec.single import decode_value
 from ..errors import MalformedBatch, NotFound, Refused
 from ..model import Message
-from .calls import (
-    ACCEPT_BATCH,
-    CHECKED_HERE,
-    Call,
-    Moment,
-    moment,
-    path_of,
-    span,
-    with_query,
-)
+from .calls import ACCEPT_BATCH, CHECKED_HERE, Call, Moment, moment, path_of, span, with_query
 from .topics import Topic
 from .wire import BODY_BYTES_MAX, Answer, Headers
 

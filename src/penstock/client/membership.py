@@ -14,23 +14,15 @@ from .wire import Answer
 class JoinReply(msgspec.Struct, frozen=True):
     member_id: str
     generation: int
-    assigned_partitions: list[str]
-    rebalance_required: bool
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
     """All partitions of a member, and those that it shall release."""
 
-    state: str
     generation: int
-    rebalance_required: bool
     partitions_to_revoke: list[str]
     partitions_assigned: list[str]
     changes: int = 0
-
-
-class RevokeReply(msgspec.Struct, frozen=True):
-    released: list[str]
 
 
 class CommitReply(msgspec.Struct, frozen=True):
@@ -71,8 +63,8 @@ def heartbeat(membership: Membership) -> Call[HeartbeatReply]:
     return _post("heartbeat", membership, HeartbeatReply)
 
 
-def revoke(membership: Membership, partitions: Sequence[str]) -> Call[RevokeReply]:
-    return _post("revoke", membership, RevokeReply, partitions=list(partitions))
+def revoke(membership: Membership, partitions: Sequence[str]) -> Call[Any]:
+    return _post("revoke", membership, Any, partitions=list(partitions))
 
 
 def leave(membership: Membership) -> Call[None]:

@@ -59,10 +59,10 @@ class AsyncClient:
         key: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
-        chosen = (
-            ClientSettings() if settings is None else instance("settings", settings, ClientSettings)
-        )
-        self.pool = AsyncPool(Address.parse(url), key, chosen)
+        if settings is None:
+            settings = ClientSettings()
+        instance("settings", settings, ClientSettings)
+        self.pool = AsyncPool(Address.parse(url), key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
 

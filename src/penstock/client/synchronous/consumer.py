@@ -13,7 +13,7 @@ from ...api.units import Duration, duration_ms, duration_s
 from ...codec.answers import Kind
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
-from ..ack_batcher import AnswerBuffer, OneOrMany, messages_of
+from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..consumer_options import ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled
 from ..membership import Membership
@@ -252,12 +252,7 @@ class Consumer:
         """
         if not self.settings.is_assigned:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
-        offsets: dict[str, int] = {}
-        if isinstance(reached, Mapping):
-            offsets.update(reached)
-        else:
-            for one in messages_of(reached):
-                offsets[one.part.place] = max(offsets.get(one.part.place, 0), one.offset + 1)
+        offsets = offsets_after(reached)
         self._ack_batcher.send()
         done = self._pool.run(commit_call(self._member.membership, offsets))
         for place, offset in offsets.items():

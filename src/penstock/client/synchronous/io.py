@@ -15,7 +15,7 @@ from threading import Lock as Lock
 from time import sleep as sleep
 from typing import TYPE_CHECKING, Any
 
-from ...api.arguments import plain_function
+from ...api.arguments import plain_function as check_callback
 from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
@@ -241,11 +241,6 @@ def acquire_within(lock: Lock, timeout_s: float) -> bool:
 def call_back(call: Callable[..., Any], *given: object) -> None:
     """Call a function of the program."""
     call(*given)
-
-
-def check_callback(what: str, call: Callable[..., Any] | None) -> None:
-    """Refused if `call_back` cannot call it."""
-    plain_function(what, call)
 
 
 class Background:
