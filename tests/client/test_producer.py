@@ -340,3 +340,12 @@ def test_the_asynchronous_one_lets_others_run_while_large_batches_are_on_their_w
             assert found == [b"%0200000d" % number for number in range(60)]
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_priority_has_a_number_and_a_name(url):
+    with Client(url) as client:
+        client.create_topic("urgent", partitions=1)
+        with client.producer("urgent") as producer:
+            for priority in (1, "high"):
+                producer.send(b"x", priority=priority)
+        assert [message.priority for _, message in client.read("urgent")] == [1, 1]

@@ -184,7 +184,7 @@ def checked_message(value: object, key: object, extra: Extra) -> CheckedMessage:
     return CheckedMessage(content, _bytes_of(key, "key", LIMITS.key_bytes_max), extra)
 
 
-def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
+def extra_of(headers: HeadersIn, priority: int | str | None, ttl: Duration | None) -> Extra:
     """The other fields of a message. Refused if one of them is wrong."""
     chosen = Priority.NORMAL if priority is None else priority_of(priority)
     if not headers and chosen == Priority.NORMAL and ttl is None:

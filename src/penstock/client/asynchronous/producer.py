@@ -94,14 +94,14 @@ class AsyncProducer:
         value: Content,
         key: Content = None,
         headers: HeadersIn | None = None,
-        priority: int | None = None,
+        priority: int | str | None = None,
         ttl: Duration | None = None,
         *,
         partition: int | None = None,
     ) -> AsyncDelivery:
         """Take a message. Without `partition` its key decides, and without a key batches take turns.
 
-        `priority` is 0 (first) to 4, usually 2; with `ttl` a message is not delivered after so long.
+        `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         """
         # The plain case in as few steps as possible: a million messages a second take this way.
         if (
