@@ -56,7 +56,7 @@ class Workload:
 def workload() -> Workload:
     entropy = random.Random(7)  # noqa: S311 - payloads, and the same ones in every run
     columns = [make_columns(entropy) for _ in range(BATCHES)]
-    return Workload(columns, [encode(each) for each in columns])
+    return Workload(columns, [encode(each).to_bytes() for each in columns])
 
 
 def make_columns(entropy: random.Random) -> Columns:
@@ -80,7 +80,7 @@ def measure_encode(effort: Effort) -> Measured:
 
     def ours() -> None:
         for each in columns:
-            encode(each)
+            encode(each).to_bytes()
 
     def rows() -> None:
         for each in columns:
@@ -172,7 +172,9 @@ def measure_bytes(_effort: Effort) -> Measured:
 def measure_batch_of_one(_effort: Effort) -> Measured:
     first = workload().columns[0]
     assert first.keys is not None
-    batch = encode(Columns(values=first.values[:1], keys=first.keys[:1], timestamps=TIME_NS))
+    batch = encode(
+        Columns(values=first.values[:1], keys=first.keys[:1], timestamps=TIME_NS)
+    ).to_bytes()
     settings = {**SETTINGS, "batch_messages": 1}
     return Measured(len(batch), VALUE_BYTES + KEY_BYTES, settings=settings)
 
@@ -184,7 +186,9 @@ def measure_zstd_json(_effort: Effort) -> Measured:
         values=values, keys=workload().columns[0].keys, timestamps=workload().columns[0].timestamps
     )
     lines = b"\n".join(values)
-    ours = len(encode(columns)) / len(encode(columns, compression=Compression.ZSTD))
+    ours = len(encode(columns).to_bytes()) / len(
+        encode(columns, compression=Compression.ZSTD).to_bytes()
+    )
     bare = len(lines) / len(cramjam.zstd.compress(lines, ZSTD_LEVEL))
     settings = {**SETTINGS, "value_bytes": round(len(lines) / BATCH_MESSAGES)}
     return Measured(ours, bare, settings=settings)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from penstock.api.received import Received
 from penstock.broker.partition import Now
-from penstock.broker.received import Received
-from penstock.codec import Columns
+from penstock.codec import Columns, encode
 from penstock.embedded.broker import Broker
 from penstock.embedded.open_queue import open_queue
 
@@ -241,7 +241,7 @@ def fill(broker: Broker, topic: str, count: int) -> None:
 
     def append(now: Now) -> None:
         columns = Columns(values=values, timestamps=now.wall_ns)
-        broker.driver.node.partition(topic, 0).append_columns(columns, now)
+        broker.driver.node.partition(topic, 0).append(encode(columns), now)
 
     for _ in range(0, count, FILL):
         broker.driver.change_at_once(append)

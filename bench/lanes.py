@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from penstock.broker.partition import Now
-from penstock.codec import Columns
+from penstock.codec import Columns, encode
 from penstock.delivery.turns import WEIGHTS
 from penstock.embedded.broker import Broker
 from penstock.model import Priority
@@ -31,7 +31,7 @@ def fill(broker: Broker, topic: str, count: int, priorities: Sequence[Sequence[P
     def append(now: Now, lanes: Sequence[Priority]) -> None:
         each = [int(lanes[one % len(lanes)]) for one in range(BATCH)]
         columns = Columns(values=values, timestamps=now.wall_ns, priorities=each)
-        broker.driver.node.partition(topic, 0).append_columns(columns, now)
+        broker.driver.node.partition(topic, 0).append(encode(columns), now)
 
     for number in range(count // BATCH):
         lanes = priorities[number % len(priorities)]

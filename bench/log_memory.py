@@ -63,10 +63,10 @@ def stream(root: Path, size: int) -> dict[str, float]:
         written = read = appended = 0
         offset = log.start_offset
         while written < size:
-            batch, head = work[appended % len(work)]
+            encoded = work[appended % len(work)]
             appended += 1
-            log.append(batch, head, now_ns=TIME_NS + appended * BATCH_NS)
-            written += len(batch)
+            log.append(encoded, now_ns=TIME_NS + appended * BATCH_NS)
+            written += encoded.head.length
             if written - read >= KEPT.segment_size_bytes:
                 while offset < log.end_offset:
                     run = log.read(offset, bytes_max=READ_BYTES)

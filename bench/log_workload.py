@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.codec import Columns, Head, encode, verify
+from penstock.codec import Columns, Encoded, encode
 from penstock.config import LogConfig, StorageConfig
 from penstock.log import Log, open_log
 from penstock.model import LogId
@@ -32,19 +32,16 @@ STORAGE = StorageConfig(min_free_bytes=0)
 # What a write to the page cache takes depends on the pages that it is given; in seven turns both get good ones.
 _TURNS_MIN = 7
 
-Batch = tuple[bytes, Head]
-
 
 @cache
-def batches_of(messages: int) -> tuple[Batch, ...]:
+def batches_of(messages: int) -> tuple[Encoded, ...]:
     """Prepared batches with so many messages each; no two values are equal."""
     entropy = random.Random(messages)  # noqa: S311 - payloads, and the same ones in every run
     made = []
     for _ in range(BATCHES):
         values = [entropy.randbytes(VALUE_BYTES) for _ in range(messages)]
         times = [TIME_NS + number * 1000 for number in range(messages)]
-        batch = encode(Columns(values=values, timestamps=times))
-        made.append((batch, verify(batch)))
+        made.append(encode(Columns(values=values, timestamps=times)))
     return tuple(made)
 
 
@@ -70,10 +67,8 @@ def fill(log: Log, messages: int, *, messages_a_batch: int = 1000) -> None:
     """Append so many messages, each batch a little later than the one before."""
     count = messages // messages_a_batch
     start_ns = max(TIME_NS, log.append_time)
-    for number, (batch, head) in enumerate(
-        islice(cycle(batches_of(messages_a_batch)), count), start=1
-    ):
-        log.append(batch, head, now_ns=start_ns + number * BATCH_NS)
+    for number, encoded in enumerate(islice(cycle(batches_of(messages_a_batch)), count), start=1):
+        log.append(encoded, now_ns=start_ns + number * BATCH_NS)
 
 
 def segment_paths(log: Log, root: Path) -> list[Path]:

@@ -8,10 +8,12 @@ import random
 from collections.abc import Callable
 from functools import cache, partial
 
+from penstock.api.members import Standing
+from penstock.api.principals import LOCAL
+from penstock.api.topics import CreateTopic
 from penstock.broker.memberships import Join
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
-from penstock.groups import Standing
 from penstock.sim import SimClock, SimDisk
 from penstock.sim.schedule import MS, Schedule
 
@@ -34,7 +36,7 @@ class Idle:
         self.schedule = Schedule(self.clock)
         self.entropy = random.Random(7)  # noqa: S311 - delays, and the same ones in every run
         self.node = Node(SimDisk(), now=self.now(), entropy=self.entropy)
-        self.node.create_topic(TOPIC, partitions=PARTITIONS, now=self.now())
+        self.node.execute(CreateTopic(TOPIC, PARTITIONS), LOCAL, self.now()).outcome()
         self.heard: dict[str, Standing] = {}
         # Those whose answer is on its way.
         self.busy: set[str] = set()

@@ -86,9 +86,11 @@ def fill(client: Client, rows: int) -> None:
     client.create_topic("rows", partitions=TASKS)
     values = [b"%0*d" % (VALUE_BYTES, row) for row in range(ROWS_A_BATCH)]
     keys = [b"%04d" % (row % KEYS) for row in range(ROWS_A_BATCH)]
-    batch = encode(Columns(values=values, keys=keys, timestamps=1_700_000_000_000_000_000))
+    batch = encode(
+        Columns(values=values, keys=keys, timestamps=1_700_000_000_000_000_000)
+    ).to_bytes()
     for number in range(rows // ROWS_A_BATCH):
-        client.append_batch("rows", number % TASKS, bytes(batch))
+        client.append_batch("rows", number % TASKS, batch)
 
 
 def noop(frame: "DataFrame") -> None:

@@ -56,7 +56,7 @@ def fill(client: Client, topic: str, messages: int) -> None:
         values = [chance.randbytes(VALUE_BYTES) for _ in range(BATCH_MESSAGES)]
         keys = [b"%08d" % (number * BATCH_MESSAGES + one) for one in range(BATCH_MESSAGES)]
         columns = Columns(values=values, keys=keys, timestamps=1_700_000_000_000_000_000)
-        batches.append(bytes(encode(columns)))
+        batches.append(encode(columns).to_bytes())
     for number in range(messages // BATCH_MESSAGES):
         client.append_batch(topic, number % PARTITIONS, batches[number % PARTITIONS])
 

@@ -55,6 +55,9 @@ OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all 
     "console": (WORDS - {"ports"}) | {"api", "client"},
 }
 
+# The parts of a package that its other files may not import.
+UPPER_PARTS = {"log": "doctor"}
+
 FILE_LINES_MAX = 550
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
@@ -186,6 +189,9 @@ def check_tiers(source: Source) -> Iterator[Finding]:
     for line, name in imports_in(source):
         top, _, rest = name.partition(".")
         there = rest.split(".")[0]
+        upper = UPPER_PARTS.get(here)
+        if f"{rest}.".startswith(f"{here}.{upper}.") and source.words[2:3] != (upper,):
+            yield source.finding("tiers", line, f"{here} may not import its own {upper}")
         if top != PACKAGE or there == here or there not in TIER_OF:
             continue
         shares_words = {here, there} <= WORDS

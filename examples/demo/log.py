@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .scene import Scene, Stage, waiting
 
 if TYPE_CHECKING:
-    from penstock.log.verify import Report
+    from penstock.log.doctor.verify import Report
 
     from .story import Encoded, Proven, Recovered, Sought, Written
 

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.codec import (
-    HEAD_BYTES,
     Compression,
     decode_messages,
     encode,
     read_head,
     seed_of,
     stamp,
-    verify,
 )
 from penstock.log import Log, Recovery, open_log
-from penstock.log.verify import Progress, Report, verifying
+from penstock.log.doctor.verify import Progress, Report, verifying
 from penstock.model import Message, Offset
 from penstock.runtime import RealDisk
 
@@ -104,7 +102,7 @@ class Sought:
 def encode_some() -> Encoded:
     columns = columns_from(0, time.time_ns())
     assert columns.keys is not None
-    batch = encode(columns)
+    encoded = encode(columns)
     start_ns = time.perf_counter_ns()
     for _ in range(ENCODINGS):
         encode(columns)
@@ -113,8 +111,8 @@ def encode_some() -> Encoded:
     return Encoded(
         messages=BATCH_MESSAGES,
         content_bytes=sum(map(len, content)),
-        batch_bytes=len(batch),
-        zstd_bytes=len(encode(columns, compression=Compression.ZSTD)),
+        batch_bytes=encoded.head.length,
+        zstd_bytes=encode(columns, compression=Compression.ZSTD).head.length,
         encode_ns_a_message=elapsed_ns // ENCODINGS // BATCH_MESSAGES,
     )
 
@@ -157,11 +155,11 @@ def ack_of(line: bytes) -> Ack:
 def tear(root: Path) -> int:
     """Add half a batch, as a power cut in the middle of a write would; a kill alone seldom does."""
     newest = max((root / DIRECTORY).glob("*.log"))
-    batch = encode(columns_from(0, time.time_ns()))
+    encoded = encode(columns_from(0, time.time_ns()))
     head = stamp(
-        verify(batch), base_offset=0, epoch=0, append_time=time.time_ns(), seed=seed_of(LOG_ID)
+        encoded.head, base_offset=0, epoch=0, append_time=time.time_ns(), seed=seed_of(LOG_ID)
     )
-    half = (head + batch[HEAD_BYTES:])[: len(batch) // 2]
+    half = b"".join((head, *encoded.body))[: encoded.head.length // 2]
     with newest.open("ab") as file:
         file.write(half)
     return len(half)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from threading import Lock, Thread
 
-from penstock.codec import Columns, encode, verify
+from penstock.codec import Columns, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.log import open_log
 from penstock.model import LogId
@@ -44,10 +44,10 @@ def columns_from(first: int, now_ns: int) -> Columns:
 def append_for_ever(writer: LogWriter, numbers: Iterator[int], speaking: Lock) -> None:
     clock = SystemClock()
     for number in numbers:
-        batch = encode(columns_from(number * BATCH_MESSAGES, clock.now_ns()))
-        head = verify(batch)
-        appended = writer.append(batch, head)
-        line = b"%d %d %d %d\n" % (*appended[:2], head.body_checksum, appended.append_time)
+        encoded = encode(columns_from(number * BATCH_MESSAGES, clock.now_ns()))
+        appended = writer.append(encoded)
+        body_checksum = encoded.head.body_checksum
+        line = b"%d %d %d %d\n" % (*appended[:2], body_checksum, appended.append_time)
         with speaking:
             try:
                 os.write(1, line)

@@ -4,9 +4,9 @@ Values only. Nothing here decides, stores or converts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, NewType
+from typing import Any, NamedTuple, NewType
 
 import msgspec
 
@@ -62,6 +62,42 @@ class Message(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     idempotency_key: bytes | None = None
     schema_id: int | None = None
     offset: int = OFFSET_NONE
+
+
+class MessageColumns(NamedTuple):
+    """Messages column by column, in the order of the fields of Message: message i is the i-th item of each column."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    headers: Sequence[Headers]
+    priorities: Sequence[int]
+    timestamps: Sequence[int]
+    expires_at: Sequence[int | None]
+    idempotency_keys: Sequence[bytes | None]
+    schema_ids: Sequence[int | None]
+    offsets: Sequence[int]
+
+    def message(self, index: int) -> Message:
+        fields: list[Any] = [column[index] for column in self]
+        return Message(*fields)
+
+    def rows(self, start: int, stop: int) -> "MessageColumns":
+        """Messages `start` to `stop`."""
+        return self.each(lambda column: column[start:stop])
+
+    def each(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> "MessageColumns":
+        """Every column changed in the same way."""
+        return MessageColumns(*map(change, self))
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its name, which users write as "orders/0"."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
 
 
 class LogEnd(NamedTuple):

@@ -20,7 +20,6 @@ def test_promised_cases_are_there():
 def test_every_case_measures_something(case, monkeypatch):
     monkeypatch.setattr(delays, "PENDING_QUICK", 6000)
     monkeypatch.setattr(delays, "CANCELS", 20)
-    monkeypatch.setattr(delays, "SCATTERED_ONE_IN", 2)
     result = result_of("delivery", case, case.measure(BRIEF))
     assert result.value is not None
     assert case.goal is None or result.ok is not None

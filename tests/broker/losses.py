@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+from penstock.codec import seed_of
+from penstock.codec.checksum import checksum
+from penstock.model import LogId
 from penstock.sim import SimDisk, Tree
 from penstock.sim.operations import parent_of
 
@@ -29,3 +32,15 @@ def flipped(files: dict[str, bytes], path: str, position: int) -> None:
     data = bytearray(files[path])
     data[position] ^= 1
     files[path] = bytes(data)
+
+
+def with_version(path: str, version: int) -> Callable[[dict[str, bytes]], None]:
+    """A whole checkpoint of another version, as another release would write it."""
+
+    def change(files: dict[str, bytes]) -> None:
+        identity = files[path.replace("checkpoint", "identity")]
+        log_id = LogId(int.from_bytes(identity[8:16], "little"))
+        raw = files[path][:4] + version.to_bytes(4, "little") + files[path][8:-4]
+        files[path] = raw + checksum(raw, seed_of(log_id)).to_bytes(4, "little")
+
+    return change

@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.api.groups import CloseGroup, DescribeGroup, Mode, PartitionOffset
+from penstock.api.members import CommitAsMember
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partition import Partition
 from penstock.errors import (
@@ -14,7 +16,6 @@ from penstock.errors import (
     StaleReceipt,
     UnknownMember,
 )
-from penstock.groups import Mode, TopicPartition
 from penstock.sim.disk import UNLIMITED
 
 from .world import GROUP, TOPIC, World, values
@@ -48,9 +49,8 @@ def release(world, member="a", generation=None):
 
 
 def commit(world, member, partition, offset, generation=None):
-    offsets = {TopicPartition(TOPIC, partition): offset}
-    done = world.node.assigned.commit(GROUP, member, generation, offsets, world.now())
-    return all(done.values())
+    offsets = (PartitionOffset(TOPIC, partition, offset),)
+    return world.execute(CommitAsMember(GROUP, member, offsets, generation))
 
 
 def fill(world, each=3):
@@ -120,7 +120,7 @@ def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
         with pytest.raises(ModeConflict):
             world.poll()
         assert all(one.group(GROUP).is_strict for one in world.node.partitions())
-    world.node.close_group(TOPIC, GROUP, world.now())
+    world.execute(CloseGroup(GROUP, topic=TOPIC))
     world.group()
     assert world.poll() == []
     with pytest.raises(ModeConflict):
@@ -130,7 +130,7 @@ def test_the_mode_survives_with_the_progress_and_goes_with_it(world):
 def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(world):
     join(world, mode=Mode.STRICT)
     world.node.assigned.leave(GROUP, "a", world.now())
-    world.node.add_partitions(TOPIC, 6, world.now())
+    world.grow(6)
     _, standing = join(world)
     assert len(standing.assigned) == 6
     assert all(one.group(GROUP).is_strict for one in world.node.partitions())
@@ -138,7 +138,7 @@ def test_partitions_that_were_added_while_nobody_was_there_get_the_mode_too(worl
 
 def test_a_topic_that_is_made_again_is_read_again_in_the_same_order(world):
     join(world, mode=Mode.STRICT)
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert beat(world).assigned == ()
     world.topic(partitions=2)
     assert len(beat(world).assigned) == 2
@@ -151,7 +151,7 @@ def test_partitions_added_on_a_disk_that_is_full_for_groups_are_read_later_in_or
     join(world, mode=Mode.STRICT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Partition, "open_group", no_space)
-        world.node.add_partitions(TOPIC, 5, world.now())
+        world.grow(5)
     world.publish(b"0", b"1", partition=4)
     assert values(poll(world, limit=1)) == [b"0"]
     assert world.node.partition(TOPIC, 4).group(GROUP).is_strict
@@ -176,7 +176,7 @@ def test_what_a_missed_member_held_passes_on_with_one_attempt_counted(world):
     join(world)
     poll(world)
     world.wait(SESSION_MS)
-    assert world.node.assigned.describe(GROUP).state == "empty"
+    assert world.execute(DescribeGroup(GROUP)).state == "empty"
     join(world, "b")
     attempts = sorted(one.attempts for one in poll(world, "b"))
     assert attempts == [1, 1, 1, 1, 2, 2, 2, 2]
@@ -251,16 +251,16 @@ def test_a_topic_that_is_gone_is_no_place_to_join(world):
     with pytest.raises(NotFound):
         world.node.assigned.join(GROUP, Join(frozenset({"nowhere"})), world.now())
     with pytest.raises(NotFound):
-        world.node.assigned.describe(GROUP)
+        world.execute(DescribeGroup(GROUP))
 
 
 def test_an_admin_may_commit_for_an_empty_group_only(world):
     fill(world)
     join(world)
     with pytest.raises(NotOwner):
-        world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+        world.commit(GROUP, 1)
     world.node.assigned.leave(GROUP, "a", world.now())
-    assert world.node.commit(TOPIC, 0, GROUP, 1, world.now())
+    assert world.commit(GROUP, 1)
 
 
 def test_a_group_with_members_is_not_forgotten_however_idle(world):
@@ -268,10 +268,10 @@ def test_a_group_with_members_is_not_forgotten_however_idle(world):
     for _ in range(3):
         world.wall_ns += 10**9 * 3600 * 24 * 365
         beat(world)
-        assert all(not one.groups_forgotten for one in world.node.retain(world.now()).values())
+        assert all(not one.groups_forgotten for one in world.sweep().values())
     world.node.assigned.leave(GROUP, "a", world.now())
     before = world.node.assigned.groups[GROUP].generation
-    swept = world.node.retain(world.now())
+    swept = world.sweep()
     assert swept[TOPIC].groups_forgotten == (GROUP,)
     assert join(world)[1].generation > before
 

@@ -74,5 +74,5 @@ def test_a_deleted_topic_leaves_nothing_in_the_cache():
     world.group()
     assert read_all(world)
     assert world.node.cache.size
-    world.node.delete_topic("orders", world.now())
+    world.delete("orders")
     assert world.node.cache.size == 0

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from penstock.broker.start import Start
+from penstock.api.start import Start
 from penstock.config import Cleanup
 from penstock.model import Message
 
-from .world import GROUP, HOUR_MS, TOPIC, World
+from .world import GROUP, HOUR_MS, TOPIC, World, messages_of
 
 STOPS = ["restart", "kill"]
 
@@ -24,14 +24,14 @@ def visible(world: World) -> list[int]:
     """Offsets of the messages that are there, read one batch after the other."""
     found, offset = [], 0
     while offset < world.node.partition(TOPIC, 0).messages.end_offset:
-        fetched = world.node.fetch(TOPIC, 0, Start.at_offset(offset))
-        found += [one.offset for one in fetched.messages()]
+        fetched = world.fetch(Start.at_offset(offset))
+        found += [one.offset for one in messages_of(fetched)]
         offset = fetched.next_offset
     return found
 
 
 def lag(world: World) -> tuple[int, float]:
-    (found,) = world.node.lag(GROUP, world.now())
+    (found,) = world.lag(GROUP)
     return found.lag, found.lag_seconds
 
 
@@ -41,7 +41,7 @@ def test_lag_counts_messages_and_not_what_compaction_took(stop) -> None:
     for number in range(200):
         world.publish(Message(b"v", b"k%d" % (number % 3)))
     assert lag(world)[0] == 200
-    world.node.retain(world.now())
+    world.sweep()
     left = visible(world)
     assert len(left) < 30
     assert lag(world)[0] == len(left)
@@ -62,7 +62,7 @@ def test_lag_counts_messages_and_not_what_compaction_took(stop) -> None:
     # All that is new is under one key, and most of it goes before the group comes.
     for _ in range(50):
         world.publish(Message(b"v", b"k"))
-    world.node.retain(world.now())
+    world.sweep()
     assert lag(world)[0] == len([one for one in visible(world) if one >= 200])
 
 
@@ -91,7 +91,7 @@ def compare_with_a_reader(seed: int) -> None:
             else:
                 world.nack(one, delay_ms=0)
         elif step == "compact":
-            world.node.retain(world.now())
+            world.sweep()
         elif step == "restart":
             world.restart()
         world.wait(10)
@@ -109,7 +109,7 @@ def test_lag_in_a_segment_of_very_many_batches_is_estimated() -> None:
     world.group()
     for number in range(2600):
         world.publish(Message(b"v", b"k%d" % (number % 2000)))
-    world.node.retain(world.now())
+    world.sweep()
     left = len(visible(world))
     # Known from the compaction. A new process has to look, and looks at the first of 2,000 batches.
     assert lag(world)[0] == left == 2100

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 
 from penstock.broker import Wanted, consumption, shelf
 from penstock.broker.giving_back import give_back, give_back_all
-from penstock.codec import Columns
+from penstock.codec import Columns, encode
 from penstock.errors import NoSpace, Refused
 from penstock.sim import SimDisk
 
@@ -142,7 +142,7 @@ def test_a_lease_holds_at_most_ten_thousand_messages() -> None:
     world.group()
     partition = world.node.partition(TOPIC, 0)
     for _ in range(12):
-        partition.append_columns(Columns(values=[b"x"] * 1000), world.now())
+        partition.append(encode(Columns(values=[b"x"] * 1000)), world.now())
     delivery = partition.group(GROUP)
     wanted = Wanted("m", 50_000, 1000)
     assert len(consumption.poll(partition, delivery, wanted, world.now())) == 10_000
@@ -167,7 +167,7 @@ def test_a_snapshot_of_a_group_with_very_many_holes_can_be_written_and_read() ->
     world.group()
     partition = world.node.partition(TOPIC, 0)
     for _ in range(40):
-        partition.append_columns(Columns(values=[b"x"] * 1000), world.now())
+        partition.append(encode(Columns(values=[b"x"] * 1000)), world.now())
     delivery = partition.group(GROUP)
     while held := consumption.poll(partition, delivery, Wanted("m", 10_000, 60_000), world.now()):
         odd = BitMap64([one.offset for one in held if one.offset % 2])
@@ -200,7 +200,7 @@ def test_of_all_that_a_member_held_only_the_oldest_message_keeps_the_attempt() -
     world.publish(*[b"x"] * 6)
     for _ in range(3):
         assert len(world.poll(2)) == 2
-    world.node.release(TOPIC, GROUP, "m", world.now())
+    world.release("m")
     assert {one.offset: one.attempts for one in world.poll()} == {
         0: 2,
         1: 1,

@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Selection, Target
 from penstock.broker.outbox import Burial
-from penstock.broker.redrive import ALL, Order, Selection, Target
 from penstock.errors import StaleReceipt
 from penstock.model import Message
 from penstock.sim import Kind, Model, SimDisk, Tree, power_cut
 
-from .world import GROUP, PLAIN, TOPIC, World, pull_the_plug, values
+from .world import GROUP, PLAIN, TOPIC, Answered, World, pull_the_plug, values
 
 LETTERS = TOPIC + ".dlq"
 MIXED = (*PLAIN, Kind.DROP_ONE)
@@ -95,7 +95,7 @@ def test_a_dying_message_is_in_one_place_at_every_crash_state(effort) -> None:
         for value in (b"1", b"2"):
             assert letters[value] + drained[value] + died_late[value] == 1, (letters, drained)
         assert not acked or drained[b"0"] + died_late[b"0"] == 0
-        assert world.node.lag(GROUP, world.now())[0].lag == 0
+        assert world.lag(GROUP)[0].lag == 0
 
     assert pull_the_plug(scenario, check, effort) > 60
 
@@ -116,11 +116,11 @@ def with_letters(count: int) -> Tree:
 def test_a_redriven_letter_comes_back_once_at_every_crash_state(target, effort) -> None:
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
-        world.node.redrive(TOPIC, Order(selection=ALL, target=target, limit=1), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, target=target, limit=1))
         world.sync()
         disk.mark("redriven")
         pump_without_sync(world, LETTERS)
-        world.node.redrive(TOPIC, Order(selection=ALL, target=target), world.now())
+        world.execute(RedriveDeadLetters(TOPIC, target=target))
         for _ in range(4):
             world.node.pump(world.now())
             world.sync()
@@ -153,7 +153,7 @@ def test_letters_for_the_topic_and_for_the_group_do_not_overtake_each_other(effo
         world = World(disk)
         for offset, target in ((0, Target.GROUP), (1, Target.TOPIC), (2, Target.GROUP)):
             selection = Selection(offsets=frozenset({(0, offset)}))
-            world.node.redrive(TOPIC, Order(selection=selection, target=target), world.now())
+            world.execute(RedriveDeadLetters(TOPIC, selection=selection, target=target))
         world.node.partition(LETTERS, 0).sync()
         disk.mark("redriven")
         world.node.pump(world.now())
@@ -184,7 +184,7 @@ def test_an_offset_that_comes_again_is_never_born_finished(effort) -> None:
         held = world.poll()
         world.ack(*held)
         world.group("late")
-        world.node.commit(TOPIC, 0, "late", 3, world.now())
+        world.commit("late", 3)
         world.publish(b"c")
         world.reject(*world.poll())
         world.sync()
@@ -193,7 +193,7 @@ def test_an_offset_that_comes_again_is_never_born_finished(effort) -> None:
         if "begun" not in marks:
             return
         world = World(disk)
-        before = world.node.describe(TOPIC)[0].latest
+        before = world.describe()[0].latest
         fresh = [b"new %d" % number for number in range(6)]
         world.publish(*fresh)
         world.group("late")
@@ -299,7 +299,7 @@ def test_a_group_that_a_power_cut_made_us_forget_cannot_answer_for_another() -> 
     (new,) = world.poll(group="second")
     assert new.place == old.place
     assert isinstance(world.ack(old)[0], StaleReceipt)
-    assert world.ack(new)[0].is_finished
+    assert isinstance(world.ack(new)[0], Answered)
 
 
 def test_an_attempt_that_was_recorded_survives_the_power_cut() -> None:

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.api.delays import DelayState, DescribeDelays
+from penstock.api.groups import CloseGroup, Mode
+from penstock.api.start import Start
 from penstock.broker.memberships import Ask, Join
-from penstock.broker.start import EARLIEST, Start
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
-from penstock.delivery.delays import DelayState
 from penstock.errors import DamagedBatch, PenstockError
-from penstock.groups import Mode
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree
 
 from .test_delay import later, state
-from .world import GROUP, TOPIC, World, pull_the_plug, values
+from .world import GROUP, TOPIC, World, messages_of, pull_the_plug, values
 
 
 class StoredBatch(NamedTuple):
@@ -33,7 +33,7 @@ def batches_of(world: World, partition: int = 0, topic: str = TOPIC) -> list[Sto
     log = world.node.partition(topic, partition).messages
     found, offset = [], log.start_offset
     while offset < log.end_offset:
-        number, position, _ = log.place_of_batch(offset)
+        number, (position, _) = log.place_of_batch(offset)
         head = read_head(log.read(offset, bytes_max=1).data, seed=log.seed)
         offsets = range(head.base_offset, head.next_offset)
         found.append(StoredBatch(log.segments[number].path, position, head.length, offsets))
@@ -67,10 +67,6 @@ def made(partitions: int = 1, **settings: object) -> World:
     return world
 
 
-def configure(world: World, **changes: object) -> None:
-    world.node.configure_topic(TOPIC, changes, world.now())
-
-
 def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_once_the_topic_says_skip():
     world = made()
     for value in (b"zero", b"one", b"damaged", b"three"):
@@ -82,9 +78,9 @@ def test_a_group_gets_everything_before_damage_and_goes_on_behind_it_once_the_to
             world.poll()
     assert (found.value.offset, found.value.next_offset) == (2, 3)
     assert found.value.path.endswith("partition-0/messages/00000000000000000000.log")
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     assert values(world.poll()) == [b"three"]
-    (lag,) = world.node.lag(GROUP, world.now())
+    (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.in_flight) == (3, 3)
     world.kill()
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 1
@@ -104,7 +100,7 @@ def test_one_damaged_partition_does_not_hold_up_the_others(byte):
             break
         found += values(got)
     assert sorted(map(int, found)) == [number for number in range(30) if number % 3]
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     assert [int(one) for one in values(world.drain())] == [*range(3, 30, 3)]
 
 
@@ -129,7 +125,7 @@ def test_members_of_an_assigned_group_are_served_by_the_other_partitions_and_ski
         drain()
     assert sorted(found) == [number for number in range(30) if number % 3 or number == 0]
     found.clear()
-    configure(world, on_damage="skip")
+    world.configure(on_damage="skip")
     drain()
     assert found == [6, 9, 15, 18, 21, 24, 27]
 
@@ -142,8 +138,8 @@ def test_each_damaged_batch_is_told_once_however_often_it_is_read():
     seen, skips = [], []
     world.node.damage.on_found, world.node.damage.on_skipped = seen.append, skips.append
     for _ in range(3):
-        world.node.fetch(TOPIC, 0, Start.at_offset(1))
-        world.node.fetch(TOPIC, 0, Start.at_offset(4))
+        world.fetch(Start.at_offset(1))
+        world.fetch(Start.at_offset(4))
     world.group("other")
     assert values(world.drain()) == values(world.drain(group="other")) == [b"0", b"2", b"3", b"5"]
     assert [(one.offset, one.next_offset) for one in seen] == [(1, 2), (4, 5)]
@@ -152,7 +148,7 @@ def test_each_damaged_batch_is_told_once_however_often_it_is_read():
     assert Counter((one.group, one.offset, one.messages) for one in skips) == Counter(
         {(group, offset, 1): 1 for group in (GROUP, "other") for offset in (1, 4)}
     )
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert (world.node.damage.newest(), world.node.damage.batches.total()) == ([], 0)
 
 
@@ -178,17 +174,17 @@ def test_reads_by_position_stop_at_damage_or_go_on_behind_it_and_say_what_was_sk
     for number in range(6):
         world.publish(b"%d" % number)
     damage(world, 1, 2, 5)
-    assert values(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == [b"0"]
+    assert values(messages_of(world.fetch())) == [b"0"]
     with pytest.raises(DamagedBatch):
-        world.node.fetch(TOPIC, 0, Start.at_offset(1))
-    configure(world, on_damage=OnDamage.SKIP)
-    found = world.node.fetch(TOPIC, 0, Start.at_offset(1))
+        world.fetch(Start.at_offset(1))
+    world.configure(on_damage=OnDamage.SKIP)
+    found = world.fetch(Start.at_offset(1))
     assert [(one.start, one.end) for one in found.skipped] == [(1, 2), (2, 3)]
     assert (found.offset, found.next_offset) == (3, 5)
-    assert values(found.messages()) == [b"3", b"4"]
-    last = world.node.fetch(TOPIC, 0, Start.at_offset(5))
+    assert values(messages_of(found)) == [b"3", b"4"]
+    last = world.fetch(Start.at_offset(5))
     assert [(one.start, one.end) for one in last.skipped] == [(5, 6)]
-    assert (last.next_offset, last.end_offset, last.messages()) == (6, 6, [])
+    assert (last.next_offset, last.end_offset, messages_of(last)) == (6, 6, [])
 
 
 @pytest.mark.parametrize("byte", [3, -9])
@@ -199,7 +195,7 @@ def test_lag_backlog_and_dead_letters_do_not_fail_at_a_damaged_batch(byte):
     world.reject(*world.poll(2))
     world.settle()
     damage(world, 2, byte=byte)
-    assert world.node.lag(GROUP, world.now())[0].lag == 2
+    assert world.lag(GROUP)[0].lag == 2
     world.publish(b"more")
     damage(world, 0, topic=f"{TOPIC}.dlq", byte=byte)
     left = [one.message.value for one in world.letters()]
@@ -215,7 +211,7 @@ def test_a_damaged_segment_does_not_keep_a_sweep_from_other_topics():
             world.publish(message, topic=name)
     world.sync()
     damage(world, 0, topic="b")
-    swept = world.node.retain(world.now())
+    swept = world.sweep()
     assert swept["a"].segments_removed
     assert swept["c"].segments_removed
     assert not swept["b"].segments_removed
@@ -235,9 +231,9 @@ def test_a_sweep_does_not_take_a_segment_for_old_because_its_end_cannot_be_read(
     files[first] = files[first][:kept].ljust(len(files[first]), b"\0")
     world._again(SimDisk(Tree(files, world.disk.tree().directories)))
     world.wait(9 * 3600 * 1000)
-    assert world.node.retain(world.now())[TOPIC].segments_removed == 0
+    assert world.sweep()[TOPIC].segments_removed == 0
     world.wait(160 * 3600 * 1000)
-    assert world.node.retain(world.now())[TOPIC].segments_removed > 5
+    assert world.sweep()[TOPIC].segments_removed > 5
 
 
 def damaged_delay(world: World) -> tuple[int, int]:
@@ -258,7 +254,7 @@ def test_a_damaged_delayed_message_is_lost_for_good_where_damage_is_skipped_and_
     world.wait(5)
     assert values(world.drain()) == [b"good"]
     for _ in range(2):
-        (facts,) = world.node.delay_facts(TOPIC)
+        (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
         assert (facts.pending, facts.delivered, facts.lost, facts.unreadable) == (0, 1, 1, 0)
         assert (state(world, bad), state(world, good)) == (DelayState.LOST, DelayState.DELIVERED)
         world.kill()
@@ -271,8 +267,8 @@ def test_a_damaged_delayed_message_waits_until_the_topic_says_skip():
     world = made()
     bad, _ = damaged_delay(world)
     world.wait(5)
-    assert world.node.delay_facts(TOPIC)[0].unreadable == 1
-    configure(world, on_damage="skip")
+    assert world.execute(DescribeDelays(TOPIC))[TOPIC][0].unreadable == 1
+    world.configure(on_damage="skip")
     world.wait(1)
     assert state(world, bad) is DelayState.LOST
     assert world.node.next_due_ns() == float("inf")
@@ -327,7 +323,7 @@ def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(
                 damage(world, *bad, partition=number, byte=rng.choice((3, -9)))
         if mode == "strict":
             join = Join(frozenset({TOPIC}), member="m", mode=Mode.STRICT)
-            world.node.close_group(TOPIC, GROUP, world.now())
+            world.execute(CloseGroup(GROUP, topic=TOPIC))
             world.node.assigned.join(GROUP, join, world.now())
         for _ in range(500):
             if mode == "strict":
@@ -346,7 +342,7 @@ def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(
                 world.kill()
             world.wait(1)
         assert finished == Counter(dict.fromkeys(expected, 1)), seed
-        lags = world.node.lag(GROUP, world.now())
+        lags = world.lag(GROUP)
         assert [one.lag for one in lags] == [0] * len(lags)
 
 

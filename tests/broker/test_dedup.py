@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.publish import Delayed
 from penstock.broker.dedup import Dedup
-from penstock.broker.delaying import Delayed
 from penstock.broker.partitioner import partition_of
 from penstock.model import Message
 
@@ -30,7 +30,7 @@ def test_a_hundred_repeats_store_one_message() -> None:
     ]
     assert [one[2] for one in results] == [False] + [True] * 99
     assert len({one[:2] for one in results}) == 1
-    assert sum(one.messages for one in world.node.describe(TOPIC)) == 1
+    assert sum(one.messages for one in world.describe()) == 1
 
 
 def test_repeats_within_one_call_store_one_and_keep_the_order_of_answers() -> None:
@@ -75,7 +75,7 @@ def test_keys_are_remembered_when_retention_has_taken_their_messages(stop) -> No
     world.topic(retention_hours=1, dedup_window_ms=100 * HOUR_MS)
     send(world, b"a")
     world.now(2 * HOUR_MS)
-    assert world.node.retain(world.now())[TOPIC].segments_removed == 1
+    assert world.sweep()[TOPIC].segments_removed == 1
     getattr(world, stop)()
     assert send(world, b"a") == (0, 0, True)
 
@@ -117,14 +117,14 @@ def test_the_oldest_key_goes_also_if_its_message_was_delayed(stop) -> None:
     world = World()
     world.topic(dedup_keys_max=2)
     oldest = Delayed(Message(b"v", idempotency_key=b"oldest"), world.wall_ns + 9 * HOUR_MS * MS)
-    world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    world.schedule([oldest], after_ms=1)
     world.now(1)
     send(world, b"older")
     getattr(world, stop)()
     world.now(1)
     send(world, b"newest")
     assert [send(world, key)[2] for key in (b"older", b"newest")] == [True, True]
-    (again,) = world.node.publish_delayed(TOPIC, [oldest], world.now(1))
+    (again,) = world.schedule([oldest], after_ms=1)
     assert not again.is_duplicate
 
 
@@ -132,7 +132,7 @@ def test_new_settings_hold_at_once() -> None:
     world = World()
     world.topic()
     send(world, b"a")
-    world.node.configure_topic(TOPIC, {"dedup_window_ms": 5}, world.now())
+    world.configure(dedup_window_ms=5)
     world.now(6)
     assert not send(world, b"a")[2]
 
@@ -149,8 +149,10 @@ def test_after_partitions_were_added_the_old_home_is_asked_too(stop) -> None:
     world.topic(partitions=2)
     first, second = moved_key(2, 3), moved_key(2, 5)
     places = [send(world, key)[:2] for key in (first, second)]
-    world.node.add_partitions(TOPIC, 3, world.now(MINUTE_MS))
-    world.node.add_partitions(TOPIC, 5, world.now(MINUTE_MS))
+    world.now(MINUTE_MS)
+    world.grow(3)
+    world.now(MINUTE_MS)
+    world.grow(5)
     getattr(world, stop)()
     assert send(world, first) == (*places[0], True)
     assert send(world, second) == (*places[1], True)
@@ -164,7 +166,7 @@ def test_a_keyed_message_is_sought_where_its_key_was() -> None:
     key = moved_key(2, 3)
     message = Message(b"v", key, idempotency_key=b"i")
     (first,) = world.publish(message)
-    world.node.add_partitions(TOPIC, 3, world.now())
+    world.grow(3)
     (again,) = world.publish(message)
     assert (again.partition, again.offset, again.is_duplicate) == (first.partition, 0, True)
 

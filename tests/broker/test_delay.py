@@ -2,15 +2,25 @@
 
 import pytest
 
-from penstock.broker.delaying import Delayed
-from penstock.broker.start import Start
+from penstock.api.delays import (
+    FIRST_PLACE,
+    CancelDelayed,
+    DelayedId,
+    DelayPlace,
+    DelayState,
+    DescribeDelays,
+    GetDelayed,
+    ListDelayed,
+    RescheduleDelayed,
+)
+from penstock.api.publish import Delayed, PublishBatch
+from penstock.api.start import Start
 from penstock.codec import Columns, Origin, encode
-from penstock.delivery.delays import DelayState
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
 from penstock.sim import Kind
 
-from .world import GROUP, MS, PLAIN, TOPIC, World, values
+from .world import GROUP, MS, PLAIN, TOPIC, World, messages_of, values
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
@@ -28,31 +38,31 @@ def later(world: World, value: bytes | Message, ms: float, key: bytes | None = N
     """Schedule one message; its id."""
     message = value if isinstance(value, Message) else Message(value)
     delayed = Delayed(message, world.wall_ns + int(ms * MS), key)
-    (published,) = world.node.publish_delayed(TOPIC, [delayed], world.now(), **options)
+    (published,) = world.schedule([delayed], **options)
     assert published.is_delayed
     return published.offset
 
 
 def state(world: World, identity: int) -> DelayState:
-    return world.node.delayed_get(TOPIC, 0, identity).state
+    return world.execute(GetDelayed(TOPIC, DelayedId(0, identity))).state
 
 
 def stored(world: World, partition: int = 0) -> list[Message]:
     found: list[Message] = []
     offset = world.node.partition(TOPIC, partition).messages.start_offset
-    while fetched := world.node.fetch(TOPIC, partition, Start.at_offset(offset)).messages():
+    while fetched := messages_of(world.fetch(Start.at_offset(offset), partition)):
         found += fetched
         offset = found[-1].offset + 1
     return found
 
 
 def cancel(world: World, identity: int) -> None:
-    world.node.cancel_delayed(TOPIC, 0, identity, world.now())
+    world.execute(CancelDelayed(TOPIC, DelayedId(0, identity)))
 
 
 def move(world: World, identity: int, ms: float) -> None:
     due_ns = world.wall_ns + int(ms * MS)
-    world.node.reschedule(TOPIC, 0, identity, due_ns, world.now())
+    world.execute(RescheduleDelayed(TOPIC, DelayedId(0, identity), due_ns))
 
 
 @pytest.mark.parametrize("ms", [0, 3, 10, 2500, 170_000, 2 * HOUR, 8 * DAY, 400 * DAY])
@@ -146,7 +156,7 @@ def test_what_fires_after_its_time_to_live_is_expired() -> None:
     world.wait(0)
     assert state(world, identity) is DelayState.EXPIRED
     assert world.drain() == []
-    (facts,) = world.node.delay_facts(TOPIC)
+    (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
     assert (facts.pending, facts.delivered, facts.expired, facts.cancelled) == (0, 0, 1, 0)
     world.kill()
     assert state(world, identity) is DelayState.EXPIRED
@@ -208,14 +218,14 @@ def test_the_last_with_a_business_key_takes_the_place_of_the_others(stop) -> Non
     world.sync()
     if stop != "nothing":
         getattr(world, stop)()
-    assert world.node.delayed_find(TOPIC, b"cart 7").id == ids[-1]
+    assert world.execute(GetDelayed(TOPIC, b"cart 7")).id == ids[-1]
     assert [state(world, one) for one in ids[:2]] == [DelayState.CANCELLED] * 2
     with pytest.raises(NotFound):
-        world.node.delayed_find(TOPIC, b"cart 8")
+        world.execute(GetDelayed(TOPIC, b"cart 8"))
     world.wait(100)
     assert values(world.drain()) == [b"2"]
     with pytest.raises(NotFound):
-        world.node.delayed_find(TOPIC, b"cart 7")
+        world.execute(GetDelayed(TOPIC, b"cart 7"))
     later(world, b"next", 1, b"cart 7")
     world.wait(1)
     assert values(world.drain()) == [b"next"]
@@ -232,7 +242,7 @@ def test_a_key_replaces_also_when_its_own_message_was_cancelled_and_cleared_away
         later(world, b"filler %d" % number, 1)
     world.wait(1)
     for _ in range(3):
-        world.node.retain(world.now())
+        world.sweep()
         world.kill()
     world.wait(2 * DAY)
     assert b"old" not in values(stored(world))
@@ -255,7 +265,7 @@ def test_a_repeat_gets_the_first_result() -> None:
         if stop:
             getattr(world, stop)()
         delayed = [Delayed(message, world.wall_ns + 1)] * 2
-        again = world.node.publish_delayed(TOPIC, delayed, world.now())
+        again = world.schedule(delayed)
         assert [(one.offset, one.is_duplicate, one.is_delayed) for one in again] == [
             (first, True, True)
         ] * 2
@@ -271,7 +281,7 @@ def test_those_that_wait_are_listed_by_due_time() -> None:
     world = made(3)
     for ms in (9 * DAY, 5, 300_000, 70, 3000):
         later(world, b"%d" % ms, ms)
-    listed = world.node.delayed(TOPIC)
+    listed = world.execute(ListDelayed(TOPIC)).messages
     assert [one.message.value for one in listed] == [
         b"5",
         b"70",
@@ -280,8 +290,26 @@ def test_those_that_wait_are_listed_by_due_time() -> None:
         b"%d" % (9 * DAY),
     ]
     assert listed[0].due_ns == world.wall_ns + 5 * MS
-    after = world.node.delayed(TOPIC, after_ns=listed[1].due_ns, limit=2)
-    assert [one.message.value for one in after] == [b"3000", b"300000"]
+    second = DelayPlace(listed[1].due_ns, listed[1].partition, listed[1].id)
+    page = world.execute(ListDelayed(TOPIC, 2, second))
+    assert [one.message.value for one in page.messages] == [b"3000", b"300000"]
+    rest = world.execute(ListDelayed(TOPIC, 2, page.cursor))
+    assert ([one.message.value for one in rest.messages], rest.cursor) == (
+        [b"%d" % (9 * DAY)],
+        None,
+    )
+
+
+def test_those_that_are_due_together_are_listed_page_by_page() -> None:
+    world = made(2)
+    for number in range(7):
+        later(world, b"%d" % number, 50)
+    seen, place = [], FIRST_PLACE
+    while place is not None:
+        page = world.execute(ListDelayed(TOPIC, 2, place))
+        seen += [one.message.value for one in page.messages]
+        place = page.cursor
+    assert sorted(seen) == [b"%d" % number for number in range(7)]
 
 
 def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> None:
@@ -290,16 +318,16 @@ def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> Non
         with pytest.raises(NotFound):
             cancel(world, identity)
         with pytest.raises(NotFound):
-            world.node.delayed_get(TOPIC, 0, identity)
+            world.execute(GetDelayed(TOPIC, DelayedId(0, identity)))
     with pytest.raises(Refused):
-        world.node.publish_delayed(TOPIC, [Delayed(Message(b"x"), 0)], world.now())
+        world.schedule([Delayed(Message(b"x"), 0)])
     for columns in (
         Columns(values=[b"x"], due_at=5),
         Columns(values=[b"x"], delay_ids=[5]),
         Columns(values=[b"x"], delay_keys=[b"k"]),
     ):
         with pytest.raises(MalformedBatch):
-            world.node.append_batch(TOPIC, 0, encode(columns), world.now())
+            world.execute(PublishBatch(TOPIC, 0, encode(columns).to_bytes()))
 
 
 def test_a_clock_that_steps_neither_loses_nor_repeats() -> None:
@@ -356,14 +384,14 @@ def test_a_long_delay_holds_neither_messages_nor_those_behind_it() -> None:
     before = partition.delayed.size
     for _ in range(8):
         world.wait(2 * HOUR)
-        world.node.retain(world.now())
+        world.sweep()
     assert partition.messages.start_offset > 500
     assert partition.delayed.size < before / 4
-    assert world.node.delayed_get(TOPIC, 0, long).message.value == b"long"
+    assert world.execute(GetDelayed(TOPIC, DelayedId(0, long))).message.value == b"long"
     world.kill()
     world.wait(400 * DAY)
     assert values(world.drain())[-1:] == [b"long"]
-    world.node.retain(world.now())
+    world.sweep()
     world.restart()
     world.wait(DAY)
     assert world.drain() == []
@@ -378,8 +406,8 @@ def test_a_sweep_changes_nothing_about_when_messages_come(count) -> None:
         for _ in range(count):
             identity = later(world, b"day %d" % day, day * DAY)
             due[identity] = world.wall_ns + day * DAY * MS
-        world.node.retain(world.now())
-    found = world.node.delayed(TOPIC, limit=1000)
+        world.sweep()
+    found = world.execute(ListDelayed(TOPIC, 1000)).messages
     assert {one.id: one.due_ns for one in found} == due
     for day in (1, 2, 3):
         world.wait(DAY - 1)
@@ -402,11 +430,11 @@ def test_what_cannot_be_read_stays_and_holds_up_nobody() -> None:
     world.wait(5)
     assert values(world.drain()) == [b"good"]
     assert state(world, good) is DelayState.DELIVERED
-    (facts,) = world.node.delay_facts(TOPIC)
+    (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
     assert (facts.pending, facts.unreadable) == (1, 1)
     assert world.node.next_due_ns() == float("inf")
     cancel(world, bad)
-    assert world.node.delay_facts(TOPIC)[0].unreadable == 0
+    assert world.execute(DescribeDelays(TOPIC))[TOPIC][0].unreadable == 0
 
 
 def test_group_sees_it_as_any_other_message() -> None:
@@ -416,4 +444,4 @@ def test_group_sees_it_as_any_other_message() -> None:
     world.reject(*world.poll())
     world.settle()
     assert [one.message.value for one in world.letters()] == [b"a"]
-    assert world.node.lag(GROUP, world.now())[0].lag == 0
+    assert world.lag(GROUP)[0].lag == 0

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.delays import DescribeDelays
+from penstock.api.publish import Delayed
 from penstock.broker.clearing import clear_delayed
-from penstock.broker.delaying import Delayed
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
 
@@ -112,9 +113,10 @@ def test_clearing_the_delay_log_loses_and_revives_nothing_at_any_crash_state(eff
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
         world.wall_ns = start_ns
-        world.node.retain(world.now())
+        world.sweep()
         later(world, b"more", 2 * HOUR)
-        world.node.retain(world.now(2 * HOUR - 1))
+        world.now(2 * HOUR - 1)
+        world.sweep()
         disk.mark("swept")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
@@ -160,14 +162,14 @@ def test_what_was_replaced_stays_so_when_what_replaced_it_is_cleared_away(is_ful
     for number in range(10):
         later(world, b"soon %d" % number, 1)
     world.wait(1)
-    before = world.node.delay_facts(TOPIC)[0].size_bytes
+    before = world.execute(DescribeDelays(TOPIC))[TOPIC][0].size_bytes
     if is_full:
         world.disk.inject(
             Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
         )
-    world.node.retain(world.now())
+    world.sweep()
     world.disk.faults.clear()
-    assert (world.node.delay_facts(TOPIC)[0].size_bytes < before) == (not is_full)
+    assert (world.execute(DescribeDelays(TOPIC))[TOPIC][0].size_bytes < before) == (not is_full)
     world.kill()
     world.wait(24 * HOUR)
     found = values(stored(world))
@@ -191,7 +193,7 @@ def test_a_repeat_of_what_fired_and_was_lost_where_it_waited_is_still_a_repeat(e
         if "begun" in marks:
             for _ in range(2):
                 delayed = [Delayed(message, world.wall_ns)]
-                world.node.publish_delayed(TOPIC, delayed, world.now())
+                world.schedule(delayed)
                 world.wait(0)
                 world.kill()
             assert values(stored(world)) == [b"once"]

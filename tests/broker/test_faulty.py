@@ -1,19 +1,32 @@
 """One partition that cannot be opened does not stop the others, and nothing of it is touched."""
 
+import random
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
-from penstock.broker import Wanted
-from penstock.broker.delaying import Delayed
+from penstock.api.answers import Kind
+from penstock.api.consume import Poll
+from penstock.api.dead_letters import RedriveDeadLetters
+from penstock.api.delays import ListDelayed
+from penstock.api.health import EventKind
+from penstock.api.principals import LOCAL
+from penstock.api.publish import Delayed, Publish, PublishEach
+from penstock.broker import Node, Now
 from penstock.broker.findings import findings_of
 from penstock.broker.memberships import Ask, Join
 from penstock.broker.partitioner import partition_of
-from penstock.broker.recovery import EventKind
-from penstock.broker.redrive import ALL, Order
+from penstock.broker.records import GroupClosed, PartitionRecord
+from penstock.config import StorageConfig, TopicConfig
 from penstock.errors import PartitionFaulty
+from penstock.log.journal import Journal
+from penstock.log.records import RecordFormat
 from penstock.model import Message
+from penstock.runtime import RealDisk
 
-from .losses import flipped, tree_with, without
-from .world import GROUP, TOPIC, World, values
+from .losses import flipped, tree_with, with_version, without
+from .world import GROUP, TOPIC, WALL_NS, World, values
 
 LOST = f"topics/{TOPIC}.1/partition-1"
 KEYS = {partition_of(b"%d" % one, 3): b"%d" % one for one in range(50)}
@@ -35,7 +48,7 @@ def test_a_faulty_partition_is_told_and_described_and_the_others_serve() -> None
     (event,) = world.node.recovery
     assert event.kind is EventKind.PARTITION_FAULTY
     assert (event.topic, event.partition, event.is_damage) == (TOPIC, 1, True)
-    first, second, third = world.node.describe(TOPIC)
+    first, second, third = world.describe()
     assert (first.messages, second.messages, third.messages) == (1, 0, 1)
     assert LOST in second.fault
     assert not first.fault
@@ -66,7 +79,7 @@ def test_round_robin_goes_around_a_faulty_partition_and_keys_do_not() -> None:
 def test_of_many_messages_only_those_for_the_faulty_partition_are_refused() -> None:
     world = with_a_fault()
     messages = [Message(b"x", key=KEYS[number]) for number in (0, 1, 2, 1)]
-    answers = world.node.publish_each(TOPIC, messages, world.now())
+    answers = world.execute(PublishEach(TOPIC, messages))
     refused = [isinstance(one, PartitionFaulty) for one in answers]
     assert refused == [False, True, False, True]
 
@@ -75,8 +88,8 @@ def test_delayed_messages_and_cancellations_pass_it_by() -> None:
     world = with_a_fault()
     due_ns = world.now().wall_ns + 1_000_000_000
     for _ in range(4):
-        world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
-    assert len(world.node.delayed(TOPIC)) == 4
+        world.schedule([Delayed(Message(b"later"), due_ns)])
+    assert len(world.execute(ListDelayed(TOPIC)).messages) == 4
     world.wait(2000)
     assert values(world.drain()).count(b"later") == 4
 
@@ -89,7 +102,7 @@ def test_an_assigned_group_owns_it_and_gets_nothing_of_it() -> None:
     found = []
     for _ in range(6):
         got = world.node.assigned.poll("team", Ask(member, 10), world.now())
-        world.node.ack([one.receipt for one in got], world.now())
+        world.ack(*got)
         found += values(got)
     assert sorted(found) == [b"0", b"2"]
     world.node.assigned.leave("team", member, world.now())
@@ -104,7 +117,7 @@ def test_receipts_for_it_are_refused_one_by_one() -> None:
     receipts = [one.receipt for one in world.poll(10)]
     world.sync()
     world = World(tree_with(world.disk.tree(), without(LOST)))
-    results = world.node.ack(receipts, world.now())
+    results = world.answer(Kind.ACK, receipts)
     assert sorted(isinstance(one, PartitionFaulty) for one in results) == [False, False, True]
 
 
@@ -125,9 +138,9 @@ def test_dead_letters_for_a_faulty_partition_wait_and_the_others_go() -> None:
     world.settle()
     assert sorted(values([one.message for one in world.letters()])) == [b"0", b"0 again"]
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
-    order = Order(selection=ALL, is_dry_run=True)
-    assert world.node.redrive(TOPIC, order, world.now()).matched == 2
-    world.node.retain(world.now())
+    order = RedriveDeadLetters(TOPIC, is_dry_run=True)
+    assert world.execute(order).matched == 2
+    world.sweep()
     world.restart()
     assert world.node.partition(TOPIC, 1).machine.outbox.pending
 
@@ -141,7 +154,7 @@ def test_redriving_to_a_faulty_partition_fails_for_that_letter_alone() -> None:
     world.reject(*world.poll(10))
     world.settle()
     world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1/partition-1/messages")))
-    answer = world.node.redrive(TOPIC, Order(selection=ALL), world.now())
+    answer = world.execute(RedriveDeadLetters(TOPIC))
     assert (answer.matched, answer.redriven) == (2, 1)
     assert "cannot be used" in answer.failed[0][2]
 
@@ -153,13 +166,13 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
     world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1")))
     for call in (
         lambda: world.publish(b"x"),
-        lambda: world.node.poll(TOPIC, GROUP, Wanted("m", 1, 0), world.now()),
-        lambda: world.node.fetch(TOPIC, 0, None),
+        lambda: world.execute(Poll(TOPIC, GROUP, "m", 1, 0)),
+        lambda: world.fetch(),
     ):
         with pytest.raises(PartitionFaulty):
             call()
     world.wait(1000)
-    world.node.retain(world.now())
+    world.sweep()
     world.topic(name="other")
     world.publish(b"x", topic="other")
 
@@ -209,7 +222,72 @@ def test_damage_in_the_middle_of_the_state_makes_its_partition_faulty() -> None:
 def test_a_topic_that_is_made_again_under_the_name_of_a_faulty_one_is_not_faulty() -> None:
     world = with_a_fault()
     assert findings_of(world.node).faulty
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     world.topic(partitions=3)
     found = findings_of(world.node)
     assert (found.faulty, found.is_damaged, found.damage_text()) == ([], False, "ok")
+
+
+def open_files(directory: Path) -> list[str]:
+    """Files below a directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [one for one in found if one.startswith(f"{directory}/")]
+
+
+@pytest.mark.parametrize("log", ["messages", "state", "delayed"])
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_log_of_another_version_makes_its_partition_faulty_and_stays_as_it_is(log, version):
+    world = with_a_fault("nothing")
+    due_ns = world.wall_ns + 1_000_000_000
+    world.schedule([Delayed(Message(b"d"), due_ns)], partition=1)
+    world.node.close()
+    disk = tree_with(world.disk.tree(), with_version(f"{LOST}/{log}/checkpoint", version))
+    before = {path: data for path, data in disk.tree().files.items() if path.startswith(LOST)}
+    world = World(disk)
+    (fault,) = world.node.faults()
+    assert (fault.topic, fault.number) == (TOPIC, 1)
+    assert fault.path == f"{LOST}/{log}/checkpoint"
+    assert f"of version {version}, and this Penstock reads version 2 only" in fault.reason
+    assert sorted(values(world.drain())) == [b"0", b"2"]
+    world.restart()
+    after = {path: data for path, data in world.disk.tree().files.items() if path.startswith(LOST)}
+    assert after == before
+
+
+def test_records_of_a_later_version_make_their_partition_faulty():
+    world = with_a_fault("nothing")
+    partition = world.node.partition(TOPIC, 1)
+    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=2))
+    later.append([GroupClosed(1)], decided_at=partition.messages.end, now_ns=world.wall_ns)
+    world.sync()
+    world.kill()
+    (fault,) = world.node.faults()
+    assert "holds records newer than version 1" in fault.reason
+    assert sorted(values(world.drain())) == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("log", ["messages", "state", "delayed"])
+def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
+    def node(disk: RealDisk) -> Node:
+        return Node(disk, now=Now(WALL_NS, 0), entropy=random.Random(1))
+
+    now = Now(WALL_NS, 0)
+    with RealDisk(tmp_path, StorageConfig()) as disk:
+        first = node(disk)
+        first.create_topic(TOPIC, 2, TopicConfig(), now)
+        for number in range(2):
+            first.execute(Publish(TOPIC, [Message(b"x")], number), LOCAL, now)
+            delayed = Delayed(Message(b"later"), WALL_NS + 1)
+            first.publish_delayed(TOPIC, [delayed], now, partition=number)
+        for partition in first.partitions():
+            partition.sync()  # And no close, so that a start has to read them.
+    for segment in (tmp_path / LOST / log).glob("*.log"):
+        segment.unlink()
+    with RealDisk(tmp_path, StorageConfig()) as disk:
+        second = node(disk)
+        assert [fault.number for fault in second.faults()] == [1]
+        assert open_files(tmp_path / LOST) == []
+        assert open_files(tmp_path / "topics")

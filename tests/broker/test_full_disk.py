@@ -4,15 +4,18 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.broker import EARLIEST, Node
-from penstock.broker.redrive import ALL, Order, Target
+from penstock.api.dead_letters import RedriveDeadLetters, Target
+from penstock.api.groups import CloseGroup
+from penstock.api.start import EARLIEST
+from penstock.broker import Node
+from penstock.broker.sweeping import sweep_due
 from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
-from .world import GROUP, TOPIC, World, values
+from .world import GROUP, TOPIC, World, messages_of, values
 
-TO_GROUP = Order(selection=ALL, target=Target.GROUP)
+TO_GROUP = RedriveDeadLetters(TOPIC, target=Target.GROUP)
 
 
 def prepared() -> World:
@@ -35,19 +38,15 @@ COMMANDS = {
     "ack": lambda world: raised(world.ack(world.held[2])),
     "nack": lambda world: raised(world.nack(world.held[2])),
     "reject": lambda world: raised(world.reject(world.held[2])),
-    "extend": lambda world: raised(
-        world.node.extend([world.held[2].receipt], world.now(), duration_ms=9)
-    ),
-    "release": lambda world: world.node.release(TOPIC, GROUP, "m", world.now()),
-    "commit": lambda world: world.node.commit(TOPIC, 0, GROUP, 4, world.now()),
-    "reset": lambda world: world.node.reset_group(
-        TOPIC, GROUP, EARLIEST, world.now(), is_forced=True
-    ),
+    "extend": lambda world: raised(world.extend(world.held[2], ms=9)),
+    "release": lambda world: world.release("m"),
+    "commit": lambda world: world.commit(GROUP, 4),
+    "reset": lambda world: world.reset(EARLIEST, is_forced=True),
     "open group": lambda world: world.group("another"),
-    "close group": lambda world: world.node.close_group(TOPIC, GROUP, world.now()),
-    "redrive": lambda world: world.node.redrive(TOPIC, TO_GROUP, world.now()),
-    "configure": lambda world: world.node.configure_topic(TOPIC, {"max_retries": 5}, world.now()),
-    "delete": lambda world: world.node.delete_topic(TOPIC, world.now()),
+    "close group": lambda world: world.execute(CloseGroup(GROUP, topic=TOPIC)),
+    "redrive": lambda world: world.execute(TO_GROUP),
+    "configure": lambda world: world.configure(max_retries=5),
+    "delete": lambda world: world.delete(),
 }
 
 
@@ -59,7 +58,7 @@ def raised(results: list[object]) -> None:
 
 def picture(world: World) -> dict[str, object]:
     """Everything that a user could see."""
-    found: dict[str, object] = {"topics": world.node.topic_names()}
+    found: dict[str, object] = {"topics": world.topics()}
     for partition in world.node.partitions():
         machine = partition.machine
         found[f"{partition.topic}/{partition.number}"] = (
@@ -123,7 +122,7 @@ def test_acks_and_reads_go_on_while_nothing_can_be_published() -> None:
     with pytest.raises(NoSpace):
         world.publish(b"more")
     assert values(world.drain()) == [b"0", b"1", b"2", b"3"]
-    assert len(world.node.fetch(TOPIC, 0, EARLIEST).messages()) == 4
+    assert len(messages_of(world.fetch())) == 4
 
 
 @pytest.mark.parametrize("nth", range(1, 25))
@@ -156,7 +155,7 @@ def test_a_redrive_over_several_partitions_says_which_letters_had_no_room() -> N
     world.settle()
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
     world.disk.inject(full)
-    answer = world.node.redrive(TOPIC, TO_GROUP, world.now())
+    answer = world.execute(TO_GROUP)
     assert (answer.matched, answer.redriven) == (3, 2)
     assert [one[:2] for one in answer.failed] == [(1, 0)]
     assert values([one.message for one in world.letters()]) == [b"c"]
@@ -214,19 +213,19 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
         world.topic(2, name, segment_size_bytes=1024)
         for number in range(40):
             message = [Message(bytes(300))]
-            world.node.publish(name, message, world.now(), partition=number % 2)
+            world.publish(*message, topic=name, partition=number % 2)
     world.sync()
     world.wait(170 * 3600 * 1000)
     full = f"{world.node.partition('first', 0).messages.directory}/checkpoint"
     world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=full))
     with pytest.raises(NoSpace):
-        world.node.retain_due(world.now())
+        sweep_due(world.node, world.now())
 
     def kept() -> list[int]:
-        return [one.messages for name in ("first", "second") for one in world.node.describe(name)]
+        return [one.messages for name in ("first", "second") for one in world.describe(name)]
 
     assert kept() == [20, 0, 0, 0]
     assert world.node.sweeps.next_ns <= world.now().monotonic_ns
-    world.node.retain_due(world.now())
+    sweep_due(world.node, world.now())
     assert kept() == [0, 0, 0, 0]
     assert world.node.sweeps.next_ns > world.now().monotonic_ns

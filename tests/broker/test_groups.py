@@ -2,10 +2,12 @@
 
 import pytest
 
-from penstock.broker import EARLIEST, LATEST, Start
+from penstock.api.answers import Kind
+from penstock.api.groups import CloseGroup, ListGroups, ListInFlight, PlanReset
+from penstock.api.start import EARLIEST, LATEST, Start
 from penstock.errors import GroupBusy, NotFound, OffsetOutOfRange, Refused, StaleReceipt
 
-from .world import GROUP, HOUR_MS, TOPIC, World, values
+from .world import GROUP, HOUR_MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -51,7 +53,7 @@ def test_a_start_outside_of_the_log_is_refused_and_nothing_is_opened(offset) -> 
     world = numbered()
     with pytest.raises(OffsetOutOfRange):
         world.group(start=Start.at_offset(offset))
-    assert world.node.group_names() == {}
+    assert world.execute(ListGroups()) == {}
 
 
 def test_a_start_says_nothing_to_a_group_that_exists() -> None:
@@ -59,7 +61,7 @@ def test_a_start_says_nothing_to_a_group_that_exists() -> None:
     world.group()
     world.ack(*world.poll(3))
     world.group(start=LATEST)
-    assert world.node.lag(GROUP, world.now())[0].floor == 3
+    assert world.lag(GROUP)[0].floor == 3
 
 
 @STOPS
@@ -77,12 +79,12 @@ def test_a_reset_starts_again_and_voids_receipts_and_attempts(stop, to, floor) -
     (old, *_) = world.poll(1)
     assert old.attempts == 3
     with pytest.raises(GroupBusy) as refusal:
-        world.node.reset_group(TOPIC, GROUP, to, world.now())
+        world.reset(to)
     assert refusal.value.fields["in_flight"] == 1
-    before = world.node.lag(GROUP, world.now())[0].floor
-    assert world.node.plan_reset(TOPIC, GROUP, to) == [(0, before, floor, 1)]
-    assert world.node.lag(GROUP, world.now())[0].floor == before
-    moves = world.node.reset_group(TOPIC, GROUP, to, world.now(), is_forced=True)
+    before = world.lag(GROUP)[0].floor
+    assert world.execute(PlanReset(GROUP, to=to))[TOPIC] == [(0, before, floor, 1)]
+    assert world.lag(GROUP)[0].floor == before
+    moves = world.reset(to, is_forced=True)
     assert moves == [(0, before, floor, 1)]
     world.sync()
     getattr(world, stop)()
@@ -98,17 +100,17 @@ def test_an_empty_group_is_reset_without_force() -> None:
     world.ack(*world.poll(8))
     world.poll(1, ms=500)
     world.now(500)
-    assert world.node.reset_group(TOPIC, GROUP, EARLIEST, world.now()) == [(0, 8, 0, 0)]
+    assert world.reset(EARLIEST) == [(0, 8, 0, 0)]
     assert len(world.drain()) == 10
 
 
 def test_a_reset_of_nobody_and_to_nowhere_is_refused() -> None:
     world = numbered()
     with pytest.raises(NotFound):
-        world.node.reset_group(TOPIC, GROUP, EARLIEST, world.now())
+        world.reset(EARLIEST)
     world.group()
     with pytest.raises(OffsetOutOfRange):
-        world.node.reset_group(TOPIC, GROUP, Start.at_offset(99), world.now())
+        world.reset(Start.at_offset(99))
 
 
 def test_partitions_that_were_added_are_read_from_their_first_message_whatever_the_start() -> None:
@@ -117,7 +119,7 @@ def test_partitions_that_were_added_are_read_from_their_first_message_whatever_t
     world.publish(b"before")
     world.group(start=LATEST)
     world.sync()
-    world.node.add_partitions(TOPIC, 2, world.now())
+    world.grow(2)
     # The new partition is durable, and what it was to know of the group is not.
     world.lose_unsynced()
     world.publish(b"in the new one", partition=1)
@@ -130,43 +132,43 @@ def test_a_commit_is_a_cumulative_ack(stop) -> None:
     world = numbered()
     world.group()
     held = world.poll(5)
-    assert world.node.commit(TOPIC, 0, GROUP, 3, world.now())
+    assert world.commit(GROUP, 3)
     assert [type(one).__name__ for one in world.ack(*held[:4])] == [
         *["StaleReceipt"] * 3,
-        "Receipted",
+        "Answered",
     ]
     getattr(world, stop)()
-    lag = world.node.lag(GROUP, world.now())[0]
+    lag = world.lag(GROUP)[0]
     assert (lag.floor, lag.in_flight) == (4, 1)
     for offset in (4, 3, 0):
-        assert not world.node.commit(TOPIC, 0, GROUP, offset, world.now())
-    assert world.node.lag(GROUP, world.now())[0].floor == 4
+        assert not world.commit(GROUP, offset)
+    assert world.lag(GROUP)[0].floor == 4
     for wrong in (-1, 11):
         with pytest.raises(OffsetOutOfRange):
-            world.node.commit(TOPIC, 0, GROUP, wrong, world.now())
-    assert world.node.commit(TOPIC, 0, GROUP, 10, world.now())
+            world.commit(GROUP, wrong)
+    assert world.commit(GROUP, 10)
     assert world.drain() == []
 
 
 def test_a_commit_passes_messages_that_were_never_handed_out() -> None:
     world = numbered()
     world.group()
-    world.node.commit(TOPIC, 0, GROUP, 7, world.now())
+    world.commit(GROUP, 7)
     assert values(world.drain()) == [b"7", b"8", b"9"]
 
 
 def test_lag_counts_messages_and_the_age_of_the_oldest() -> None:
     world = numbered()
     world.group()
-    (lag,) = world.node.lag(GROUP, world.now())
+    (lag,) = world.lag(GROUP)
     assert (lag.floor, lag.end, lag.lag, lag.lag_seconds) == (0, 10, 10, 10.0)
     held = world.poll(6)
     world.ack(held[0], held[2], held[3])
-    (lag,) = world.node.lag(GROUP, world.now())
+    (lag,) = world.lag(GROUP)
     assert (lag.floor, lag.lag, lag.lag_seconds) == (1, 7, 9.0)
     assert (lag.in_flight, lag.finished_above) == (3, 2)
     world.ack(*held, *world.poll())
-    (lag,) = world.node.lag(GROUP, world.now())
+    (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.lag_seconds, lag.in_flight) == (0, 0.0, 0)
 
 
@@ -178,8 +180,8 @@ def test_lag_does_not_count_what_retention_took() -> None:
     world.now(2 * HOUR_MS)
     world.node.partition(TOPIC, 0).messages.roll()
     world.publish(b"new")
-    world.node.retain(world.now())
-    (lag,) = world.node.lag(GROUP, world.now())
+    world.sweep()
+    (lag,) = world.lag(GROUP)
     assert (lag.lag, lag.floor) == (1, 1)
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 1
 
@@ -191,16 +193,16 @@ def test_groups_are_listed_with_their_topics() -> None:
     world.group("x", topic="a")
     world.group("x", topic="b")
     world.group("y", topic="b")
-    assert world.node.group_names() == {"x": ["a", "b"], "y": ["b"]}
-    assert [(lag.topic, lag.partition) for lag in world.node.lag("x", world.now())] == [
+    assert world.execute(ListGroups()) == {"x": ["a", "b"], "y": ["b"]}
+    assert [(lag.topic, lag.partition) for lag in world.lag("x")] == [
         ("a", 0),
         ("a", 1),
         ("b", 0),
     ]
-    world.node.close_group("a", "x", world.now())
-    assert world.node.group_names() == {"x": ["b"], "y": ["b"]}
+    world.execute(CloseGroup("x", topic="a"))
+    assert world.execute(ListGroups()) == {"x": ["b"], "y": ["b"]}
     with pytest.raises(NotFound):
-        world.node.lag("z", world.now())
+        world.lag("z")
 
 
 def test_what_is_in_flight_can_be_looked_at_and_answered() -> None:
@@ -211,11 +213,11 @@ def test_what_is_in_flight_can_be_looked_at_and_answered() -> None:
     world.poll(2, member="ann", ms=5000)
     world.now(1000)
     world.node.tick(world.now())
-    first, second = world.node.in_flight(GROUP)
+    first, second = world.execute(ListInFlight(GROUP))
     assert (first.offset, first.attempts, first.member) == (0, 2, "ann")
     assert (second.offset, second.attempts, second.deadline_in_ms) == (1, 1, 5000)
     assert first.first_delivery_ns < first.last_delivery_ns == second.first_delivery_ns
-    assert world.node.ack([first.receipt], world.now())[0].is_finished
+    assert isinstance(world.answer(Kind.ACK, [first.receipt])[0], Answered)
 
 
 def test_names_of_groups_and_members_are_checked() -> None:
@@ -230,7 +232,7 @@ def test_names_of_groups_and_members_are_checked() -> None:
 
 def idle(world: World, hours: float) -> tuple[str, ...]:
     world.now(hours * HOUR_MS)
-    return world.node.retain(world.now())[TOPIC].groups_forgotten
+    return world.sweep()[TOPIC].groups_forgotten
 
 
 def test_a_group_that_nobody_asks_for_is_forgotten() -> None:
@@ -242,9 +244,9 @@ def test_a_group_that_nobody_asks_for_is_forgotten() -> None:
         world.poll(group="busy")
         assert idle(world, 2) == ()
     assert idle(world, 1) == ("quiet",)
-    assert world.node.group_names() == {"busy": [TOPIC]}
+    assert world.execute(ListGroups()) == {"busy": [TOPIC]}
     world.kill()
-    assert world.node.group_names() == {"busy": [TOPIC]}
+    assert world.execute(ListGroups()) == {"busy": [TOPIC]}
 
 
 def test_a_group_with_messages_in_hand_is_not_idle() -> None:
@@ -281,7 +283,7 @@ def test_numbers_of_forgotten_groups_are_not_used_again() -> None:
     world = numbered()
     world.group("old")
     (held,) = world.poll(1, group="old")
-    world.node.close_group(TOPIC, "old", world.now())
+    world.execute(CloseGroup("old", topic=TOPIC))
     world.restart()
     world.group("new")
     world.poll(group="new")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker import Wanted
+from penstock.api.consume import Poll
 from penstock.config import TtlAction
 from penstock.model import Message, Priority
 
@@ -31,8 +31,7 @@ def make(**settings: object) -> World:
 
 
 def only(world: World, priority: Priority, limit: int = 100):
-    wanted = Wanted("m", limit, 30_000, priority)
-    return world.node.poll(TOPIC, GROUP, wanted, world.now())
+    return world.execute(Poll(TOPIC, GROUP, "m", limit, 30_000, priority))
 
 
 def test_a_late_critical_message_comes_first():
@@ -126,7 +125,7 @@ def test_retention_forgets_lanes_of_what_is_gone():
     partition = world.node.partition(TOPIC, 0)
     world.now(3 * 3600 * 1000)
     world.publish(*some(1, CRITICAL))
-    world.node.retain(world.now())
+    world.sweep()
     assert partition.messages.start_offset > 0
     assert partition.machine.lanes.special[CRITICAL].min() == partition.messages.start_offset
 
@@ -143,7 +142,7 @@ def test_lane_stats_count_what_waits_and_what_was_served():
     world.publish(*some(10, NORMAL), *some(10, CRITICAL))
     world.wait(6)
     world.poll(10)
-    stats = {one.priority: one for one in world.node.lanes(TOPIC, GROUP, world.now())[0].lanes}
+    stats = {one.priority: one for one in world.lanes(GROUP)[0].lanes}
     assert (stats[CRITICAL].waiting, stats[CRITICAL].served) == (0, 10)
     assert (stats[NORMAL].waiting, stats[NORMAL].served) == (10, 0)
     assert stats[CRITICAL].wait_ms == pytest.approx(6)
@@ -160,7 +159,7 @@ def test_each_lane_of_a_batch_has_waited_since_its_own_first_message():
     world.publish(*some(1, CRITICAL), *some(1, BACKGROUND))
     world.wait(6)
     assert [one.priority for one in world.poll(10)] == [CRITICAL, NORMAL, *[BACKGROUND] * 3]
-    lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+    lanes = world.lanes(GROUP)[0].lanes
     assert [one.served for one in lanes] == [1, 0, 1, 0, 3]
     assert [one.wait_ms for one in lanes] == pytest.approx([6, 0, 10, 0, 10])
 
@@ -170,7 +169,7 @@ def test_the_enqueue_rate_counts_each_lane_fades_and_knows_nothing_of_a_replay()
     world.poll(1)
 
     def rates() -> list[float]:
-        lanes = world.node.lanes(TOPIC, GROUP, world.now())[0].lanes
+        lanes = world.lanes(GROUP)[0].lanes
         return [one.enqueued_per_second for one in lanes]
 
     world.publish(*some(60, NORMAL))

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from penstock.broker import Wanted
+from penstock.api.consume import Poll
+from penstock.api.groups import Mode
 from penstock.broker.memberships import Ask, Join
-from penstock.groups import Mode
 from penstock.model import Message, Priority
 
 from .world import GROUP, TOPIC, World, values
@@ -30,8 +30,7 @@ def publish_each(world, messages):
 
 
 def poll(world, limit, bytes_max, priority=None):
-    wanted = Wanted("m", limit, 30_000, priority, bytes_max=bytes_max)
-    return world.node.poll(TOPIC, GROUP, wanted, world.now())
+    return world.execute(Poll(TOPIC, GROUP, "m", limit, 30_000, priority, bytes_max=bytes_max))
 
 
 def bytes_of(received):

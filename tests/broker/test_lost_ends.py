@@ -4,20 +4,18 @@ import random
 
 import pytest
 
-from penstock.broker.delaying import Delayed
-from penstock.broker.recovery import EventKind
-from penstock.codec import seed_of
-from penstock.codec.checksum import checksum
+from penstock.api.health import EventKind
+from penstock.api.publish import Delayed
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
-from penstock.log.repair import repairing
-from penstock.log.repair_plan import planning
-from penstock.log.verify import Progress
+from penstock.log.doctor.repair import repairing
+from penstock.log.doctor.repair_plan import planning
+from penstock.log.doctor.verify import Progress
 from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
-from .losses import flipped, tree_with, without
+from .losses import flipped, tree_with, with_version, without
 from .world import TOPIC, World, values
 
 PART = f"topics/{TOPIC}.1/partition-0"
@@ -67,7 +65,7 @@ def test_an_end_of_the_delay_log_that_messages_speak_of_is_told() -> None:
     world = used()
     for number in range(2):
         delayed = Delayed(Message(b"later %d" % number), world.wall_ns + 1 + number * 10**15)
-        world.node.publish_delayed(TOPIC, [delayed], world.now())
+        world.schedule([delayed])
     world.wait(20)
     world.node.tick(world.now())
     world.sync()
@@ -112,7 +110,7 @@ def test_the_checkpoint_of_meta_is_made_again_and_told(loss) -> None:
     change = without(path) if loss == "lost" else lambda files: flipped(files, path, 40)
     world = World(tree_with(world.disk.tree(), change))
     assert kinds(world) == [EventKind.CHECKPOINT_REBUILT]
-    assert world.node.topic_names() == [TOPIC]
+    assert world.topics() == [TOPIC]
 
 
 def last_batch_cut(path: str):
@@ -359,7 +357,7 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
         name = f"more{len(world.node.open)}"
         world.topic(name=name)
         for retries in range(20):  # This meta becomes longer than the other one was.
-            world.node.configure_topic(name, {"max_retries": retries}, world.now())
+            world.configure(name, max_retries=retries)
         world.restart()
     world.topic(name="new")
     assert world.node.topic("new").facts.topic_id > 3
@@ -367,11 +365,11 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
 
 def test_meta_that_lost_its_end_is_noticed_by_what_saw_it() -> None:
     world = used()
-    world.node.configure_topic(TOPIC, {"max_retries": 9}, world.now())
+    world.configure(max_retries=9)
     world.restart()
     path = f"meta/{FIRST}"
     old = world.disk.tree()
-    world.node.configure_topic(TOPIC, {"max_retries": 10}, world.now())
+    world.configure(max_retries=10)
     world.node.partition(TOPIC, 0).messages.sync(with_checkpoint=True)
     tree = world.disk.tree()
 
@@ -384,20 +382,15 @@ def test_meta_that_lost_its_end_is_noticed_by_what_saw_it() -> None:
     assert fault.topic == TOPIC
 
 
-def test_a_checkpoint_of_another_version_is_refused_by_name_and_left_alone() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_directory_of_another_version_is_refused_by_name_and_left_alone(version) -> None:
     world = used()
-    partition = world.node.partition(TOPIC, 0)
-    path = f"{PART}/messages/checkpoint"
-
-    def older(files: dict[str, bytes]) -> None:
-        raw = bytearray(files[path][:-4])
-        raw[4] = 1
-        seal = checksum(bytes(raw), seed_of(partition.messages.log_id))
-        files[path] = bytes(raw) + seal.to_bytes(4, "little")
-
-    disk = tree_with(world.disk.tree(), older)
-    with pytest.raises(Refused, match="version 1"):
+    world.node.close()
+    tree = world.disk.tree()
+    disk = tree_with(tree, with_version("meta/checkpoint", version))
+    with pytest.raises(Refused, match=f"meta/checkpoint is of version {version}"):
         World(disk)
+    assert disk.tree().files.keys() == tree.files.keys()
 
 
 @pytest.mark.parametrize("model", list(Model))
@@ -420,7 +413,7 @@ def test_no_power_cut_leaves_what_looks_like_a_loss(model, effort) -> None:
                     world.node.note_ends([*world.node.partitions()], world.now())
                 case 3:
                     world.sync()
-                    world.node.retain(world.now())
+                    world.sweep()
                 case 4:
                     world.restart()
                 case _:

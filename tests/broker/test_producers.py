@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.publish import PublishBatch
 from penstock.broker.producers import Producers
 from penstock.codec import Columns, Head, Marks, encode, read_head
 from penstock.errors import BacklogFull, OutOfSequence
@@ -16,11 +17,11 @@ TOP = 2**31 - 1
 
 def batch(sequence: int, *values: bytes, producer: int = 9, epoch: int = 0) -> bytes:
     marks = Marks(producer_id=producer, producer_epoch=epoch, first_sequence=sequence)
-    return encode(Columns(values=list(values), timestamps=1), marks=marks)
+    return encode(Columns(values=list(values), timestamps=1), marks=marks).to_bytes()
 
 
 def send(world: World, sequence: int, *values: bytes, **producer: int):
-    results = world.node.append_batch(TOPIC, 0, batch(sequence, *values, **producer), world.now())
+    results = world.execute(PublishBatch(TOPIC, 0, batch(sequence, *values, **producer))).stored
     return [(one.offset, one.is_duplicate) for one in results]
 
 
@@ -28,7 +29,7 @@ def stopped(world: World, stop: str) -> None:
     """Start again; or lose the messages to retention first, and then start again."""
     if stop == "retain":
         world.now(200 * 3600 * 1000)
-        assert world.node.retain(world.now())[TOPIC].segments_removed
+        assert world.sweep()[TOPIC].segments_removed
         world.kill()
     else:
         getattr(world, stop)()
@@ -91,8 +92,8 @@ def test_a_repeat_of_another_size_is_not_a_repeat() -> None:
 def test_a_repeat_waits_for_the_original_to_be_durable() -> None:
     world = World()
     world.topic()
-    world.node.append_batch(TOPIC, 0, batch(0, b"a", b"b"), world.now())
-    (first, _) = world.node.append_batch(TOPIC, 0, batch(0, b"a", b"b"), world.now())
+    world.execute(PublishBatch(TOPIC, 0, batch(0, b"a", b"b")))
+    (first, _) = world.execute(PublishBatch(TOPIC, 0, batch(0, b"a", b"b"))).stored
     assert first.is_duplicate
     log = world.node.partition(TOPIC, 0).messages
     assert first.durable_at == 2 > log.durable_end

@@ -7,7 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock.broker import EARLIEST
+from penstock.api.fetch import Read
+from penstock.api.publish import PublishBatch, PublishEach
 from penstock.broker.partitioner import partition_of
 from penstock.broker.publishing import pack
 from penstock.codec import Columns, Marks, Origin, encode
@@ -130,8 +131,8 @@ def test_limits_above_the_usual_ones_hold_for_reading_too() -> None:
     world.publish(b"x" * size)
     world.kill()
     assert [len(one.value) for one in world.poll()] == [size]
-    fetched = world.node.fetch(TOPIC, 0, EARLIEST)
-    assert [len(one.value) for one in fetched.messages()] == [size]
+    read = world.execute(Read(TOPIC, 0)).messages
+    assert [len(one.value) for one in read] == [size]
 
 
 def test_each_message_gets_its_own_answer_when_asked_for() -> None:
@@ -139,7 +140,7 @@ def test_each_message_gets_its_own_answer_when_asked_for() -> None:
     world.topic(partitions=2)
     messages = [Message(b"ok %d" % number, b"%d" % number) for number in range(9)]
     messages[4] = Message(b"v" * 101, b"4")
-    answers = world.node.publish_each(TOPIC, messages, world.now())
+    answers = world.execute(PublishEach(TOPIC, messages))
     assert [isinstance(one, TooLarge) for one in answers] == [number == 4 for number in range(9)]
     world.group()
     assert sorted(values(world.drain())) == sorted(m.value for m in messages if len(m.value) < 99)
@@ -153,7 +154,7 @@ def test_a_full_partition_refuses_its_own_messages_only() -> None:
     one = next(b"%d" % number for number in range(99) if partition_of(b"%d" % number, 2) == 1)
     with pytest.raises(BacklogFull):
         world.publish(Message(b"b", zero), Message(b"c", one))
-    answers = world.node.publish_each(TOPIC, [Message(b"b", zero), Message(b"c", one)], world.now())
+    answers = world.execute(PublishEach(TOPIC, [Message(b"b", zero), Message(b"c", one)]))
     assert [type(answer).__name__ for answer in answers] == ["BacklogFull", "Published"]
 
 
@@ -164,7 +165,7 @@ def test_when_the_disk_fills_up_in_the_middle_the_sender_learns_what_was_stored(
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/messages")
     world.disk.inject(full)
     with pytest.raises(PartlyPublished) as failure:
-        world.node.publish(TOPIC, messages, world.now())
+        world.publish(*messages)
     results = failure.value.results
     assert [isinstance(one, NoSpace) for one in results] == [
         partition_of(message.key, 2) == 1 for message in messages
@@ -185,9 +186,7 @@ def test_below_the_free_space_minimum_publishing_stops_and_resumes_by_itself() -
     world.now(200)
     with pytest.raises(NoSpace):
         world.publish(b"c")
-    assert [type(one) for one in world.node.publish_each(TOPIC, [Message(b"c")], world.now())] == [
-        NoSpace
-    ]
+    assert [type(one) for one in world.execute(PublishEach(TOPIC, [Message(b"c")]))] == [NoSpace]
     world.ack(*world.poll(1))
     world.now(200)
     world.disk.capacity_bytes = 1 << 30
@@ -197,14 +196,14 @@ def test_below_the_free_space_minimum_publishing_stops_and_resumes_by_itself() -
 
 
 def batch_of(*messages: bytes, marks: Marks = NO_MARKS, **columns) -> bytes:
-    return encode(Columns(values=list(messages), timestamps=5, **columns), marks=marks)
+    return encode(Columns(values=list(messages), timestamps=5, **columns), marks=marks).to_bytes()
 
 
 def test_a_batch_that_a_client_encoded_is_stored_whole() -> None:
     world = World()
     world.topic()
     world.group()
-    results = world.node.append_batch(TOPIC, 0, batch_of(b"a", b"b"), world.now())
+    results = world.execute(PublishBatch(TOPIC, 0, batch_of(b"a", b"b"))).stored
     assert [one.offset for one in results] == [0, 1]
     assert values(world.drain()) == [b"a", b"b"]
 
@@ -213,8 +212,8 @@ def test_idempotency_keys_count_in_an_encoded_batch_too() -> None:
     world = World()
     world.topic()
     batch = batch_of(b"a", b"b", idempotency_keys=[b"x", None])
-    world.node.append_batch(TOPIC, 0, batch, world.now())
-    results = world.node.append_batch(TOPIC, 0, batch, world.now())
+    world.execute(PublishBatch(TOPIC, 0, batch))
+    results = world.execute(PublishBatch(TOPIC, 0, batch)).stored
     assert [(one.offset, one.is_duplicate) for one in results] == [(0, True), (2, False)]
 
 
@@ -232,7 +231,7 @@ def test_marks_that_are_ours_are_refused(marks) -> None:
     world = World()
     world.topic()
     with pytest.raises(MalformedBatch):
-        world.node.append_batch(TOPIC, 0, batch_of(b"a", marks=marks), world.now())
+        world.execute(PublishBatch(TOPIC, 0, batch_of(b"a", marks=marks)))
 
 
 def test_a_broken_or_oversized_batch_is_refused_before_anything_is_stored() -> None:
@@ -241,14 +240,14 @@ def test_a_broken_or_oversized_batch_is_refused_before_anything_is_stored() -> N
     good = batch_of(b"a")
     for wrong in (b"", good[:-8], good + bytes(8), good[:120] + b"\xff" + good[121:]):
         with pytest.raises(MalformedBatch):
-            world.node.append_batch(TOPIC, 0, wrong, world.now())
+            world.execute(PublishBatch(TOPIC, 0, wrong))
     for large in (
         batch_of(b"v" * 101),
         batch_of(*[b"v" * 100] * 20),
         batch_of(b"", keys=[b"k" * 21]),
     ):
         with pytest.raises(TooLarge):
-            world.node.append_batch(TOPIC, 0, large, world.now())
+            world.execute(PublishBatch(TOPIC, 0, large))
     assert world.node.partition(TOPIC, 0).messages.end_offset == 0
 
 
@@ -267,7 +266,7 @@ def test_a_large_call_to_a_full_topic_is_refused_without_a_look_at_each(partitio
     world.topic(partitions=2, max_backlog_messages=3)
     messages = [Message(b"%d" % number) for number in range(1000)]
     with patch("penstock.broker.publishing.pack", wraps=pack) as packed:
-        answers = world.node.publish_each(TOPIC, messages, world.now(), partition=partition)
+        answers = world.execute(PublishEach(TOPIC, messages, partition=partition))
     assert packed.call_count < 100
     refused = [one for one in answers if isinstance(one, BacklogFull)]
     assert len(refused) == 1000 - (6 if partition is None else 3)
@@ -279,6 +278,6 @@ def test_a_repeat_is_answered_by_a_full_topic_in_a_large_call_too() -> None:
     world.topic(partitions=1, max_backlog_messages=1)
     known = Message(b"a", idempotency_key=b"k")
     world.publish(known)
-    answers = world.node.publish_each(TOPIC, [Message(b"b"), known, Message(b"c")], world.now())
+    answers = world.execute(PublishEach(TOPIC, [Message(b"b"), known, Message(b"c")]))
     assert [type(one).__name__ for one in answers] == ["BacklogFull", "Published", "BacklogFull"]
     assert answers[1].is_duplicate

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.answers import by_lease
-from penstock.broker.received import Place, Receipt, read_receipt, write_receipt
+from penstock.api.answers import Kind
+from penstock.api.receipts import Place, Receipt, read_receipt, write_receipt
 from penstock.errors import NoSpace, NotFound, Refused, StaleReceipt
 from penstock.sim import Call, Fault, Misbehaviour
 
-from .world import GROUP, TOPIC, World
+from .world import GROUP, TOPIC, Answered, World
 
 NAMES = st.text("aZ9._-", min_size=1, max_size=20)
 
@@ -71,22 +71,20 @@ def test_every_receipt_gets_its_own_answer() -> None:
     far = write_receipt(Place(TOPIC, 7, 1), 0, 1, 1)
     old = write_receipt(Place(TOPIC, 0, 1), 0, 1, 1)
     strange = write_receipt(Place(TOPIC, 0, 77), 0, 1, 1)
-    receipts = [*mine, "junk", *theirs[:1], gone, *other, beyond, far, old, strange, mine[0]]
-    results = world.node.ack(receipts, world.now())
+    receipts = [*mine, *theirs[:1], gone, *other, beyond, far, old, strange, mine[0]]
+    results = world.answer(Kind.ACK, receipts)
     kinds = [type(one).__name__ for one in results]
     assert kinds == [
-        *["Receipted"] * 3,
-        "Refused",
-        "Receipted",
+        *["Answered"] * 4,
         "NotFound",
-        "Receipted",
+        "Answered",
         *["NotFound"] * 2,
         *["StaleReceipt"] * 2,
-        "Receipted",
+        "Answered",
     ]
-    floors = {one.partition: one.floor for one in world.node.lag(GROUP, world.now())[:2]}
+    floors = {one.partition: one.floor for one in world.lag(GROUP)[:2]}
     assert floors == {0: 2, 1: 1}
-    assert world.node.lag("second", world.now())[0].floor in {0, 1}
+    assert world.lag("second")[0].floor in {0, 1}
 
 
 def test_an_ack_may_be_repeated_and_nothing_else_may() -> None:
@@ -99,7 +97,7 @@ def test_an_ack_may_be_repeated_and_nothing_else_may() -> None:
     assert [one.is_repeat for one in world.ack(first)] == [True]
     assert isinstance(world.nack(first)[0], StaleReceipt)
     assert isinstance(world.reject(first)[0], StaleReceipt)
-    extended = world.node.extend([first.receipt], world.now(), duration_ms=5)
+    extended = world.extend(first, ms=5)
     assert isinstance(extended[0], StaleReceipt)
     world.nack(second)
     assert isinstance(world.ack(second)[0], StaleReceipt)
@@ -147,11 +145,11 @@ def test_an_answer_says_how_the_group_stands() -> None:
     (answer,) = world.ack(held[0])
     assert (answer.floor, answer.has_floor_moved, answer.in_flight) == (2, True, 1)
     (answer,) = world.nack(held[2], error="no", delay_ms=700)
-    assert (answer.waits_ms, answer.is_finished, answer.attempts) == (700, False, 1)
+    assert (answer.retry_in_ms, answer.is_finished) == (700, False)
     world.wait(700)
     (again,) = world.poll()
     (answer,) = world.reject(again)
-    assert (answer.waits_ms, answer.is_finished, answer.attempts) == (None, True, 2)
+    assert (answer.retry_in_ms, answer.is_finished) == (None, True)
 
 
 def test_extending_sets_a_new_deadline_from_now() -> None:
@@ -161,12 +159,12 @@ def test_extending_sets_a_new_deadline_from_now() -> None:
     world.publish(b"a", b"b")
     first, second = world.poll(ms=1000)
     world.wait(900)
-    world.node.extend([first.receipt], world.now(), duration_ms=1000)
+    world.extend(first, ms=1000)
     world.wait(500)
     assert isinstance(world.ack(second)[0], StaleReceipt)
-    assert world.ack(first)[0].is_finished
+    assert isinstance(world.ack(first)[0], Answered)
     for wrong in (0, -1, 12 * 3600 * 1000 + 1):
-        (refusal,) = world.node.extend([first.receipt], world.now(), duration_ms=wrong)
+        (refusal,) = world.extend(first, ms=wrong)
         assert isinstance(refusal, Refused)
 
 
@@ -178,7 +176,7 @@ def test_a_delay_that_makes_no_sense_is_refused() -> None:
     (held,) = world.poll()
     for wrong in (-1, 10**15):
         assert isinstance(world.nack(held, delay_ms=wrong)[0], Refused)
-    assert world.ack(held)[0].is_finished
+    assert isinstance(world.ack(held)[0], Answered)
 
 
 def test_a_full_disk_under_one_partition_does_not_hold_up_the_others() -> None:
@@ -192,7 +190,7 @@ def test_a_full_disk_under_one_partition_does_not_hold_up_the_others() -> None:
     world.disk.inject(full)
     refusal, answer = world.ack(*held)
     assert isinstance(refusal, NoSpace)
-    assert answer.is_finished
+    assert isinstance(answer, Answered)
     assert world.ack(held[0])[0].is_repeat is False
 
 
@@ -203,7 +201,7 @@ def test_a_receipt_of_a_message_that_retention_took_is_unknown() -> None:
     world.publish(b"a")
     (held,) = world.poll(ms=10 * 3600 * 1000)
     world.now(2 * 3600 * 1000)
-    world.node.retain(world.now())
+    world.sweep()
     assert isinstance(world.ack(held)[0], NotFound)
 
 
@@ -218,5 +216,8 @@ def test_messages_in_hand_are_grouped_by_their_lease() -> None:
     found = {(one.place, one.lease): set() for one in held}
     for one in held:
         found[one.place, one.lease].add(one.offset)
-    assert {(place, lease): {*some} for place, lease, some in by_lease(held)} == found
+    assert {
+        (Place(one.topic, one.partition, one.group), one.lease): {*one.offsets}
+        for one in held.release().answers
+    } == found
     assert sum(map(len, found.values())) == 4

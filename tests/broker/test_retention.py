@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.broker import partition
-from penstock.broker.redrive import ALL, Order, Target
 from penstock.config import Cleanup
 from penstock.log import trim
 from penstock.model import Message
@@ -30,9 +30,9 @@ def test_a_sweep_says_what_it_removed() -> None:
     world = filled(retention_hours=1)
     size = world.node.partition(TOPIC, 0).messages.size
     world.now(2 * HOUR_MS)
-    swept = world.node.retain(world.now())[TOPIC]
+    swept = world.sweep()[TOPIC]
     assert (swept.segments_removed, swept.bytes_freed) == (20, size)
-    assert world.node.retain(world.now())[TOPIC][:2] == (0, 0)
+    assert world.sweep()[TOPIC][:2] == (0, 0)
 
 
 @pytest.mark.parametrize("stop", ["kill", "restart", "lose_unsynced"])
@@ -41,7 +41,7 @@ def test_a_group_that_was_overtaken_goes_on_and_the_loss_is_counted(stop) -> Non
     held = world.poll(3)
     world.ack(held[1])
     world.nack(held[0], delay_ms=HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     start = start_of(world)
     assert start > 5
     world.sync()
@@ -58,7 +58,7 @@ def test_a_group_whose_loss_could_not_be_recorded_learns_of_it_at_the_next_poll(
     world.sync()
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="/state/0", times=2)
     world.disk.inject(full)
-    world.node.retain(world.now())
+    world.sweep()
     world.disk.faults.clear()
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 0
     assert [one.offset for one in world.drain()] == list(range(start_of(world), 20))
@@ -86,21 +86,21 @@ def test_keep_unread_keeps_what_a_group_has_not_finished(stop) -> None:
     held = world.poll(2)
     world.ack(held[1])
     world.now(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 7
     getattr(world, stop)()
     world.wait(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     world.wait(HOUR_MS)
     assert [one.offset for one in world.drain()] == [7, *range(9, 20)]
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 20
 
 
 def test_the_cap_of_keep_unread_ends_it_for_the_oldest() -> None:
     world = filled(retention_hours=1, keep_unread=True, keep_unread_bytes_max=1000)
     world.now(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     log = world.node.partition(TOPIC, 0).messages
     assert 15 <= log.start_offset < 20
     assert log.size <= 1000
@@ -114,19 +114,19 @@ def test_the_cap_of_keep_unread_is_exact(spare) -> None:
     log = world.node.partition(TOPIC, 0).messages
     cap = 3 * log.size // 20
     assert cap * 20 == 3 * log.size
-    world.node.configure_topic(TOPIC, {"keep_unread_bytes_max": cap + spare}, world.now())
+    world.configure(keep_unread_bytes_max=cap + spare)
     world.now(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == (18 if spare < 0 else 17)
 
 
 def test_keep_unread_ends_with_an_idle_group() -> None:
     world = filled(retention_hours=1, keep_unread=True, group_retention_hours=24)
     world.now(23 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 0
     world.now(2 * HOUR_MS)
-    assert world.node.retain(world.now())[TOPIC].groups_forgotten == (GROUP,)
+    assert world.sweep()[TOPIC].groups_forgotten == (GROUP,)
     assert start_of(world) == 20
 
 
@@ -136,10 +136,10 @@ def test_keep_unread_keeps_what_was_redriven_to_a_group() -> None:
     world.reject(held[4])
     world.ack(*held)
     world.settle()
-    world.node.redrive(TOPIC, Order(selection=ALL, target=Target.GROUP), world.now())
+    world.execute(RedriveDeadLetters(TOPIC, target=Target.GROUP))
     world.settle()
     world.now(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 4
     assert [one.offset for one in world.drain()] == [4]
 
@@ -148,11 +148,11 @@ def test_a_letter_on_its_way_keeps_its_message() -> None:
     world = filled(retention_hours=1, max_retries=0)
     world.reject(world.poll(3)[2], error="late")
     world.now(5 * HOUR_MS)
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 2
     world.settle()
     assert world.letters()[0].message.value[:2] == b"02"
-    world.node.retain(world.now())
+    world.sweep()
     assert start_of(world) == 20
 
 
@@ -170,7 +170,7 @@ def test_what_arrived_is_known_when_retention_has_taken_it(stop) -> None:
     assert letters.messages.start_offset == 1
     getattr(world, stop)()
     world.settle()
-    assert world.node.describe(TOPIC + ".dlq")[0][1:3] == (1, 1)
+    assert world.describe(TOPIC + ".dlq")[0][1:3] == (1, 1)
 
 
 def test_compaction_keeps_the_last_of_each_key_and_groups_go_on() -> None:
@@ -178,13 +178,13 @@ def test_compaction_keeps_the_last_of_each_key_and_groups_go_on() -> None:
     world.ack(*world.poll(4))
     world.sync()
     world.now(5 * HOUR_MS)
-    swept = world.node.retain(world.now())[TOPIC]
+    swept = world.sweep()[TOPIC]
     assert swept.bytes_freed > 0
-    assert world.node.describe(TOPIC)[0].latest == 20
+    assert world.describe()[0].latest == 20
     left = [one.offset for one in world.drain()]
     assert left[-3:] == [17, 18, 19]
     assert len(left) < 8
-    lag = world.node.lag(GROUP, world.now())[0]
+    lag = world.lag(GROUP)[0]
     assert (lag.lag, lag.floor) == (0, 20)
 
 
@@ -192,7 +192,7 @@ def test_compaction_does_not_take_a_letter_on_its_way() -> None:
     world = filled(cleanup=Cleanup.COMPACT, max_retries=0)
     world.reject(world.poll(1)[0])
     world.sync()
-    world.node.retain(world.now())
+    world.sweep()
     world.settle()
     assert world.letters()[0].message.value[:2] == b"00"
 
@@ -203,7 +203,7 @@ def test_a_producer_and_a_key_are_known_when_compaction_has_taken_their_messages
     for number in range(9):
         world.publish(Message(b"v%d" % number, b"same", idempotency_key=b"i%d" % number))
     world.sync()
-    world.node.retain(world.now())
+    world.sweep()
     world.kill()
     (again,) = world.publish(Message(b"v0", b"same", idempotency_key=b"i0"))
     assert (again.offset, again.is_duplicate) == (0, True)
@@ -214,9 +214,9 @@ def test_a_sweep_does_not_wait_for_a_snapshot_that_has_no_room() -> None:
     world.now(5 * HOUR_MS)
     full = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
     world.disk.inject(full)
-    assert world.node.retain(world.now())[TOPIC].segments_removed == 0
+    assert world.sweep()[TOPIC].segments_removed == 0
     world.disk.faults.clear()
-    assert world.node.retain(world.now())[TOPIC].segments_removed == 20
+    assert world.sweep()[TOPIC].segments_removed == 20
 
 
 def test_a_restart_reads_only_what_follows_the_last_snapshot(monkeypatch) -> None:

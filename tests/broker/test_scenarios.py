@@ -4,12 +4,13 @@ import random
 
 import pytest
 
-from penstock.broker import LATEST
-from penstock.broker.letters import message_at
+from penstock.api.groups import CloseGroup
+from penstock.api.start import LATEST
+from penstock.broker.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message
 
-from .world import GROUP, HOUR_MS, TOPIC, World, values
+from .world import GROUP, HOUR_MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -127,9 +128,9 @@ def test_one_slow_message_blocks_nobody() -> None:
     rest = world.drain()
     assert slow.value == b"0"
     assert values(rest) == [b"%d" % number for number in range(1, 50)]
-    assert world.node.lag(GROUP, world.now())[0][4:8] == (1, 0.0, 1, 49)
+    assert world.lag(GROUP)[0][4:8] == (1, 0.0, 1, 49)
     world.ack(slow)
-    assert world.node.lag(GROUP, world.now())[0].floor == 50
+    assert world.lag(GROUP)[0].floor == 50
 
 
 @STOPS
@@ -208,7 +209,7 @@ def test_a_restart_grants_a_lease_its_full_time_again() -> None:
     world.wait(900)
     world.kill()
     world.wait(900)
-    assert world.ack(held)[0].is_finished
+    assert isinstance(world.ack(held)[0], Answered)
 
 
 @STOPS
@@ -221,15 +222,14 @@ def test_a_topic_that_was_deleted_and_recreated_shows_nothing_old(stop) -> None:
     world.nack(old[0])
     world.settle()
     assert len(world.letters()) == 1
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     with pytest.raises(NotFound):
         world.publish(b"nowhere")
     getattr(world, stop)()
     world.topic()
     with pytest.raises(NotFound):
-        world.poll()
+        world.lag()
     assert world.letters() == []
-    world.group()
     assert world.poll() == []
     (new,) = world.publish(Message(b"new", idempotency_key=b"i"))
     assert (new.offset, new.is_duplicate) == (0, False)
@@ -300,7 +300,7 @@ def test_a_consumer_that_leaves_gives_everything_back_and_only_the_oldest_counts
     world.publish(b"a", b"b", b"c")
     world.poll(2)
     world.poll(1)
-    world.node.release(TOPIC, GROUP, "m", world.now())
+    world.release("m")
     again = world.poll(member="other")
     assert [(one.value, one.attempts) for one in again] == [(b"a", 2), (b"b", 1), (b"c", 1)]
 
@@ -314,7 +314,7 @@ def test_a_message_that_makes_its_consumers_leave_becomes_a_dead_letter(stop) ->
     for attempt in (1, 2, 3):
         held = world.poll(member=f"m{attempt}")
         assert held[0].attempts == attempt
-        world.node.release(TOPIC, GROUP, f"m{attempt}", world.now())
+        world.release(f"m{attempt}")
         world.sync()
         getattr(world, stop)()
     world.settle()
@@ -338,7 +338,7 @@ def test_groups_never_disturb_each_other() -> None:
     world.ack(theirs[0])
     assert world.node.partition(TOPIC, 0).group("one").progress.floor == 0
     assert world.node.partition(TOPIC, 0).group("two").progress.floor == 1
-    world.node.close_group(TOPIC, "one", world.now())
+    world.execute(CloseGroup("one", topic=TOPIC))
     assert isinstance(world.ack(mine[1])[0], StaleReceipt)
     assert world.ack(theirs[1])[0].floor == 2
 
@@ -373,5 +373,5 @@ def test_time_can_step_back_without_ending_a_lease() -> None:
     assert world.poll() == []
     world.wall_ns -= 48 * HOUR_MS * 1_000_000
     world.publish(b"b")
-    assert world.ack(held)[0].is_finished
+    assert isinstance(world.ack(held)[0], Answered)
     assert values(world.drain()) == [b"b"]

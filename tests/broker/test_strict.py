@@ -5,8 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.groups import Mode, PartitionOffset
+from penstock.api.members import CommitAsMember
 from penstock.broker.memberships import Ask, Join
-from penstock.groups import Mode
 
 from .world import GROUP, TOPIC, World
 
@@ -67,8 +68,7 @@ class Strict:
         self.world.reject(*self.some()[:1])
 
     def extend(self) -> None:
-        receipts = [one.receipt for one in self.some()]
-        self.world.node.extend(receipts, self.world.now(), duration_ms=9000)
+        self.world.extend(*self.some(), ms=9000)
 
     def wait(self) -> None:
         self.world.wait(self.entropy.choice((100, 600, 2000)))
@@ -76,8 +76,8 @@ class Strict:
 
     def commit(self) -> None:
         if self.entropy.random() < 0.2 and (due := self.unfinished()):
-            offsets = {(TOPIC, 0): due[0] + 1}
-            self.world.node.assigned.commit(GROUP, "m", None, offsets, self.world.now())
+            offsets = (PartitionOffset(TOPIC, 0, due[0] + 1),)
+            self.world.execute(CommitAsMember(GROUP, "m", offsets))
 
     def require_barrier(self) -> None:
         """Nothing is out behind a message that waits."""

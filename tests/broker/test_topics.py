@@ -2,7 +2,9 @@
 
 import pytest
 
-from penstock.broker import LATEST, catalogue
+from penstock.api.start import LATEST
+from penstock.api.topics import ConfigureTopic
+from penstock.broker import catalogue
 from penstock.broker.topics import config_from, settings_of
 from penstock.config import Cleanup, TopicConfig, TtlAction
 from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused
@@ -19,12 +21,12 @@ def test_topics_and_their_settings_survive(stop) -> None:
     world.topic(partitions=2, name="a", max_retries=7, ttl_action=TtlAction.DEAD_LETTER)
     world.topic(partitions=1, name="b", cleanup=Cleanup.COMPACT)
     world.topic(name="gone")
-    world.node.configure_topic("a", {"max_retries": 9, "retention_hours": 0.5}, world.now())
-    world.node.add_partitions("a", 4, world.now())
-    world.node.delete_topic("gone", world.now())
+    world.configure("a", max_retries=9, retention_hours=0.5)
+    world.grow(4, "a")
+    world.delete("gone")
     getattr(world, stop)()
-    assert world.node.topic_names() == ["a", "b"]
-    assert len(world.node.describe("a")) == 4
+    assert world.topics() == ["a", "b"]
+    assert len(world.describe("a")) == 4
     config = world.node.topic("a").facts.config
     assert (config.max_retries, config.retention_hours) == (9, 0.5)
     assert config.ttl_action is TtlAction.DEAD_LETTER
@@ -35,12 +37,12 @@ def test_describe_says_how_much_there_is() -> None:
     world = World()
     world.topic(partitions=2)
     world.publish(b"a", b"b", b"c", partition=1)
-    empty, full = world.node.describe(TOPIC)
+    empty, full = world.describe()
     assert empty == (0, 0, 0, 0, 0, "")
     assert full[:4] == (1, 0, 3, 3)
     assert full.size_bytes == world.node.partition(TOPIC, 1).messages.size > 100
     with pytest.raises(NotFound):
-        world.node.describe("nothing")
+        world.describe("nothing")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_partitions_only_become_more() -> None:
     world.topic(partitions=3)
     for wrong in (3, 2, 0, 10_001):
         with pytest.raises(Refused):
-            world.node.add_partitions(TOPIC, wrong, world.now())
+            world.grow(wrong)
 
 
 @STOPS
@@ -86,9 +88,9 @@ def test_a_dead_letter_topic_grows_with_its_source(stop) -> None:
     world.publish(b"a")
     world.reject(*world.poll())
     world.settle()
-    world.node.add_partitions(TOPIC, 3, world.now())
+    world.grow(3)
     getattr(world, stop)()
-    assert len(world.node.describe(TOPIC + ".dlq")) == 3
+    assert len(world.describe(TOPIC + ".dlq")) == 3
     world.publish(b"b", partition=2)
     world.reject(*world.poll())
     world.settle()
@@ -102,7 +104,7 @@ def test_groups_read_new_partitions_from_the_start(stop) -> None:
     world.publish(b"before")
     world.group(start=LATEST)
     world.sync()
-    world.node.add_partitions(TOPIC, 2, world.now())
+    world.grow(2)
     world.publish(b"after", partition=1)
     world.sync()
     getattr(world, stop)()
@@ -115,7 +117,7 @@ def test_a_group_that_missed_new_partitions_gets_them_from_the_start() -> None:
     world.group(start=LATEST)
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="partition-1/state/0")
     world.disk.inject(full)
-    world.node.add_partitions(TOPIC, 2, world.now())
+    world.grow(2)
     world.publish(b"x", partition=1)
     world.group(start=LATEST)
     assert values(world.drain()) == [b"x"]
@@ -129,10 +131,10 @@ def test_files_of_a_partition_that_nobody_made_are_neither_used_nor_removed() ->
     world.disk.make_directories(directory)
     world.disk.create(f"{directory}/checkpoint").append(b"precious")
     with pytest.raises(Refused, match="a restart sets it aside"):
-        world.node.add_partitions(TOPIC, 2, world.now())
+        world.grow(2)
     assert files_below(world.disk, "partition-1") == [f"{directory}/checkpoint"]
     world.kill()
-    world.node.add_partitions(TOPIC, 2, world.now())
+    world.grow(2)
     world.publish(b"x", partition=1)
     assert values(world.drain()) == [b"x"]
     aside = "set-aside/orders.1-partition-1/messages/checkpoint"
@@ -153,7 +155,7 @@ def test_settings_are_checked_and_all_faults_named() -> None:
         {"keep_unread_bytes_max": -5},
     ):
         with pytest.raises(InvalidConfig) as refusal:
-            world.node.configure_topic(TOPIC, wrong, world.now())
+            world.execute(ConfigureTopic(TOPIC, wrong))
         if "nonsense" in wrong:
             assert "more, nonsense" in str(refusal.value)
     assert world.node.topic(TOPIC).facts.config == before
@@ -170,7 +172,7 @@ def test_new_settings_hold_for_partitions_that_are_open() -> None:
     world.group()
     world.publish(b"a", b"b")
     assert len(world.poll(5)) == 1
-    world.node.configure_topic(TOPIC, {"max_in_flight": 5, "segment_size_bytes": 1000}, world.now())
+    world.configure(max_in_flight=5, segment_size_bytes=1000)
     assert len(world.poll(5)) == 1
     assert world.node.partition(TOPIC, 0).messages.config.segment_size_bytes == 1000
 
@@ -180,7 +182,7 @@ def test_ids_are_never_used_again() -> None:
     for _ in range(5):
         world.topic()
         ids.add(world.node.topic(TOPIC).facts.topic_id)
-        world.node.delete_topic(TOPIC, world.now())
+        world.delete()
         world.restart()
     assert len(ids) == 5
 
@@ -200,7 +202,7 @@ def test_the_meta_journal_does_not_grow_for_ever(monkeypatch) -> None:
     world = World()
     world.topic(partitions=1)
     for number in range(35):
-        world.node.configure_topic(TOPIC, {"max_retries": number}, world.now())
+        world.configure(max_retries=number)
     world.kill()
     assert world.node.topic(TOPIC).facts.config.max_retries == 34
     snapshots = [one for one in world.disk.list("meta") if one.endswith(".snapshot")]
@@ -216,7 +218,7 @@ def test_deleting_removes_the_files() -> None:
     world = World()
     world.topic()
     world.publish(b"a")
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert files_below(world.disk, "topics/") == []
     assert world.disk.list("topics") == []
     world.restart()
@@ -231,11 +233,11 @@ def test_a_full_disk_leaves_a_new_topic_whole_or_not_there_at_all(nth) -> None:
         world.disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth))
     try:
         world.topic(partitions=2)
-        world.node.add_partitions(TOPIC, 3, world.now())
+        world.grow(3)
     except NoSpace:
         pass
     world.disk.faults.clear()
-    count = len(world.node.describe(TOPIC)) if TOPIC in world.node.open else 0
+    count = len(world.describe()) if TOPIC in world.node.open else 0
     assert count in {0, 2, 3}
     if count == 0:
         assert files_below(world.disk, f"topics/{TOPIC}") == []
@@ -244,7 +246,7 @@ def test_a_full_disk_leaves_a_new_topic_whole_or_not_there_at_all(nth) -> None:
     world.publish(b"works", partition=1)
     world.kill()
     assert values(world.drain()) == [b"works"]
-    world.node.open_group("first", GROUP, world.now())
+    world.group(GROUP, "first")
 
 
 def test_at_every_crash_state_a_topic_is_as_before_or_as_after(effort, monkeypatch) -> None:
@@ -257,9 +259,9 @@ def test_at_every_crash_state_a_topic_is_as_before_or_as_after(effort, monkeypat
         disk.mark("created")
         world.publish(b"old")
         world.sync()
-        world.node.add_partitions(TOPIC, 2, world.now())
+        world.grow(2)
         disk.mark("grown")
-        world.node.delete_topic(TOPIC, world.now())
+        world.delete()
         disk.mark("deleted")
         world.topic(partitions=1)
         disk.mark("again")
@@ -267,7 +269,7 @@ def test_at_every_crash_state_a_topic_is_as_before_or_as_after(effort, monkeypat
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
         world = World(disk)
         if "deleted" not in marks and "created" in marks and TOPIC in world.node.open:
-            assert len(world.node.describe(TOPIC)) >= 1 + ("grown" in marks)
+            assert len(world.describe()) >= 1 + ("grown" in marks)
         if "again" in marks or "created" in marks[-1:]:
             assert TOPIC in world.node.open
         if TOPIC not in world.node.open:
@@ -298,7 +300,7 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
         disk.mark("created")
-        world.node.delete_topic(TOPIC, world.now())
+        world.delete()
         disk.mark("deleted")
         disk.sync_directory("topics")
 

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.api.publish import PublishBatch
 from penstock.codec import Marks, encode_messages
 from penstock.config import TtlAction
 from penstock.model import Message
 
-from .world import GROUP, MS, TOPIC, World, values
+from .world import GROUP, MS, TOPIC, Answered, World, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 
@@ -27,7 +28,7 @@ def test_an_expired_message_is_dropped_and_counted(stop) -> None:
     getattr(world, stop)()
     assert values(world.drain()) == [b"b", b"c"]
     assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1
-    assert world.node.lag(GROUP, world.now())[0].floor == 3
+    assert world.lag(GROUP)[0].floor == 3
 
 
 @STOPS
@@ -38,9 +39,9 @@ def test_a_topic_s_time_to_live_holds_for_a_batch_that_says_nothing_of_it(stop, 
     world = World()
     world.topic(ttl_ms=100)
     world.group()
-    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks)
+    batch = encode_messages([Message(b"a"), expiring(world, b"b", 300)], marks=marks).to_bytes()
     for _ in range(2 if marks.producer_id >= 0 else 1):
-        first, _ = world.node.append_batch(TOPIC, 0, batch, world.now())
+        first, _ = world.execute(PublishBatch(TOPIC, 0, batch)).stored
         assert first.offset == 0
     world.now(150)
     getattr(world, stop)()
@@ -88,7 +89,7 @@ def test_who_holds_it_may_finish_it_after_it_expired_but_nobody_gets_it_again() 
     world.publish(b"a", b"b", b"c")
     first, second, third = world.poll()
     world.now(200)
-    assert world.ack(first)[0].is_finished
+    assert isinstance(world.ack(first)[0], Answered)
     world.nack(second, delay_ms=0)
     assert world.poll() == []
     assert world.node.partition(TOPIC, 0).group(GROUP).expired_count == 1
@@ -96,7 +97,7 @@ def test_who_holds_it_may_finish_it_after_it_expired_but_nobody_gets_it_again() 
     world.wait(2000)
     assert world.poll() == []
     assert world.ack(third)[0].code == "STALE_RECEIPT"
-    assert world.node.lag(GROUP, world.now())[0].lag == 0
+    assert world.lag(GROUP)[0].lag == 0
 
 
 def test_a_message_of_its_own_wins_over_the_topic() -> None:
@@ -118,7 +119,7 @@ def test_a_message_that_is_over_when_it_comes_is_stored_and_never_delivered() ->
     (result,) = world.publish(expiring(world, b"late", -5))
     assert result.offset == 0
     assert world.poll() == []
-    assert world.node.describe(TOPIC)[0].messages == 1
+    assert world.describe()[0].messages == 1
 
 
 @pytest.mark.parametrize("limit", [1, 7])

@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.api.health import EventKind
+from penstock.api.publish import Delayed
 from penstock.broker import catalogue
-from penstock.broker.delaying import Delayed
-from penstock.broker.recovery import EventKind
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
 from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree
@@ -73,7 +73,7 @@ def test_a_topic_that_an_older_meta_does_not_know_is_set_aside_whole() -> None:
 
     before = bytes_of(world.disk, "topics/")
     world = World(tree_with(tree, put_back))
-    assert world.node.topic_names() == []
+    assert world.topics() == []
     assert kinds(world) == [EventKind.SET_ASIDE]
     event = world.node.recovery[0]
     assert (event.path, event.is_damage) == ("topics/orders.1", True)
@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_the_record_of_a_creation_deletes_nothing() -> None:
 
 def test_damage_to_the_last_record_of_meta_is_not_taken_for_a_torn_write() -> None:
     world = filled()
-    world.node.configure_topic(TOPIC, {"max_retries": 9}, world.now())
+    world.configure(max_retries=9)
     path = "meta/00000000000000000000.log"
     size = len(world.disk.tree().files[path])
     for change in (
@@ -216,7 +216,7 @@ def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) 
 def test_a_delay_log_that_is_lost_is_damage(stop) -> None:
     world = filled()
     due_ns = world.now().wall_ns + 3_600_000_000_000
-    world.node.publish_delayed(TOPIC, [Delayed(Message(b"later"), due_ns)], world.now())
+    world.schedule([Delayed(Message(b"later"), due_ns)])
     world.sync()
     getattr(world, stop)()
     directory = "topics/orders.1/partition-0/delayed"
@@ -231,7 +231,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_start_and_told(
     files = world.disk.tree().files
     world.disk.inject(Fault(call=Call.REMOVE, does=Misbehaviour.DISK_FAILED))
     with pytest.raises(DiskFailed):
-        world.node.delete_topic(TOPIC, world.now())
+        world.delete()
     assert bytes_of(world.disk, "orders.1") == {p: d for p, d in files.items() if "orders.1" in p}
     world.kill()
     assert kinds(world) == [EventKind.LEFTOVER_REMOVED]
@@ -243,7 +243,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_start_and_told(
 def test_what_else_is_in_the_directory_of_a_deleted_topic_is_not_deleted_with_it() -> None:
     world = filled()
     world.disk.create("topics/orders.1/partition-0/notes").append(b"mine")
-    world.node.delete_topic(TOPIC, world.now())
+    world.delete()
     assert bytes_of(world.disk, "topics/") == {"topics/orders.1/partition-0/notes": b"mine"}
     world.kill()
     assert bytes_of(world.disk, "orders") == {"set-aside/orders.1/partition-0/notes": b"mine"}
@@ -259,10 +259,10 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
         world.publish(b"a")
         world.sync()
         disk.mark("created")
-        world.node.add_partitions(TOPIC, 2, world.now())
+        world.grow(2)
         disk.mark("grown")
         world.topic(name="other")
-        world.node.delete_topic("other", world.now())
+        world.delete("other")
         disk.mark("deleted")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
@@ -276,9 +276,9 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
             world.group()
             assert values(world.drain()) == [b"a"]
         if "grown" in marks:
-            assert len(world.node.describe(TOPIC)) == 2
+            assert len(world.describe()) == 2
         if "deleted" in marks:
-            assert world.node.topic_names() == [TOPIC]
+            assert world.topics() == [TOPIC]
         assert not world.node.topics.planned
         assert not world.node.topics.deleted
         world.kill()
@@ -318,7 +318,7 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
         world = World(disk)
         if "adopted" in marks:
-            assert world.node.topic_names() == [TOPIC]
+            assert world.topics() == [TOPIC]
         if TOPIC not in world.node.open:
             world.node.adopt("set-aside/orders.1", world.now())
             world.kill()

@@ -2,18 +2,84 @@
 
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
-from penstock.broker import Node, Now, Received, Wanted
-from penstock.broker.handed import Handed
+from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, ReleaseMember, by_lease
+from penstock.api.command import Command
+from penstock.api.consume import Poll
+from penstock.api.dead_letters import BrowseDeadLetters
+from penstock.api.fetch import Fetch, FetchReply
+from penstock.api.groups import (
+    Commit,
+    DescribeLag,
+    DescribeLanes,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    ResetGroup,
+)
+from penstock.api.leased import LeasedMessages
+from penstock.api.principals import LOCAL
+from penstock.api.publish import Delayed, Publish, Schedule
+from penstock.api.receipts import Receipt, read_receipt
+from penstock.api.start import EARLIEST, Start
+from penstock.api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
+from penstock.broker import Node, Now, Received
+from penstock.broker.topics import settings_of
+from penstock.codec import batches_in, decode_messages
 from penstock.config import LimitsConfig, TopicConfig
+from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
-from penstock.sim import CrashStates, Kind, Model, SimDisk, Tree, check_crashes
+from penstock.sim import CrashStates, Model, SimDisk, Tree, check_crashes
+from penstock.sim import Kind as CrashKind
 from penstock.sim.operations import EMPTY
 
 MS = 1_000_000
+R = TypeVar("R")
 HOUR_MS = 3600 * 1000
 WALL_NS = 1_700_000_000_000_000_000
 TOPIC, GROUP = "orders", "billing"
+
+
+class Answered(NamedTuple):
+    """A receipt whose answer was taken."""
+
+    is_repeat: bool
+    floor: int
+    has_floor_moved: bool
+    in_flight: int
+    retry_in_ms: int | None
+    is_finished: bool
+
+
+def result_of(text: str, receipt: Receipt, outcome: LeaseOutcome | PenstockError):
+    if isinstance(outcome, PenstockError):
+        return outcome
+    offset = receipt.offset
+    if offset in outcome.stale:
+        return StaleReceipt(text)
+    if offset in outcome.missing:
+        return NotFound("message", offset)
+    return Answered(
+        offset in outcome.repeated,
+        outcome.floor,
+        outcome.has_floor_moved,
+        outcome.in_flight,
+        outcome.retry_in_ms.get(offset),
+        offset in outcome.finished,
+    )
 
 
 class World:
@@ -40,15 +106,49 @@ class World:
         self.node.tick(self.now())
 
     def topic(self, partitions: int = 1, name: str = TOPIC, **settings: object) -> None:
-        config = TopicConfig(**settings)
-        self.node.create_topic(name, partitions=partitions, config=config, now=self.now())
+        self.execute(CreateTopic(name, partitions, settings_of(TopicConfig(**settings))))
+
+    def configure(self, name: str = TOPIC, **changes: object) -> None:
+        self.execute(ConfigureTopic(name, changes))
+
+    def grow(self, total: int, name: str = TOPIC) -> None:
+        self.execute(AddPartitions(name, total))
+
+    def delete(self, name: str = TOPIC) -> None:
+        self.execute(DeleteTopic(name))
+
+    def topics(self) -> list[str]:
+        return self.execute(ListTopics())
+
+    def describe(self, name: str = TOPIC) -> tuple[PartitionFacts, ...]:
+        return self.execute(DescribeTopic(name)).partitions
+
+    def sweep(self) -> dict[str, Swept]:
+        return self.execute(SweepTopics())
 
     def group(self, name: str = GROUP, topic: str = TOPIC, **options: object) -> None:
-        self.node.open_group(topic, name, self.now(), **options)
+        self.execute(OpenGroup(name, (topic,), **options))
+
+    def lag(self, group: str = GROUP) -> list[PartitionLag]:
+        return self.execute(DescribeLag(group)).partitions
+
+    def lanes(self, group: str = GROUP) -> list[PartitionLanes]:
+        return self.execute(DescribeLanes(topic=TOPIC, group=group))[TOPIC].partitions
+
+    def commit(self, group: str, offset: int, partition: int = 0) -> bool:
+        return self.execute(Commit(group, (PartitionOffset(TOPIC, partition, offset),)))
+
+    def reset(self, to: Start, group: str = GROUP, *, is_forced: bool = False) -> list[Move]:
+        reset = ResetGroup(group, topic=TOPIC, to=to, is_forced=is_forced)
+        return self.execute(reset)[TOPIC]
 
     def publish(self, *values: bytes | Message, topic: str = TOPIC, **options: object):
         messages = [one if isinstance(one, Message) else Message(one) for one in values]
-        return self.node.publish(topic, messages, self.now(), **options)
+        return self.execute(Publish(topic, messages, **options))
+
+    def schedule(self, delayed: Sequence[Delayed], after_ms: int = 0, **options: object):
+        self.now(after_ms)
+        return self.execute(Schedule(TOPIC, delayed, **options))
 
     def poll(
         self,
@@ -58,18 +158,44 @@ class World:
         group: str = GROUP,
         ms: int = 30_000,
         **options,
-    ) -> Handed:
+    ) -> LeasedMessages:
         topic = options.get("topic", TOPIC)
-        return self.node.poll(topic, group, Wanted(member, limit, ms), self.now())
+        return self.execute(Poll(topic, group, member, limit, ms))
 
-    def ack(self, *received: Received) -> list[object]:
-        return self.node.ack([one.receipt for one in received], self.now())
+    def execute(self, command: Command[R]) -> R:
+        return self.node.execute(command, LOCAL, self.now()).outcome()
 
-    def nack(self, *received: Received, **options: object) -> list[object]:
-        return self.node.nack([one.receipt for one in received], self.now(), **options)
+    def answer(self, kind: Kind, receipts: Sequence[str], reason: str = "", ms: int | None = None):
+        """What came of each receipt: an `Answered`, or an error."""
+        read = [read_receipt(one) for one in receipts]
+        leases = by_lease(read)
+        said = [
+            LeaseAnswer(kind, *place, lease, some, reason, ms)
+            for (place, lease), some in leases.items()
+        ]
+        outcomes = dict(zip(leases, self.execute(Answer(said)), strict=True))
+        return [
+            result_of(text, one, outcomes[one.place, one.lease])
+            for text, one in zip(receipts, read, strict=True)
+        ]
 
-    def reject(self, *received: Received, **options: object) -> list[object]:
-        return self.node.reject([one.receipt for one in received], self.now(), **options)
+    def ack(self, *received: Received):
+        return self.answer(Kind.ACK, [one.receipt for one in received])
+
+    def nack(self, *received: Received, error: str = "", delay_ms: int | None = None):
+        return self.answer(Kind.NACK, [one.receipt for one in received], error, delay_ms)
+
+    def reject(self, *received: Received, error: str = ""):
+        return self.answer(Kind.REJECT, [one.receipt for one in received], error)
+
+    def extend(self, *received: Received, ms: int):
+        return self.answer(Kind.EXTEND, [one.receipt for one in received], ms=ms)
+
+    def release(self, member: str = "m", group: str = GROUP, topic: str = TOPIC) -> None:
+        self.execute(ReleaseMember(topic, group, member))
+
+    def fetch(self, start: Start = EARLIEST, partition: int = 0, **options: object) -> FetchReply:
+        return self.execute(Fetch(TOPIC, partition, start, **options))
 
     def sync(self) -> None:
         for partition in self.node.partitions():
@@ -102,7 +228,7 @@ class World:
         self.node = self._open()
 
     def letters(self, topic: str = TOPIC):
-        return self.node.dead_letters(topic).letters
+        return self.execute(BrowseDeadLetters(topic)).letters
 
     def drain(self, *, group: str = GROUP, rounds: int = 30, topic: str = TOPIC) -> list[Received]:
         """Everything that a group can get now, acked."""
@@ -117,9 +243,19 @@ class World:
 
 
 def only_durable(disk: SimDisk) -> SimDisk:
-    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[Kind.DURABLE])
+    states = CrashStates(disk, Model.STRICT, entropy=random.Random(1), kinds=[CrashKind.DURABLE])
     *_, last = states
     return last.disk()
+
+
+def messages_of(fetched: FetchReply) -> list[Message]:
+    """The messages of stored batches from the offset on that was asked for."""
+    found = [
+        message
+        for head, batch in batches_in(fetched.data, seed=fetched.seed)
+        for message in decode_messages(batch, head)
+    ]
+    return [one for one in found if one.offset >= fetched.offset]
 
 
 def values(received: Sequence[Received | Message]) -> list[bytes | None]:
@@ -131,7 +267,7 @@ SMALL = LimitsConfig(
 )
 
 
-PLAIN = (Kind.ALL, Kind.DURABLE)
+PLAIN = (CrashKind.ALL, CrashKind.DURABLE)
 
 
 def pull_the_plug(
@@ -139,7 +275,7 @@ def pull_the_plug(
     check: Callable[[SimDisk, tuple[object, ...]], None],
     effort: Callable[..., int],
     *,
-    kinds: Sequence[Kind] = PLAIN,
+    kinds: Sequence[CrashKind] = PLAIN,
     start: Tree = EMPTY,
 ) -> int:
     """Check the states that a power cut may leave: some kinds always, torn and mixed ones with more effort."""
@@ -149,7 +285,7 @@ def pull_the_plug(
         check,
         entropy=random.Random(1),
         models=tuple(Model) if tier == 2 else (Model.STRICT,),
-        kinds=tuple(Kind) if tier else kinds,
+        kinds=tuple(CrashKind) if tier else kinds,
         subsets=(2, 1, 20)[tier],
         start=start,
     )

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
-from penstock.codec import Columns, Compression, encode, read_head
+from penstock.codec import Columns, Compression, encode
 from penstock.config import LogConfig, StorageConfig
 from penstock.log import open_log
 from penstock.model import LogId
@@ -43,8 +43,8 @@ def write_log(directory: Path, log: str, log_id: int) -> None:
                 headers=[[("trace", b"\x01")], []],
                 timestamps=NOW_NS + number,
             )
-            batch = encode(columns, compression=Compression.LZ4)
-            opened.append(batch, read_head(batch), now_ns=NOW_NS + number)
+            encoded = encode(columns, compression=Compression.LZ4)
+            opened.append(encoded, now_ns=NOW_NS + number)
         opened.close()
 
 
@@ -248,8 +248,8 @@ def test_a_dump_goes_on_behind_what_cannot_be_read(data, capsys) -> None:
 def test_a_message_cannot_drive_the_terminal(tmp_path, capsys) -> None:
     with RealDisk(tmp_path, StorageConfig()) as disk:
         log, _ = open_log(disk, "x", log_id=LogId(1), config=CONFIG)
-        batch = encode(Columns(values=["\x1b[2J\x9b2J\u202e".encode()], timestamps=1))
-        log.append(batch, read_head(batch), now_ns=1)
+        encoded = encode(Columns(values=["\x1b[2J\x9b2J\u202e".encode()], timestamps=1))
+        log.append(encoded, now_ns=1)
         log.close()
     assert penstock("dump", tmp_path / "x") == Exit.OK
     assert capsys.readouterr().out.rstrip("\n").isprintable()
@@ -381,7 +381,7 @@ def test_ctrl_c_in_a_repair_says_how_to_finish_it(data, monkeypatch, capsys) -> 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.log.repair._Repair._change", interrupted)
+        patch.setattr("penstock.log.doctor.repair._Repair._change", interrupted)
         assert penstock("repair", data) == Exit.INTERRUPTED
     assert "run the repair again" in capsys.readouterr().err
     assert penstock("verify", data) == Exit.FOUND_PROBLEMS

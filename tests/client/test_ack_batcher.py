@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.answers import Kind
 from penstock.client.ack_batcher import AnswerBuffer, messages_of, send_answers
 from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.codec import encode_messages, verify
-from penstock.codec.answers import Kind
 from penstock.codec.leased import Lent, Part
 from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
@@ -17,7 +17,7 @@ from penstock.model import Message
 
 def leased(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
-    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets])
+    batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets]).to_bytes()
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
     part = LeasedPart(Part(columns, verify(batch), memoryview(batch)))
     answers.track([part], leased_at_s)

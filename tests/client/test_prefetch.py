@@ -22,7 +22,9 @@ QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
 def filled(client, topic):
     client.create_topic(topic, partitions=1)
     for start in range(0, len(VALUES), PER_BATCH):
-        client.append_batch(topic, 0, encode(Columns(values=VALUES[start : start + PER_BATCH])))
+        client.append_batch(
+            topic, 0, encode(Columns(values=VALUES[start : start + PER_BATCH])).to_bytes()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +190,7 @@ SEED = 7
 
 def stored(base_offset, count=3):
     """A batch as it lies in a log."""
-    batch = encode(Columns(values=[b"v"] * count))
+    batch = encode(Columns(values=[b"v"] * count)).to_bytes()
     head = stamp(read_head(batch), base_offset=base_offset, epoch=0, append_time=1, seed=SEED)
     return head + bytes(batch)[HEAD_BYTES:]
 

@@ -54,34 +54,38 @@ class Case:
 
 
 def encoded(messages: list[Message]) -> Case:
-    return Case(lambda: encode_messages(messages), messages)
+    return Case(lambda: encode_messages(messages).to_bytes(), messages)
 
 
 def compacted() -> bytes:
-    batch = encode_messages(PLAIN, marks=Marks(producer_id=9, producer_epoch=1, first_sequence=40))
-    return select(batch, verify(batch), np.array([False, True, False, True]), last_offset=11)
+    batch = encode_messages(
+        PLAIN, marks=Marks(producer_id=9, producer_epoch=1, first_sequence=40)
+    ).to_bytes()
+    return select(
+        batch, verify(batch), np.array([False, True, False, True]), last_offset=11
+    ).to_bytes()
 
 
 def emptied() -> bytes:
-    batch = encode_messages(PLAIN)
-    return select(batch, verify(batch), np.zeros(4, dtype=bool), last_offset=11)
+    batch = encode_messages(PLAIN).to_bytes()
+    return select(batch, verify(batch), np.zeros(4, dtype=bool), last_offset=11).to_bytes()
 
 
 def stamped() -> bytes:
     marks = Marks(True, 7, 2, 100, 55, Origin.OUTBOX, 3, 12)
-    batch = encode_messages(PLAIN, marks=marks)
+    batch = encode_messages(PLAIN, marks=marks).to_bytes()
     place = {"base_offset": 1_000_000, "epoch": 3, "append_time": NOON + 500, "unsynced": 20}
     return stamp(read_head(batch), **place, seed=seed_of(LOG_ID)) + batch[HEAD_BYTES:]
 
 
 def delayed() -> bytes:
     dues, keys = [NOON + 5, NOON + 3_600_000_000_000], [None, b"invoice 7"]
-    return encode(Columns(values=[b"soon", b"later"], due_at=dues, delay_keys=keys))
+    return encode(Columns(values=[b"soon", b"later"], due_at=dues, delay_keys=keys)).to_bytes()
 
 
 def fired() -> bytes:
     marks = Marks(origin=Origin.DELAY, origin_source=2, origin_sequence=40)
-    return encode(Columns(values=[b"second", b"first"], delay_ids=[3, 0]), marks=marks)
+    return encode(Columns(values=[b"second", b"first"], delay_ids=[3, 0]), marks=marks).to_bytes()
 
 
 PLAIN = [
@@ -129,10 +133,14 @@ CASES = {
     "delayed": Case(delayed, [Message(b"soon"), Message(b"later")]),
     "fired": Case(fired, [Message(b"second"), Message(b"first")]),
     "lz4": Case(
-        lambda: encode_messages(JSON, compression=Compression.LZ4), JSON, is_rewritable=False
+        lambda: encode_messages(JSON, compression=Compression.LZ4).to_bytes(),
+        JSON,
+        is_rewritable=False,
     ),
     "zstd": Case(
-        lambda: encode_messages(JSON, compression=Compression.ZSTD), JSON, is_rewritable=False
+        lambda: encode_messages(JSON, compression=Compression.ZSTD).to_bytes(),
+        JSON,
+        is_rewritable=False,
     ),
 }
 

@@ -38,7 +38,7 @@ def decode_every_way(batch: bytes) -> str:
 
 def main() -> None:
     batch = sys.stdin.buffer.read()
-    decode_every_way(encode(Columns(values=[b"warm"], headers=[[("up", b"")]])))
+    decode_every_way(encode(Columns(values=[b"warm"], headers=[[("up", b"")]])).to_bytes())
     before = status_bytes("VmRSS")
     outcome = decode_every_way(batch)
     sys.stdout.write(f"{outcome} {(status_bytes('VmHWM') - before) // MIB}\n")

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from penstock.codec import Columns, Marks, Origin
-from penstock.model import Message
+from penstock.model import Message, MessageColumns
 
 from . import twin
 
@@ -119,19 +119,5 @@ def columns_of(messages: Sequence[Message]) -> Columns:
     )
 
 
-def messages_of(columns: Columns) -> list[Message]:
-    return [
-        Message(*fields)
-        for fields in zip(
-            columns.values,
-            columns.keys,
-            columns.headers,
-            columns.priorities,
-            columns.timestamps,
-            columns.expires_at,
-            columns.idempotency_keys,
-            columns.schema_ids,
-            columns.offsets,
-            strict=True,
-        )
-    ]
+def messages_of(columns: MessageColumns) -> list[Message]:
+    return list(map(Message, *columns))

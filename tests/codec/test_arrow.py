@@ -70,10 +70,10 @@ def test_arrow_holds_what_the_twin_reads(placed):
 
 @given(message_lists())
 def test_every_compression_gives_the_same_arrow(messages):
-    plain = encode_messages(messages)
+    plain = encode_messages(messages).to_bytes()
     expected = decode_arrow(plain, verify(plain))
     for compression in Compression:
-        batch = encode_messages(messages, compression=compression)
+        batch = encode_messages(messages, compression=compression).to_bytes()
         table = decode_arrow(batch, verify(batch))
         table.validate(full=True)
         assert table.equals(expected)
@@ -81,7 +81,7 @@ def test_every_compression_gives_the_same_arrow(messages):
 
 @given(message_lists(max_size=4))
 def test_asking_for_columns_gives_them_in_that_order(messages):
-    batch = encode_messages(messages)
+    batch = encode_messages(messages).to_bytes()
     whole = decode_arrow(batch, verify(batch))
     for names in (ARROW_COLUMNS[::-1], ("value",), ("key", "offset"), ()):
         table = decode_arrow(batch, verify(batch), columns=names)
@@ -90,13 +90,13 @@ def test_asking_for_columns_gives_them_in_that_order(messages):
 
 
 def test_an_unknown_column_is_refused_with_the_known_ones():
-    batch = encode(Columns(values=[b""]))
+    batch = encode(Columns(values=[b""])).to_bytes()
     with pytest.raises(Refused, match="idempotency_key"):
         decode_arrow(batch, verify(batch), columns=("valeu",))
 
 
 def test_keys_and_values_point_into_the_batch():
-    batch = bytearray(encode(Columns(values=[b"old", b"older"], keys=[b"k", b"k"])))
+    batch = bytearray(encode(Columns(values=[b"old", b"older"], keys=[b"k", b"k"])).to_bytes())
     table = decode_arrow(batch, verify(batch))
     position = bytes(batch).index(b"oldolder")
     batch[position : position + 8] = b"newnewer"
@@ -109,7 +109,7 @@ def test_arrow_keeps_the_batch_alive():
 
 
 def _made_elsewhere():
-    batch = encode(Columns(values=[bytes([index]) * 50 for index in range(100)]))
+    batch = encode(Columns(values=[bytes([index]) * 50 for index in range(100)])).to_bytes()
     return batch, verify(batch)
 
 
@@ -122,7 +122,7 @@ def test_a_batch_at_an_odd_address_gives_aligned_numbers(shift):
         schema_ids=[1, 2**31],
         priorities=[0, 1],
     )
-    shifted = memoryview(bytes(shift) + encode(columns))[shift:]
+    shifted = memoryview(bytes(shift) + encode(columns).to_bytes())[shift:]
     table = decode_arrow(shifted, verify(shifted))
     table.validate(full=True)
     assert table.column("schema_id").to_pylist() == [1, 2**31]
@@ -133,7 +133,7 @@ def test_a_batch_at_an_odd_address_gives_aligned_numbers(shift):
 def test_arrays_that_are_remembered_fit_every_count():
     most = REMEMBERED_COUNT_MAX
     for count in (1, 2, 4096, 4097, 3, most - 1, most, most + 1, COUNT_MAX, 4096):
-        batch = encode(Columns(values=[b"four"] * count))
+        batch = encode(Columns(values=[b"four"] * count)).to_bytes()
         table = decode_arrow(batch, verify(batch))
         table.validate(full=True)
         assert table.num_rows == count
@@ -146,7 +146,7 @@ def test_arrays_that_are_remembered_fit_every_count():
 
 def test_equal_values_that_are_long_start_where_they_start():
     for size in (65535, 65536, 100_000, 1_500_000):
-        batch = encode(Columns(values=[b"%0*d" % (size, one) for one in range(3)]))
+        batch = encode(Columns(values=[b"%0*d" % (size, one) for one in range(3)])).to_bytes()
         table = decode_arrow(batch, verify(batch))
         table.validate(full=True)
         assert [one[-9:] for one in table.column("value").to_pylist()] == [
@@ -155,7 +155,7 @@ def test_equal_values_that_are_long_start_where_they_start():
 
 
 def test_a_body_over_the_limit_is_refused():
-    batch = encode(Columns(values=[bytes(1000)]), compression=Compression.ZSTD)
+    batch = encode(Columns(values=[bytes(1000)]), compression=Compression.ZSTD).to_bytes()
     with pytest.raises(TooLarge):
         decode_arrow(batch, verify(batch), size_max=1000)
 

@@ -34,12 +34,14 @@ LIMITS = LimitsConfig(
 
 @given(message_lists(), marks())
 def test_messages_encode_to_the_bytes_of_the_twin(messages, some_marks):
-    assert encode_messages(messages, marks=some_marks) == twin.encode(messages, marks=some_marks)
+    assert encode_messages(messages, marks=some_marks).to_bytes() == twin.encode(
+        messages, marks=some_marks
+    )
 
 
 @given(message_lists())
 def test_columns_encode_to_the_bytes_of_the_twin(messages):
-    assert encode(columns_of(messages)) == twin.encode(messages)
+    assert encode(columns_of(messages)).to_bytes() == twin.encode(messages)
 
 
 @given(message_lists())
@@ -47,21 +49,27 @@ def test_what_the_bytes_are_kept_in_does_not_change_the_batch(messages):
     columns = columns_of(messages)
     for kind in (bytearray, memoryview):
         kept = [None if value is None else kind(value) for value in columns.values]
-        assert encode(msgspec.structs.replace(columns, values=kept)) == encode(columns)
+        assert (
+            encode(msgspec.structs.replace(columns, values=kept)).to_bytes()
+            == encode(columns).to_bytes()
+        )
 
 
 def test_arrays_of_numbers_encode_like_lists():
     values, times, lanes = [b"a", b"b", b"c"], [NOW + 2, NOW, NOW + 1], [0, 4, 2]
-    expected = encode(Columns(values=values, timestamps=times, priorities=lanes))
+    expected = encode(Columns(values=values, timestamps=times, priorities=lanes)).to_bytes()
     for dtype in (np.int64, np.uint64, ">i8"):
         columns = Columns(
             values=values,
             timestamps=np.array(times, dtype=dtype),
             priorities=np.array(lanes, dtype=np.int8),
         )
-        assert encode(columns) == expected
+        assert encode(columns).to_bytes() == expected
     every_second = np.array([NOW + 2, 0, NOW, 0, NOW + 1, 0])[::2]
-    assert encode(Columns(values=values, timestamps=every_second, priorities=lanes)) == expected
+    assert (
+        encode(Columns(values=values, timestamps=every_second, priorities=lanes)).to_bytes()
+        == expected
+    )
 
 
 def test_one_value_stands_for_a_list_of_equal_ones():
@@ -70,7 +78,7 @@ def test_one_value_stands_for_a_list_of_equal_ones():
     listed = Columns(
         values=values, timestamps=[5, 5], priorities=[1, 1], expires_at=[9, 9], schema_ids=[3, 3]
     )
-    assert encode(single) == encode(listed)
+    assert encode(single).to_bytes() == encode(listed).to_bytes()
 
 
 def test_null_and_empty_are_four_different_things():
@@ -80,7 +88,7 @@ def test_null_and_empty_are_four_different_things():
     for count in (1, 2, 3):
         for picks in itertools.product(choices, repeat=count):
             messages = [Message(value, key) for key, value in picks]
-            batch = encode_messages(messages)
+            batch = encode_messages(messages).to_bytes()
             assert batch == twin.encode(messages)
             decoded = decode_columns(batch, verify(batch))
             assert list(zip(decoded.keys, decoded.values, strict=True)) == list(picks)
@@ -93,12 +101,12 @@ def test_every_byte_survives_in_every_field():
     for rotation in range(256):
         raw = every_byte[rotation:] + every_byte[:rotation]
         message = Message(raw, raw, (("n", raw), ("n", raw[::-1])), idempotency_key=raw, offset=0)
-        batch = encode_messages([message])
+        batch = encode_messages([message]).to_bytes()
         assert list(decode_messages(batch, verify(batch))) == [message]
 
 
 def test_an_absent_column_costs_nothing():
-    bare = len(encode(Columns(values=[None] * 1000)))
+    bare = len(encode(Columns(values=[None] * 1000)).to_bytes())
     assert bare == 112 + 16
     columns = Columns(
         values=[None] * 1000,
@@ -110,7 +118,7 @@ def test_an_absent_column_costs_nothing():
         idempotency_keys=[None] * 1000,
         schema_ids=[None] * 1000,
     )
-    assert len(encode(columns)) == bare
+    assert len(encode(columns).to_bytes()) == bare
 
 
 @pytest.mark.parametrize(
@@ -125,20 +133,20 @@ def test_an_absent_column_costs_nothing():
     ],
 )
 def test_a_constant_column_costs_eight_bytes(columns):
-    batch = encode(Columns(**{"values": [None] * 1000, **columns}))
+    batch = encode(Columns(**{"values": [None] * 1000, **columns})).to_bytes()
     assert len(batch) == 112 + 16 + 8
 
 
 @pytest.mark.parametrize(("largest", "width"), [(255, 1), (256, 2), (65_536, 4), (2**32, 8)])
 def test_a_column_is_as_wide_as_its_largest_number(largest, width):
-    batch = encode(Columns(values=[None] * 1000, timestamps=[0] * 999 + [largest]))
+    batch = encode(Columns(values=[None] * 1000, timestamps=[0] * 999 + [largest])).to_bytes()
     assert len(batch) == 112 + 16 + 1000 * width
 
 
 @pytest.mark.parametrize("largest", [255, 256, 65_535, 65_536])
 def test_long_items_encode_to_the_bytes_of_the_twin(largest):
     messages = [Message(bytes(largest), key=b"k"), Message(None, key=None), Message(b"", key=b"")]
-    batch = encode_messages(messages)
+    batch = encode_messages(messages).to_bytes()
     assert batch == twin.encode(messages)
     assert fresh(decode_messages(batch, verify(batch))) == messages
 
@@ -146,11 +154,11 @@ def test_long_items_encode_to_the_bytes_of_the_twin(largest):
 def test_nulls_cost_one_bit_each():
     some = [b"x", *[None] * 999]
     lengths, bits, blob = 1000, 128, 1
-    assert len(encode(Columns(values=some))) == 112 + 16 + lengths + bits + blob + 7
+    assert len(encode(Columns(values=some)).to_bytes()) == 112 + 16 + lengths + bits + blob + 7
 
 
 def test_a_batch_of_one_is_small():
-    batch = encode_messages([Message(b"x" * 100, b"k" * 10, timestamp=NOW)])
+    batch = encode_messages([Message(b"x" * 100, b"k" * 10, timestamp=NOW)]).to_bytes()
     assert len(batch) <= 260
 
 
@@ -205,7 +213,7 @@ def test_a_batch_of_one_is_small():
 )
 def test_what_cannot_be_said_is_refused(columns):
     with pytest.raises(Refused):
-        encode(Columns(**{"values": [b""], **columns}))
+        encode(Columns(**{"values": [b""], **columns})).to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -222,14 +230,14 @@ def test_what_cannot_be_said_is_refused(columns):
 )
 def test_a_message_with_a_wrong_field_is_refused(message):
     with pytest.raises(Refused):
-        encode_messages([message])
+        encode_messages([message]).to_bytes()
     with pytest.raises(Refused):
-        encode_messages([Message(b""), message])
+        encode_messages([Message(b""), message]).to_bytes()
 
 
 def test_no_messages_are_refused():
     with pytest.raises(Refused):
-        encode_messages([])
+        encode_messages([]).to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -244,14 +252,14 @@ def test_no_messages_are_refused():
 )
 def test_a_mark_that_does_not_fit_its_field_is_refused(some_marks):
     with pytest.raises(Refused):
-        encode(Columns(values=[b""]), marks=some_marks)
+        encode(Columns(values=[b""]), marks=some_marks).to_bytes()
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 2**63 - 1])
 def test_a_timestamp_is_any_integer_of_64_bits(timestamp):
     for timestamps in (timestamp, [timestamp], [timestamp, 2**63 - 1, -(2**63)]):
         count = 1 if isinstance(timestamps, int) else len(timestamps)
-        batch = encode(Columns(values=[None] * count, timestamps=timestamps))
+        batch = encode(Columns(values=[None] * count, timestamps=timestamps)).to_bytes()
         decoded = decode_columns(batch, verify(batch)).timestamps
         assert decoded == ([timestamps] if isinstance(timestamps, int) else timestamps)
 
@@ -271,7 +279,7 @@ def test_a_timestamp_is_any_integer_of_64_bits(timestamp):
 def test_over_a_limit_is_refused_with_the_limit(columns, limit):
     count = len(columns.get("values", [b""]))
     with pytest.raises(TooLarge) as refusal:
-        encode(Columns(**{"values": [b""] * count, **columns}), limits=LIMITS)
+        encode(Columns(**{"values": [b""] * count, **columns}), limits=LIMITS).to_bytes()
     assert refusal.value.fields["limit"] == limit
 
 
@@ -279,29 +287,29 @@ def test_at_a_limit_is_accepted():
     columns = Columns(
         values=[bytes(100)], keys=[bytes(10)], headers=[[("n" * 10, bytes(5)), ("n", bytes(4))]]
     )
-    encode(columns, limits=LIMITS)
+    encode(columns, limits=LIMITS).to_bytes()
 
 
 @pytest.mark.parametrize("compression", Compression)
 def test_the_batch_limit_counts_what_unpacks(compression):
     limits = LimitsConfig(batch_bytes_max=10 * 1024 * 1024)
     fits, does_not = 10 * 1024 * 1024 - 112 - 16 - 8, 10 * 1024 * 1024 - 112 - 16 - 7
-    encode(Columns(values=[bytes(fits)]), compression=compression, limits=limits)
+    encode(Columns(values=[bytes(fits)]), compression=compression, limits=limits).to_bytes()
     with pytest.raises(TooLarge):
-        encode(Columns(values=[bytes(does_not)]), compression=compression, limits=limits)
+        encode(Columns(values=[bytes(does_not)]), compression=compression, limits=limits).to_bytes()
 
 
 def test_the_most_messages_are_accepted_and_one_more_is_not():
-    batch = encode(Columns(values=[None] * COUNT_MAX))
+    batch = encode(Columns(values=[None] * COUNT_MAX)).to_bytes()
     assert verify(batch).message_count == COUNT_MAX
     with pytest.raises(TooLarge):
-        encode(Columns(values=[None] * (COUNT_MAX + 1)))
+        encode(Columns(values=[None] * (COUNT_MAX + 1))).to_bytes()
 
 
 def test_the_most_headers_are_accepted_and_one_more_is_not():
     pairs = [("n", b"")] * (HEADERS_MAX // 16)
-    batch = encode(Columns(values=[None] * 16, headers=[pairs] * 16))
+    batch = encode(Columns(values=[None] * 16, headers=[pairs] * 16)).to_bytes()
     assert len(decode_columns(batch, verify(batch)).headers[15]) == HEADERS_MAX // 16
     with pytest.raises(TooLarge) as refusal:
-        encode(Columns(values=[None] * 17, headers=[pairs] * 16 + [[("n", b"")]]))
+        encode(Columns(values=[None] * 17, headers=[pairs] * 16 + [[("n", b"")]])).to_bytes()
     assert refusal.value.fields["limit"] == HEADERS_MAX

@@ -42,7 +42,7 @@ def example() -> bytes:
         Message(b"hello", b"k", timestamp=NOON),
         Message(b"hey", None, timestamp=NOON + 1500),
     ]
-    batch = encode_messages(messages)
+    batch = encode_messages(messages).to_bytes()
     head = stamp(
         read_head(batch),
         base_offset=42,

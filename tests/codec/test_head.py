@@ -24,7 +24,9 @@ from .strategies import NOW, message_lists, placed_batches
 from .test_decode import seed_for
 
 LOG_IDS = st.integers(0, 2**64 - 1)
-BATCH = encode(Columns(values=[b"a", b"bc"], timestamps=[NOW, NOW + 5], priorities=[0, 4]))
+BATCH = encode(
+    Columns(values=[b"a", b"bc"], timestamps=[NOW, NOW + 5], priorities=[0, 4])
+).to_bytes()
 
 
 def forged(**fields: int) -> bytes:
@@ -120,7 +122,7 @@ def test_a_head_says_what_is_in_the_batch():
 
 def test_a_head_carries_its_marks():
     marks = Marks(True, 1, 2, 3, 4, Origin.OUTBOX, 5, 6)
-    head = verify(encode(Columns(values=[b""]), marks=marks))
+    head = verify(encode(Columns(values=[b""]), marks=marks).to_bytes())
     assert head.marks == marks
     assert head.is_control
     assert head.origin is Origin.OUTBOX

@@ -28,7 +28,7 @@ PRIORITIES_BITS = 0b11111 << 6
 
 def batch_of(body: bytes, count: int = 2, **fields: int) -> bytes:
     """A batch with this body, right in everything that the body does not contradict."""
-    fresh = read_head(encode(Columns(values=[None] * max(count, 1))))
+    fresh = read_head(encode(Columns(values=[None] * max(count, 1))).to_bytes())
     padding = -len(body) % 8
     head = fresh._replace(
         length=HEAD_BYTES + len(body) + padding,

@@ -4,14 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec import HEAD_BYTES, Columns, Compression, decode_messages, encode, verify
+from penstock.codec import (
+    HEAD_BYTES,
+    Columns,
+    Compression,
+    Encoded,
+    decode_messages,
+    encode,
+    verify,
+)
+from penstock.codec.blobs import Blobs, Joined
 from penstock.codec.checksum import checksum
-from penstock.codec.encode import encode_in_pieces
 from penstock.codec.head import Head, pack_head, read_head, stamp
-from penstock.codec.single import decode_value, encode_even, encode_value, read_value
+from penstock.codec.single import decode_value, read_value
 from penstock.config import LimitsConfig
 from penstock.errors import MalformedBatch, Refused, TooLarge
 from penstock.model import Message
+
+from . import twin
 
 LIMITS = LimitsConfig()
 SMALL = LimitsConfig(
@@ -19,48 +29,49 @@ SMALL = LimitsConfig(
 )
 
 
+def encode_value(value: bytes, timestamp: int) -> Encoded:
+    return encode(Columns(values=[value], timestamps=timestamp), limits=LIMITS)
+
+
 @given(st.binary(max_size=100), st.integers(-(1 << 63), (1 << 63) - 1))
-def test_it_is_the_batch_that_the_encoder_makes(value, timestamp):
-    usual = encode_in_pieces(Columns(values=[value], timestamps=timestamp), limits=LIMITS)
-    found = encode_value(value, timestamp, LIMITS)
-    assert found.head == usual.head
-    assert found.joined() == usual.joined()
-    batch = found.joined()
+def test_it_is_a_batch_like_any_other(value, timestamp):
+    batch = encode_value(value, timestamp).to_bytes()
+    assert batch == twin.encode([Message(value, timestamp=timestamp)])
     (message,) = decode_messages(batch, verify(batch))
     assert (message.value, message.timestamp) == (value, timestamp)
     assert decode_value(batch, verify(batch)) == message
 
 
 @given(st.integers(0, 20), st.integers(1, 30), st.data())
-def test_several_of_one_size_are_the_batch_that_the_encoder_makes(size, count, data):
+def test_several_of_one_size_are_a_batch_like_any_other(size, count, data):
     blob = data.draw(st.binary(min_size=size * count, max_size=size * count))
     values = [blob[size * one : size * (one + 1)] for one in range(count)]
-    usual = encode_in_pieces(Columns(values=values, timestamps=5), limits=LIMITS)
-    found = encode_even(blob, size, count, 5, LIMITS)
-    assert found.head == usual.head
-    assert found.joined() == usual.joined()
+    expected = twin.encode([Message(value, timestamp=5) for value in values])
+    for given_as in (values, Joined([(Blobs(size, None, blob), count)])):
+        assert encode(Columns(values=given_as, timestamps=5)).to_bytes() == expected
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [LimitsConfig(value_bytes_max=9), SMALL],
-)
-def test_it_is_refused_in_the_same_words(limits):
+@pytest.mark.parametrize("size", [65_511, 65_512, 65_513, 70_000])
+def test_a_long_one_is_not_copied_and_a_batch_like_any_other(size):
+    value = bytes(range(256)) * 300
+    encoded = encode_value(value[:size], 5)
+    assert len(encoded.body) == (1 if size <= 65_512 else 3)
+    assert encoded.to_bytes() == twin.encode([Message(value[:size], timestamp=5)])
+
+
+@pytest.mark.parametrize("limits", [LimitsConfig(value_bytes_max=9), SMALL])
+def test_it_is_refused_in_the_same_words_as_one_with_a_key(limits):
     said = []
-    for encoded in (
-        lambda: encode_in_pieces(Columns(values=[b"0123456789"], timestamps=5), limits=limits),
-        lambda: encode_value(b"0123456789", 5, limits),
-        lambda: encode_even(b"0123456789", 10, 1, 5, limits),
-    ):
+    for keys in (None, [b""]):
         with pytest.raises(TooLarge) as error:
-            encoded()
-        said.append((str(error.value), error.value.fields))
-    assert said[0] == said[1] == said[2]
+            encode(Columns(values=[b"0123456789"], keys=keys, timestamps=5), limits=limits)
+        said.append((error.value.fields["what"], error.value.fields["limit"]))
+    assert said[0] == said[1]
 
 
 def test_a_time_beyond_64_bits_is_refused():
     with pytest.raises(Refused, match="64 bits"):
-        encode_value(b"", 1 << 63, LIMITS)
+        encode_value(b"", 1 << 63)
 
 
 OTHERS = {
@@ -77,12 +88,14 @@ OTHERS = {
 
 @pytest.mark.parametrize("columns", OTHERS.values(), ids=OTHERS)
 def test_what_has_more_to_it_is_left_to_the_decoder(columns):
-    batch = encode(columns, limits=LIMITS)
+    batch = encode(columns, limits=LIMITS).to_bytes()
     assert decode_value(batch, verify(batch)) is None
 
 
 def test_what_is_compressed_is_left_to_the_decoder():
-    batch = encode(Columns(values=[b"a" * 1000], timestamps=5), compression=Compression.ZSTD)
+    batch = encode(
+        Columns(values=[b"a" * 1000], timestamps=5), compression=Compression.ZSTD
+    ).to_bytes()
     assert decode_value(batch, verify(batch)) is None
 
 
@@ -90,7 +103,7 @@ def test_what_is_compressed_is_left_to_the_decoder():
     "wrong", [{"last_delta": 1}, {"body_size": 9}, {"body_size": 26}, {"max_timestamp": 6}]
 )
 def test_a_head_that_does_not_fit_its_body_is_left_to_the_decoder(wrong):
-    batch = encode_value(b"a", 5, LIMITS).joined()
+    batch = encode_value(b"a", 5).to_bytes()
     assert decode_value(batch, verify(batch)._replace(**wrong)) is None
 
 
@@ -101,7 +114,7 @@ PADDING_AT = 11
 
 def stored(value: bytes, offset: int = 5) -> bytes:
     """A batch as a log has it."""
-    encoded = encode_value(value, 9, LIMITS)
+    encoded = encode_value(value, 9)
     head = stamp(encoded.head, base_offset=offset, epoch=3, append_time=4, seed=SEED)
     return b"".join((head, *encoded.body))
 
@@ -171,4 +184,4 @@ def test_a_body_that_ends_behind_the_batch_is_left_to_who_says_what(body_size):
 
 @pytest.mark.parametrize("columns", OTHERS.values(), ids=OTHERS)
 def test_another_kind_is_left_to_who_reads_all(columns):
-    assert read_value(encode(columns, limits=LIMITS), 0) is None
+    assert read_value(encode(columns, limits=LIMITS).to_bytes(), 0) is None

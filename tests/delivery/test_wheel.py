@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 
 from penstock.delivery.dues import Dues, ids_in
 from penstock.delivery.wheel import TICK_NS, Wheel
@@ -116,8 +117,6 @@ def test_a_wheel_that_is_far_behind_comes_by_everything_in_order() -> None:
 
 
 def test_due_times_are_found_whether_their_block_is_full_or_nearly_empty() -> None:
-    from pyroaring import BitMap64
-
     rng, dues, known = random.Random(5), Dues(), {}
     for start in range(0, 40_000, 500):
         ids = np.arange(start, start + 500, dtype=np.int64)
@@ -141,3 +140,35 @@ def test_due_times_are_found_whether_their_block_is_full_or_nearly_empty() -> No
     ids = ids_in(BitMap64(known))
     assert dues.of_many(ids).tolist() == [known[one] for one in ids.tolist()]
     assert [dues.of(one) for one in known] == list(known.values())
+
+
+def test_those_that_are_due_before_a_time_are_found_whether_their_block_is_full_or_not() -> None:
+    rng, dues, known = random.Random(6), Dues(), {}
+    for start in range(0, 20_000, 500):
+        ids = np.arange(start, start + 500, dtype=np.int64)
+        times = np.array([rng.getrandbits(60) for _ in range(500)], dtype=np.int64)
+        dues.set_many(ids, times)
+        known.update(zip(ids.tolist(), times.tolist(), strict=True))
+    for gone in rng.sample(sorted(known)[:8192], 7900) + rng.sample(sorted(known)[8192:], 300):
+        del known[gone]
+        dues.forget((gone,))
+    for _ in range(2):
+        for _ in range(100):
+            first = rng.randrange(20_000)
+            end, time_ns = first + rng.randrange(1, 6000), rng.getrandbits(60)
+            found = dues.before(time_ns, first, end).tolist()
+            expected = [one for one, at in known.items() if first <= one < end and at < time_ns]
+            assert found == sorted(expected)
+        dues.thin_out(BitMap64(known))
+
+
+def test_before_the_horizon_no_more_is_due_than_the_limit() -> None:
+    rng, due = random.Random(7), {}
+    wheel = Wheel(lambda ids: np.array([due[one] for one in ids.tolist()], np.int64))
+    wheel.advance(START)
+    due.update(enumerate(START + rng.randrange(MS, DAY) for _ in range(3000)))
+    wheel.insert(np.arange(3000), np.array([*due.values()], np.int64))
+    for limit in (0, 1, 10, 500, 2999):
+        horizon_ns = wheel.horizon_ns(limit)
+        assert sum(at < horizon_ns for at in due.values()) <= limit
+    assert wheel.horizon_ns(3000) > START + DAY

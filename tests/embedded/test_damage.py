@@ -151,3 +151,53 @@ def test_a_damaged_delayed_message_fires_no_more_once_the_topic_is_set_to_skip(t
         (facts,) = broker.delay_stats("orders")
         assert (facts.pending, facts.lost, facts.unreadable) == (0, 1, 0)
         assert broker.delayed_get("orders", 0, lost).state.value == "LOST"
+
+
+def test_one_damaged_delayed_message_does_not_hide_the_others(tmp_path):
+    clock = VirtualClock()
+    with penstock.Broker(tmp_path, clock=clock) as broker:
+        broker.create_topic("orders", partitions=1)
+        places = [
+            broker.publish("orders", value, delay=delay, delay_key=key).offset
+            for value, delay, key in ((b"b", "2h", "b"), (b"damaged", "1h", "x"), (b"c", "3h", "c"))
+        ]
+    flip(segment_of(tmp_path, "orders.1", "delayed"), b"damaged")
+    with penstock.Broker(tmp_path, clock=clock) as broker:
+        for hours in (0, 1):  # Before it is due, and when it could not be delivered.
+            clock.advance(f"{hours}h")
+            damaged, *others = broker.delayed("orders")
+            assert [one.message.value for one in others] == [b"b", b"c"]
+            assert (damaged.id, damaged.message, damaged.state.value, damaged.delay_key) == (
+                places[1],
+                None,
+                "PENDING",
+                b"x",
+            )
+            assert damaged.damage.path.endswith("partition-0/delayed/00000000000000000000.log")
+            assert [one.damage for one in others] == [None, None]
+        with pytest.raises(DamagedBatch):
+            broker.delayed_get("orders", 0, places[1])
+        with pytest.raises(DamagedBatch):
+            broker.delayed_get("orders", delay_key="x")
+        moved = broker.reschedule("orders", delay_key="x", delay="9h")
+        assert moved.damage is not None
+        assert [one.message and one.message.value for one in broker.delayed("orders")] == [
+            b"b",
+            b"c",
+            None,
+        ]
+        broker.cancel_delayed("orders", delay_key="x")
+        assert [one.message.value for one in broker.delayed("orders")] == [b"b", b"c"]
+
+
+def test_a_queue_lists_what_is_damaged_among_what_is_to_come(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"damaged", delay="1h")
+        queue.put(b"whole", delay="2h")
+    flip(segment_of(tmp_path, kind="delayed"), b"damaged")
+    with penstock.open(tmp_path) as queue:
+        first, second = queue.delayed()
+        assert (first.number, first.value, second.value, second.damage) == (1, None, b"whole", None)
+        assert "at byte" in str(first.damage)
+        with pytest.raises(DamagedBatch):
+            queue.delayed_get(1)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
-from penstock.delivery.delays import DelayState
+from penstock.api.delays import DelayState
 from penstock.errors import NotFound, NotPending, Refused
 from penstock.testing import VirtualClock
 

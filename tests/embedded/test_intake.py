@@ -29,12 +29,7 @@ def test_the_first_of_those_that_wait_are_what_was_put(steps, is_mixed):
         if isinstance(step, int):
             found = intake.first(step)
             assert [*found] == expected[:step]
-            # Nobody asks for them when nothing waits.
-            even = intake.first_even(step) if expected else None
-            if even is not None:
-                assert even == (b"".join(found), len(found[0]), len(found))
-                assert {len(one) for one in found} == {even[1]}
-                assert not is_mixed
+            assert not (is_mixed and isinstance(found, Joined))
             assert len(found) == len(expected[:step])
             intake.take_out(intake.last_out + len(found))
             del expected[:step]
@@ -98,9 +93,6 @@ def test_runs_of_one_size_come_out_as_they_went_in(runs):
         expected += values
         found = intake.first(out)
         assert [*found] == expected[:out]
-        even = intake.first_even(out)
-        if even is not None and out:
-            assert even == (b"".join(found), len(expected[0]), len(found))
         if isinstance(found, Joined):
             assert found.blobs().lengths == len(expected[0])
         intake.take_out(intake.last_out + len(found))
@@ -109,15 +101,8 @@ def test_runs_of_one_size_come_out_as_they_went_in(runs):
     for number in range(16):
         intake.take_in(b"%04d" % number)
     assert isinstance(intake.first(16), Joined)
-    assert intake.first_even(16) is not None
-
-
-def test_what_is_mixed_is_not_even():
-    intake = Intake(0, Lock(), 100)
-    intake.take_in(b"four")
-    assert intake.first_even(9) == (b"four", 4, 1)
     intake.is_mixed = True
-    assert intake.first_even(9) is None
+    assert type(intake.first(16)) is list
 
 
 def test_one_of_another_size_that_comes_just_now_is_noticed():
@@ -129,9 +114,9 @@ def test_one_of_another_size_that_comes_just_now_is_noticed():
     intake = Intake(0, Lock(), 100)
     intake.waiting = Slow()
     intake.accept()
-    intake.take_in(b"four")
-    assert intake.first_even(9) is None
-    assert [*intake.first(9)][:2] == [b"four", b"three"]
+    for _ in range(16):
+        intake.take_in(b"four")
+    assert intake.first(17) == [b"four"] * 16 + [b"three"]
 
 
 def test_a_value_of_another_size_is_known_before_it_is_seen():

@@ -123,7 +123,7 @@ def test_auto_ack_loses_nothing_but_may_show_the_last_ones_again(tmp_path, effor
         seen |= set(ids)
     with penstock.open(tmp_path) as queue:
         rest = {message.id for message in queue}
-    # Handed out means taken off the queue, though the line that tells of it may not have been written.
+    # LeasedMessages out means taken off the queue, though the line that tells of it may not have been written.
     missing = set(range(1, 20_001)) - seen - rest
     assert len(missing) <= effort(check=2, test=10, torture=100)
     assert len(again) + len(rest & seen) <= FETCH_MESSAGES * effort(check=2, test=10, torture=100)

@@ -229,8 +229,12 @@ def test_nack_with_delay_and_reject(path, clock):
             "REJECTED",
             "no such file",
         )
-        assert dead.notes["dlq.original_msg_id"] == 2
-        assert dead.notes["dlq.failure_reason"] == "no such file"
+        assert dead.notes == {
+            "dlq.original_msg_id": 2,
+            "dlq.retry_count": 0,
+            "dlq.failure_reason": "no such file",
+            "dlq.last_failure": dead.letter.provenance.dlq_timestamp,
+        }
 
 
 def test_requeued_dead_letters_come_once_more_and_survive_a_restart(path, clock):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
-from penstock.broker.redrive import Selection
+from penstock.api.dead_letters import Selection
 from penstock.errors import BacklogFull, GroupBusy, NotFound, StaleReceipt
 from penstock.model import Message
 from penstock.testing import VirtualClock

@@ -13,8 +13,9 @@ from itertools import pairwise
 import pytest
 
 import penstock
-from penstock.broker.consumption import Wanted
-from penstock.broker.handed import Part
+from penstock.api.consume import Poll
+from penstock.api.leased import LeasedPart
+from penstock.api.principals import LOCAL
 from penstock.errors import NoSpace, NotFound
 from penstock.model import Priority
 from penstock.runtime.file import RealFile
@@ -34,8 +35,8 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
     with penstock.Broker() as broker:
         broker.create_topic("t", partitions=1)
         names = ("first", "second", "third")
-        asked = [Wanted(name, 1, 30_000, Priority.HIGH) for name in names]
-        waiters = [broker.driver.enter("t", "g", one, FOR_EVER) for one in asked]
+        asked = [Poll("t", "g", name, 1, 30_000, Priority.HIGH) for name in names]
+        waiters = [broker.driver.enter(one, LOCAL, FOR_EVER) for one in asked]
         for _ in range(2):
             broker.publish("t", b"for none of them", priority="low")
         assert not any(one.is_settled for one in waiters)
@@ -46,6 +47,15 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
             [b"1"],
             [b"2"],
         ]
+
+
+def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time():
+    with penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1, backoff_base_ms=0)
+        waiter = broker.driver.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
+        broker.publish("t", b"x")
+        assert [one.attempts for one in waiter.messages] == [1]
+        assert [one.attempts for one in broker.poll("t", "g", timeout=10)] == [2]
 
 
 @pytest.mark.parametrize("fsync", ["interval", "always"])
@@ -359,14 +369,14 @@ def test_get_that_is_interrupted_loses_nothing_that_nobody_has_seen(tmp_path, mo
         for batch in batches:
             queue.put_many(batch)
             queue.flush()
-        made = Part.messages
+        made = LeasedPart.messages
 
         def interrupted(part):
             if part.offsets[0] >= 100:
                 raise KeyboardInterrupt
             return made(part)
 
-        monkeypatch.setattr(Part, "messages", interrupted)
+        monkeypatch.setattr(LeasedPart, "messages", interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.get()
         monkeypatch.undo()

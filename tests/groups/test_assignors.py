@@ -6,7 +6,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.groups.assignors import Assignor, Held, TopicPartition, assign, sticky
+from penstock.api.members import Assignor
+from penstock.groups.assignors import Held, assign, sticky
+from penstock.model import TopicPartition
 
 TOPICS = ("ants", "bees", "cats")
 MEMBERS = ("ann", "bob", "eve", "joe", "kim")

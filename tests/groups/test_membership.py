@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.groups import Cause
+from penstock.api.members import Assignor
 from penstock.errors import NotOwner, Refused, StaleGeneration, UnknownMember
-from penstock.groups import Assignor, Cause, Joining, Membership, Moment, TopicPartition, commands
+from penstock.groups import Joining, Membership, Moment, commands
 from penstock.groups.membership import REVOCATION_MS
 from penstock.groups.records import Asked, Given, Gone, Joined, Released
+from penstock.model import TopicPartition
 
 MS = 1_000_000
 SESSION_MS = 10_000

@@ -13,7 +13,12 @@ from importlib import import_module
 from penstock.cli import main
 
 # Imported once, for all children.
-for name in ("penstock.cli.log", "penstock.log.verify", "penstock.server.http.serving", "uvloop"):
+for name in (
+    "penstock.cli.log",
+    "penstock.log.doctor.verify",
+    "penstock.server.http.serving",
+    "uvloop",
+):
     import_module(name)
 
 

@@ -17,7 +17,7 @@ from threading import Event
 
 import pytest
 
-from penstock.codec import HEAD_BYTES, decode_columns, read_head, verify
+from penstock.codec import HEAD_BYTES, decode_columns, read_head
 from penstock.log import Log, Recovery, open_log
 from penstock.runtime import RealDisk
 
@@ -175,13 +175,12 @@ def write_before(root: Path, batches: int) -> dict[int, int]:
         log, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=SMALL)
         places = {}
         for index in range(BEFORE, BEFORE + batches):
-            batch = batch_of(index)
-            appended = log.append(batch, verify(batch), now_ns=time.time_ns())
+            appended = log.append(batch_of(index), now_ns=time.time_ns())
             places[index] = appended.base_offset
         log.sync()
         torn = root / log.segments[-1].path
     with torn.open("ab") as file:
-        file.write(batch_of(BEFORE + batches)[:300])
+        file.write(batch_of(BEFORE + batches).to_bytes()[:300])
     return places
 
 
@@ -194,8 +193,7 @@ def check_survivor(root: Path, promised: dict[int, int], *, extras_max: int) -> 
             assert base_offset < log.start_offset or found.pop(base_offset) == index
         assert len(found) <= extras_max, f"nobody was promised {found}"
         end = log.end_offset
-        batch = batch_of(AFTERWARDS)
-        assert log.append(batch, verify(batch), now_ns=time.time_ns()).base_offset == end
+        assert log.append(batch_of(AFTERWARDS), now_ns=time.time_ns()).base_offset == end
         log.close()
     with RealDisk(root, STORAGE) as disk:
         log, again = open_log(disk, DIRECTORY, log_id=LOG_ID, config=SMALL)
@@ -213,7 +211,7 @@ def stored_in(log: Log) -> dict[int, int]:
         head = read_head(run.data, seed=log.seed)
         assert run.base_offset == head.base_offset == offset
         index = int(decode_columns(run.data, head).values[0].split(b"/", 1)[0])
-        assert run.data[HEAD_BYTES:] == batch_of(index)[HEAD_BYTES:]
+        assert run.data[HEAD_BYTES:] == batch_of(index).to_bytes()[HEAD_BYTES:]
         found[offset] = index
         offset = run.next_offset
     assert len(set(found.values())) == len(found), "a batch is there twice"

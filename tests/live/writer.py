@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from threading import Thread
 
-from penstock.codec import Columns, encode, verify
+from penstock.codec import Columns, Encoded, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import NoSpace
 from penstock.log import open_log
@@ -48,7 +48,7 @@ class Job:
     retain_every: int = 0
 
 
-def batch_of(index: int) -> bytes:
+def batch_of(index: int) -> Encoded:
     """The batch with this number: one to three messages, and never twice the same."""
     values = [b"%d/%d " % (index, part) * (20 + 7 * (index % 5)) for part in range(1 + index % 3)]
     return encode(Columns(values=values, timestamps=1 + index))
@@ -74,11 +74,10 @@ def run(job: Job) -> None:
 
 def append(writer: LogWriter, reports: int, indexes: range, retain_every: int = 0) -> None:
     for index in indexes:
-        batch = batch_of(index)
-        head = verify(batch)
+        encoded = batch_of(index)
         while True:
             try:
-                appended = writer.append(batch, head)
+                appended = writer.append(encoded)
             except NoSpace:
                 os.write(reports, b"refused %d\n" % index)
             else:

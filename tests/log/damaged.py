@@ -8,15 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from penstock.codec import Head, decode_messages, seed_of
+from penstock.codec import Head, batches_in, decode_messages, seed_of
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, WrongLog
 from penstock.log import Log, Recovery, open_log
 from penstock.log.checkpoint import Checkpoint, read_checkpoint
-from penstock.log.records import batches_in
-from penstock.log.repair import repairing
-from penstock.log.repair_plan import Plan, planning
-from penstock.log.verify import Problem, Report, Severity, verifying
+from penstock.log.doctor.repair import repairing
+from penstock.log.doctor.repair_plan import Plan, planning
+from penstock.log.doctor.verify import Problem, Report, Severity, verifying
 from penstock.model import Epoch, LogId
 from penstock.ports import Disk
 from penstock.sim import SimDisk, Tree

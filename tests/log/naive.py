@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.codec import Compression, Head, decode_messages, encode_messages, read_head
+from penstock.codec import Compression, Head, batches_in, decode_messages, encode_messages
 from penstock.config import LogConfig
 from penstock.log import Appended, Log, Recovery, open_log
-from penstock.log.records import batches_in
 from penstock.model import LogId, Message
 from penstock.sim import SimDisk, Tree
 
@@ -36,8 +35,8 @@ def put(
     """Append one batch: these messages, or so many with their own offset as value."""
     if isinstance(messages, int):
         messages = [Message(b"%d" % (log.end_offset + number)) for number in range(messages)]
-    batch = encode_messages(messages, compression=compression)
-    return log.append(batch, read_head(batch), now_ns=now_ns)
+    encoded = encode_messages(messages, compression=compression)
+    return log.append(encoded, now_ns=now_ns)
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None]) -> list[Message]:
@@ -45,12 +44,12 @@ def keyed(*pairs: tuple[bytes | None, bytes | None]) -> list[Message]:
 
 
 def batches(
-    log: Log, start: int | None = None, *, bytes_max: int = 1 << 20, is_verified: bool = True
+    log: Log, start: int | None = None, *, bytes_max: int = 1 << 20
 ) -> Iterator[tuple[Head, memoryview]]:
     """Every batch from an offset on, as a reader meets them."""
     offset = log.start_offset if start is None else start
     while offset < log.end_offset:
-        run = log.read(offset, bytes_max=bytes_max, is_verified=is_verified)
+        run = log.read(offset, bytes_max=bytes_max)
         assert run.base_offset <= offset < run.next_offset
         for head, data in batches_in(run.data, seed=log.seed):
             assert head.base_offset == offset or head.base_offset == run.base_offset

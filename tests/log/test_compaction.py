@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec import Compression, Marks, encode_messages, read_head
+from penstock.codec import Compression, Marks, encode_messages
 from penstock.config import LogConfig
 from penstock.log import Log
 from penstock.log.compaction import Compacted, Syncable, compact, compacting
@@ -240,8 +240,8 @@ def test_what_is_pinned_neither_goes_nor_displaces_anything():
 def test_control_batches_are_left_alone():
     log = new_log(CONFIG)
     for _ in range(2):
-        batch = encode_messages(keyed((b"k", b"v"), (b"k", None)), marks=Marks(control=True))
-        log.append(batch, read_head(batch), now_ns=NOW_NS)
+        encoded = encode_messages(keyed((b"k", b"v"), (b"k", None)), marks=Marks(control=True))
+        log.append(encoded, now_ns=NOW_NS)
     ready(log)
     assert compact(log, now_ns=LATER_NS).messages_removed == 0
 
@@ -267,8 +267,8 @@ def test_stamps_marks_and_compression_stay():
     marks = Marks(producer_id=7, producer_epoch=3, first_sequence=40)
     for number in range(3):
         fresh = keyed((b"k", b"%d" % number * 50), (b"%d" % number, b"value" * 20))
-        batch = encode_messages(fresh, marks=marks, compression=Compression.ZSTD)
-        log.append(batch, read_head(batch), now_ns=NOW_NS + number)
+        encoded = encode_messages(fresh, marks=marks, compression=Compression.ZSTD)
+        log.append(encoded, now_ns=NOW_NS + number)
         log.begin_epoch(Epoch(log.epoch + 1))
     before = [head for head, _ in batches(log)]
     ready(log)

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from penstock.codec import Columns, encode, read_head
+from penstock.codec import Columns, encode
 from penstock.config import LogConfig
 from penstock.log import Log, open_log
 from penstock.log.journal import Journal
@@ -81,8 +81,8 @@ def open_pair(disk: SimDisk) -> tuple[Log, Journal[Fact], Facts]:
 def living(life: Life, chance: random.Random, disk: SimDisk) -> None:
     messages, journal, machine = open_pair(disk)
     for number in range(7):
-        batch = encode(Columns(values=[b"%d" % number]))
-        messages.append(batch, read_head(batch), now_ns=NOW_NS)
+        encoded = encode(Columns(values=[b"%d" % number]))
+        messages.append(encoded, now_ns=NOW_NS)
         facts: list[Fact] = [Finished(messages.end_offset - 1)]
         if chance.random() < 0.3:
             facts.append(Marked(number))

@@ -2,9 +2,7 @@
 
 import pytest
 
-from penstock.codec import encode_messages, read_head
-from penstock.codec.single import encode_value
-from penstock.config import LimitsConfig
+from penstock.codec import Columns, Encoded, encode, encode_messages
 from penstock.errors import NoSpace, OffsetOutOfRange
 from penstock.log import Log
 from penstock.log.segment import Segment
@@ -16,8 +14,8 @@ from .naive import NOW_NS, new_log, offsets, put, values
 
 
 def put_value(log: Log, value: bytes) -> int:
-    encoded = encode_value(value, NOW_NS, LimitsConfig())
-    return log.append_body(encoded.head, *encoded.body, now_ns=NOW_NS).base_offset
+    encoded = encode(Columns(values=[value], timestamps=NOW_NS))
+    return log.append(encoded, now_ns=NOW_NS).base_offset
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100, 3960, 3968, 3976, 5000, 70_000])
@@ -52,9 +50,9 @@ def test_whoever_waits_for_it_needs_no_file_and_goes_on_from_there(monkeypatch):
 
 def test_what_somebody_may_still_write_to_is_not_kept():
     log = new_log()
-    encoded = encode_value(b"value", NOW_NS, LimitsConfig())
+    encoded = encode(Columns(values=[b"value"], timestamps=NOW_NS))
     body = bytearray(encoded.body[0])
-    log.append_body(encoded.head, body, now_ns=NOW_NS)
+    log.append(Encoded(encoded.head, [body], has_keys=False), now_ns=NOW_NS)
     body[:] = bytes(len(body))
     assert values(log) == [b"value"]
 
@@ -67,8 +65,8 @@ def test_what_was_cut_off_is_not_kept():
     log.begin_epoch(Epoch(log.epoch + 1))
     with pytest.raises(OffsetOutOfRange):
         log.read(2, bytes_max=1)
-    batch = encode_messages([Message(b"another"), Message(b"and one")])
-    log.append(batch, read_head(batch), now_ns=NOW_NS)
+    encoded = encode_messages([Message(b"another"), Message(b"and one")])
+    log.append(encoded, now_ns=NOW_NS)
     assert values(log) == [b"stays", b"another", b"and one"]
     assert log.read(2, bytes_max=1).base_offset == 1
 

@@ -20,13 +20,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.codec import Compression
+from penstock.codec import Compression, batches_in
 from penstock.config import LogConfig
 from penstock.errors import NoSpace
 from penstock.log import SyncPlan
 from penstock.log.compaction import Compacted, Syncable, compact, compacting
 from penstock.log.layout import INDEX, TIME_INDEX
-from penstock.log.records import batches_in
 from penstock.log.trim import retain, truncate, truncate_after_epoch
 from penstock.model import Epoch, Message, Offset
 from penstock.sim import Model, SimDisk, power_cut
@@ -158,21 +157,17 @@ class LogMachine(RuleBasedStateMachine):
 
     # Reading
 
-    @rule(
-        place=st.floats(0, 1),
-        bytes_max=st.sampled_from([1, 150, 400, 10_000]),
-        is_verified=st.booleans(),
-    )
-    def read(self, place: float, bytes_max: int, is_verified: bool) -> None:
+    @rule(place=st.floats(0, 1), bytes_max=st.sampled_from([1, 150, 400, 10_000]))
+    def read(self, place: float, bytes_max: int) -> None:
         self.cursor = self.offset_in(place)
-        self.read_on(bytes_max, is_verified)
+        self.read_on(bytes_max)
 
-    @rule(bytes_max=st.sampled_from([1, 150, 400, 10_000]), is_verified=st.booleans())
-    def read_on(self, bytes_max: int, is_verified: bool) -> None:
+    @rule(bytes_max=st.sampled_from([1, 150, 400, 10_000]))
+    def read_on(self, bytes_max: int) -> None:
         """A reader that goes on from where its last run ended."""
         if not self.start <= self.cursor <= self.end:
             self.cursor = self.start
-        run = self.log.read(self.cursor, bytes_max=bytes_max, is_verified=is_verified)
+        run = self.log.read(self.cursor, bytes_max=bytes_max)
         assert run.base_offset <= self.cursor <= run.next_offset
         assert (run.next_offset > self.cursor) == (self.cursor < self.end)
         found = list(batches_in(run.data, seed=self.log.seed))

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from penstock.codec import Columns, decode_messages, encode, read_head
+from penstock.codec import Columns, batches_in, decode_messages, encode
 from penstock.config import LogConfig
 from penstock.log import Log, Recovery, open_log
 from penstock.log.opening import CheckpointState
-from penstock.log.records import batches_in
 from penstock.model import LogId
 from penstock.sim import SimDisk
 
@@ -50,10 +49,10 @@ class World:
         numbers = range(len(self.values), len(self.values) + count)
         fresh = [b"message-%d" % number + filler for number in numbers]
         names = [b"key-%d" % (number % keys) for number in numbers] if keys else None
-        batch = encode(Columns(values=fresh, keys=names, timestamps=now_ns))
+        encoded = encode(Columns(values=fresh, keys=names, timestamps=now_ns))
         self.values.extend(fresh)
         self.keys.extend(number % keys if keys else number + 1_000_000 for number in numbers)
-        log.append(batch, read_head(batch), now_ns=now_ns)
+        log.append(encoded, now_ns=now_ns)
 
     def forget(self, end: int) -> None:
         """Messages from `end` on never came to be."""
@@ -117,8 +116,8 @@ def is_settled(log: Log, disk: SimDisk) -> None:
     assert (second.scanned_bytes, second.cut_at) == (0, None), (
         "recovery is finished when it returns"
     )
-    batch = encode(Columns(values=[b"after the crash"]))
-    appended = again.append(batch, read_head(batch), now_ns=NOW_NS + SECOND_NS)
+    encoded = encode(Columns(values=[b"after the crash"]))
+    appended = again.append(encoded, now_ns=NOW_NS + SECOND_NS)
     again.sync()
     last, _ = open_tiny(disk)
     assert read_values(last, appended.base_offset) == [(appended.base_offset, b"after the crash")]

@@ -9,7 +9,7 @@ from threading import Event, Semaphore, Thread
 from typing import Any
 
 from bench.watched_disk import WatchedDisk
-from penstock.codec import HEAD_BYTES, Columns, encode, verify
+from penstock.codec import HEAD_BYTES, Columns, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import PenstockError
 from penstock.log import Appended, Log, open_log
@@ -20,7 +20,7 @@ from penstock.runtime.writer import LogWriter
 
 MESSAGES = 3
 BATCH = encode(Columns(values=[b"x" * 100] * MESSAGES, timestamps=1))
-HEAD = verify(BATCH)
+HEAD = BATCH.head
 PATIENCE_S = 10
 ALWAYS = StorageConfig(fsync=FsyncPolicy.ALWAYS, min_free_bytes=0)
 INTERVAL = StorageConfig(fsync=FsyncPolicy.INTERVAL, fsync_interval_ms=20)
@@ -89,7 +89,7 @@ class Rig:
         return LogWriter(log, self.committer, guard, clock), log
 
     def append(self, writer: LogWriter) -> "Future[Appended]":
-        return submit(writer.append, BATCH, HEAD)
+        return submit(writer.append, BATCH)
 
 
 def submit(call: Callable[..., Any], *arguments: object) -> "Future[Any]":
@@ -191,6 +191,6 @@ def batches_in(log: Log) -> int:
     while offset < log.end_offset:
         run = log.read(offset, bytes_max=1)
         assert run.base_offset == offset
-        assert run.data[HEAD_BYTES:] == BATCH[HEAD_BYTES:]
+        assert run.data[HEAD_BYTES:] == BATCH.whole_body()
         offset = run.next_offset
     return (log.end_offset - log.start_offset) // MESSAGES

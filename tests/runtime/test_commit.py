@@ -51,7 +51,7 @@ def test_32_writers_share_slow_syncs(build):
     rig = build(ALWAYS, recorder)
     writer, log = rig.writer()
     recorder.syncs = 0
-    appended = share(32, 640, lambda _: writer.append(BATCH, HEAD))
+    appended = share(32, 640, lambda _: writer.append(BATCH))
     assert sorted(one.base_offset for one in appended) == list(range(0, 640 * MESSAGES, MESSAGES))
     assert recorder.syncs <= 0.2 * 640
     assert batches_in(reopened(rig, log, writer)) == 640
@@ -65,7 +65,7 @@ def test_no_append_returns_before_its_bytes_were_synced(build, delay_s, effort):
     path = log.segments[0].path
 
     def append_and_look(_: int) -> bool:
-        end = writer.append(BATCH, HEAD).next_offset // MESSAGES * HEAD.length
+        end = writer.append(BATCH).next_offset // MESSAGES * HEAD.length
         return recorder.synced[path] >= end
 
     assert all(share(32, effort(check=400, test=2000, torture=50_000), append_and_look))
@@ -76,7 +76,7 @@ def test_rolled_segments_are_synced_before_the_answer_too(build):
     rig = build(ALWAYS, recorder)
     writer, log = rig.writer(config=LogConfig(segment_size_bytes=4096))
     for _ in range(50):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
         assert recorder.synced[log.segments[-1].path] == log.segments[-1].size
         assert {one.path for one in log.segments} <= recorder.names
     assert len(log.segments) > 3
@@ -116,7 +116,7 @@ def test_interval_answers_at_once_and_syncs_later(build):
         synced.clear()
         recorder.syncs = 0
         for _ in range(5):
-            writer.append(BATCH, HEAD)
+            writer.append(BATCH)
         assert synced.wait(PATIENCE_S)
         assert recorder.syncs <= 2
     writer.sync()
@@ -126,7 +126,7 @@ def test_interval_answers_at_once_and_syncs_later(build):
 def test_interval_leaves_the_disk_alone_until_the_time_has_come(build):
     _, writer, log, gate = gated(build, SLOW_INTERVAL)
     for _ in range(20):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     assert gate.is_quiet()
     assert log.durable_end == 0
 
@@ -134,7 +134,7 @@ def test_interval_leaves_the_disk_alone_until_the_time_has_come(build):
 @pytest.mark.parametrize("config", [SLOW_INTERVAL, NEVER], ids=["interval", "never"])
 def test_sync_waits_for_the_disk_whatever_the_policy(build, config):
     _, writer, log, gate = gated(build, config)
-    writer.append(BATCH, HEAD)
+    writer.append(BATCH)
     asked = submit(writer.sync)
     gate.wait_for_one()
     assert not asked.done()
@@ -149,11 +149,11 @@ def test_never_syncs_only_for_a_full_segment_and_at_the_end(build):
     writer, log = rig.writer(config=LogConfig(segment_size_bytes=10 * HEAD.length))
     recorder.syncs = 0
     for _ in range(9):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     assert (recorder.syncs, log.durable_end) == (0, 0)
-    writer.append(BATCH, HEAD)
+    writer.append(BATCH)
     until(lambda: log.durable_end == 10 * MESSAGES)
-    writer.append(BATCH, HEAD)
+    writer.append(BATCH)
     assert batches_in(reopened(rig, log, writer)) == 11
 
 
@@ -179,7 +179,7 @@ def test_failed_sync_reaches_everybody_and_is_never_tried_again(build, monkeypat
         assert isinstance(each.exception(PATIENCE_S), SyncFailed)
     assert [type(error) for error in rig.fatal] == [SyncFailed]
     with pytest.raises(SyncFailed):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     with pytest.raises(SyncFailed):
         other.sync()
     writer.close()
@@ -194,9 +194,9 @@ def test_failed_write_is_as_final_as_a_failed_sync(build, monkeypatch):
     other, _ = rig.writer("other")
     monkeypatch.setattr(os, "pwritev", raiser(OSError(5, os.strerror(5))))
     with pytest.raises(DiskFailed):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     with pytest.raises(DiskFailed):
-        other.append(BATCH, HEAD)
+        other.append(BATCH)
     assert [type(error) for error in rig.fatal] == [DiskFailed]
     assert log.end_offset == 0
 
@@ -297,18 +297,18 @@ def test_close_lets_those_who_wait_finish(build):
     closed.result(PATIENCE_S)
     assert {each.result(PATIENCE_S).base_offset for each in waiting} == set(range(0, 24, MESSAGES))
     with pytest.raises(Refused):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     assert batches_in(reopened(rig, log, writer)) == 8
 
 
 def test_closed_committer_has_synced_everything_and_refuses(build):
     rig = build(SLOW_INTERVAL)
     writer, log = rig.writer()
-    writer.append(BATCH, HEAD)
+    writer.append(BATCH)
     rig.committer.close()
     assert log.durable_end == MESSAGES
     with pytest.raises(Refused):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     writer.close()
 
 
@@ -354,7 +354,7 @@ def test_truncation_leaves_no_waiter_behind(build):
     gate.open()
     cutting.result(PATIENCE_S)
     assert all(each.result(PATIENCE_S) for each in waiting)
-    assert writer.append(BATCH, HEAD).base_offset == MESSAGES
+    assert writer.append(BATCH).base_offset == MESSAGES
 
 
 def test_interrupted_sync_of_a_maintainer_leaves_nobody_waiting(build):

@@ -58,7 +58,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def is_accepted(writer: LogWriter) -> bool:
     try:
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     except NoSpace:
         return False
     return True
@@ -153,7 +153,7 @@ def append_interrupted_at(line: int, writer: LogWriter) -> bool:
 
     sys.settrace(trace)
     try:
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     except KeyboardInterrupt:
         return False
     finally:
@@ -185,11 +185,11 @@ def test_interrupt_while_waiting_leaves_the_batch_to_be_synced(build):
     interrupting = Thread(target=interrupt)
     interrupting.start()
     with pytest.raises(KeyboardInterrupt):
-        writer.append(BATCH, HEAD)
+        writer.append(BATCH)
     interrupting.join()
     signal.signal(signal.SIGINT, before)
     gate.open()
-    assert writer.append(BATCH, HEAD).base_offset == MESSAGES
+    assert writer.append(BATCH).base_offset == MESSAGES
     assert log.durable_end == 2 * MESSAGES
 
 
@@ -200,8 +200,8 @@ def test_interrupted_maintenance_stops_the_log_and_not_the_others(build):
     with pytest.raises(KeyboardInterrupt), writer.maintenance():
         raise KeyboardInterrupt
     with pytest.raises(Unavailable):
-        writer.append(BATCH, HEAD)
-    other.append(BATCH, HEAD)
+        writer.append(BATCH)
+    other.append(BATCH)
     writer.close()
     assert not rig.fatal
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from penstock.broker.authorise import Role
-from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.principals import Role
 from penstock.codec.leased import decode_leased
 from penstock.server.http import consuming, leased, members
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client import Client
@@ -230,3 +230,62 @@ def test_a_broker_of_its_own_tells_clients_and_the_command_line_gets_past_damage
         assert server.stop() == 0
     told = [json.loads(line) for line in server.lines if line.startswith("{")]
     assert [one["level"] for one in told if "damaged batch" in one["message"]] == ["error"]
+
+
+async def test_a_damaged_delayed_message_is_told_in_the_list_and_the_others_are_in_it(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders", partitions=1)
+        for number in range(4):
+            message = {
+                "value": f"later {number}",
+                "delay": f"{number + 1}h",
+                "delay_key": f"{number}",
+            }
+            reply = await broker.call("POST", "/topics/orders/messages", {"messages": [message]})
+            assert reply.status == 200
+    path = SEGMENT.format("orders", 1, 0).replace("messages", "delayed")
+    disk = SimDisk(flipped(broker.disk.tree(), path, b"later 1"))
+    async with in_process(tmp_path, disk=disk) as broker:
+        listed, pages = "/topics/orders/delayed", []
+        cursor = ""
+        while cursor is not None:
+            page = (await broker.call("GET", f"{listed}?limit=3&cursor={cursor}")).json
+            pages.append(page)
+            cursor = page["cursor"]
+        assert [(page["count"], page["unreadable"]) for page in pages] == [(3, 1), (1, 0)]
+        found = [one for page in pages for one in page["messages"]]
+        assert [one["value"] for one in found] == ["later 0", None, "later 2", "later 3"]
+        damaged = found[1]
+        assert damaged["damage"].startswith(f"damaged batch in {path} at byte ")
+        assert [one["damage"] for one in found if one is not damaged] == [None] * 3
+        assert (damaged["offset"], damaged["state"], damaged["delay_key"]) == (1, "PENDING", "1")
+        for target in (f"{listed}/0/1", f"{listed}/1", f"{listed}?delay_key=1"):
+            reply = await broker.call("GET", target)
+            assert (reply.status, reply.json["error"]) == (500, "DAMAGED_BATCH")
+        reply = await broker.call("PATCH", f"{listed}/0/1", {"delay": "9h"})
+        assert (reply.status, reply.json["damage"]) == (200, damaged["damage"])
+        reply = await broker.call("DELETE", f"{listed}?delay_key=1")
+        assert (reply.status, reply.json["state"]) == (200, "CANCELLED")
+        assert (await broker.call("GET", listed)).json["unreadable"] == 0
+
+
+def test_the_command_line_lists_what_is_to_come_and_says_what_cannot_be_read(tmp_path, capsys):
+    with penstock.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders", partitions=1)
+        broker.publish("orders", b"later 0", delay="1h")
+        broker.publish("orders", b"later 1", delay="2h")
+    file = tmp_path / "data" / SEGMENT.format("orders", 1, 0).replace("messages", "delayed")
+    content = bytearray(file.read_bytes())
+    content[content.index(b"later 0")] ^= 1
+    file.write_bytes(bytes(content))
+    with served(tmp_path / "data") as server:
+        words = ["delay", "list", "orders", "--server", server.address]
+        assert run(root, words) == Exit.OK
+        shown = capsys.readouterr()
+        assert "later 1" in shown.out
+        assert shown.err.startswith("1 cannot be read: damaged batch in topics/orders.1/")
+        assert run(root, [*words, "--json"]) == Exit.OK
+        first, second = map(json.loads, capsys.readouterr().out.splitlines())
+        assert ("at byte" in first["damage"], second["damage"]) == (True, None)
+        with Client(server.address) as client:
+            assert [one.damage is None for one in client.delayed("orders")] == [False, True]

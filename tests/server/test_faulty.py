@@ -14,6 +14,8 @@ from penstock.client import Client
 from penstock.errors import PartitionFaulty
 from penstock.testing.server import running_server
 
+from ..broker.losses import with_version
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
@@ -96,3 +98,23 @@ def test_the_client_and_the_command_line_show_it(url, capsys):
     assert "partition 1 is FAULTY" in capsys.readouterr().out
     assert run(root, ["group", "lag", "g", "--server", url]) == Exit.OK
     assert "t/1 is FAULTY" in capsys.readouterr().err
+
+
+def test_a_partition_of_another_version_is_faulty_and_the_broker_serves_the_rest(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        for number in range(2):
+            broker.publish("t", b"x", partition=number)
+    path = "topics/t.1/partition-1/state/checkpoint"
+    files = {
+        one: (tmp_path / one).read_bytes() for one in (path, path.replace("checkpoint", "identity"))
+    }
+    with_version(path, 3)(files)
+    (tmp_path / path).write_bytes(files[path])
+    with running_server(tmp_path) as address, Client(address) as client:
+        assert [one.value for one in client.fetch("t", 0)] == [b"x"]
+        with pytest.raises(PartitionFaulty) as refused:
+            client.fetch("t", 1)
+        assert refused.value.fields["path"] == path
+        assert "is of version 3" in refused.value.fields["reason"]
+        client.publish("t", b"y", partition=0)

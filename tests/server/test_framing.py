@@ -22,7 +22,7 @@ CHUNKS = b"10\r\n" + GOOD[:16] + b'\r\n%x;a="b"\r\n' % len(GOOD[16:]) + GOOD[16:
 READ = (
     b"GET /topics/orders/partitions/0/messages?limit=1&offset=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 )
-BATCH = encode(Columns(values=[b"lamp"], timestamps=5))
+BATCH = encode(Columns(values=[b"lamp"], timestamps=5)).to_bytes()
 
 
 def with_length(body: bytes, more: bytes = TYPE, head: bytes = HEAD) -> bytes:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.cli.root import root
 from penstock.errors import DamagedFile
 from penstock.server import audit

@@ -13,7 +13,7 @@ BATCH = "application/vnd.penstock.batch"
 
 def batch_of(count=COUNT, **columns):
     values = [b"%0100d" % number for number in range(count)]
-    return encode(Columns(values=values, timestamps=5, **columns))
+    return encode(Columns(values=values, timestamps=5, **columns)).to_bytes()
 
 
 def head_of(topic, body, *more):

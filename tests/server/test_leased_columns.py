@@ -3,15 +3,16 @@
 import msgspec
 import pytest
 
-from penstock.broker.handed import Handed, Part
-from penstock.broker.received import Place
+from penstock.api.leased import LeasedMessages, LeasedPart
+from penstock.api.receipts import Place
+from penstock.model import MessageColumns
 from penstock.server.http.leased import leased_response
 
 
 def bare(offsets, times):
     count = len(offsets)
     values = [b"v%d" % one if one % 3 else None for one in offsets]
-    columns = [
+    columns = MessageColumns(
         values,
         [None] * count,
         [()] * count,
@@ -19,8 +20,8 @@ def bare(offsets, times):
         times,
         *[[None] * count] * 3,
         offsets,
-    ]
-    return Part(Place("t", 0, 5), 1, columns, 1, True)
+    )
+    return LeasedPart(Place("t", 0, 5), 1, columns, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -34,5 +35,5 @@ def bare(offsets, times):
 )
 def test_what_is_known_beforehand_changes_no_byte(parts):
     looked_at = [msgspec.structs.replace(one, is_bare=False) for one in parts]
-    known, unknown = (leased_response(Handed(*some), {}) for some in (parts, looked_at))
+    known, unknown = (leased_response(LeasedMessages(*some), {}) for some in (parts, looked_at))
     assert bytes(known.body) == bytes(unknown.body)

@@ -5,7 +5,10 @@ import socket
 
 import pytest
 
-from penstock.broker.consumption import Wanted
+from penstock.api.consume import Poll
+from penstock.api.principals import LOCAL
+from penstock.api.publish import Publish
+from penstock.api.topics import CreateTopic
 from penstock.broker.partition import Now
 from penstock.errors import DamagedFile, PartitionFaulty
 from penstock.model import Message
@@ -78,12 +81,12 @@ async def test_who_leaves_with_more_sent_behind_what_waits_is_missed(tmp_path, f
 async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
-        wanted = Wanted("leaver", 10, 30_000)
-        poll = asyncio.create_task(broker.door.driver.poll(["orders"], "g", wanted, 20 * S_NS))
+        command = Poll("orders", "g", "leaver", 10, 30_000)
+        poll = asyncio.create_task(broker.door.driver.poll([command], LOCAL, 20 * S_NS))
         async with asyncio.timeout(5):
             await until(lambda: broker.door.driver.waiting)
         broker.driver.change_at_once(
-            lambda now: broker.driver.node.publish("orders", [Message(b"late")], now)
+            lambda now: broker.driver.execute_locked(Publish("orders", [Message(b"late")]), now)
         )
         # It has the message by now and does not know yet.
         poll.cancel()
@@ -99,16 +102,16 @@ async def test_a_poll_of_several_topics_gives_what_it_leased_before_it_met_a_fau
 
         def fail_another(now: Now) -> None:
             node = broker.driver.node
-            node.publish("orders", [Message(b"leased")], now)
-            node.create_topic("another", partitions=1, now=now)
+            broker.driver.execute_locked(Publish("orders", [Message(b"leased")]), now)
+            node.execute(CreateTopic("another", 1), LOCAL, now).outcome()
             node.fail(node.partition("another", 0), DamagedFile("another", "gone"))
 
         broker.driver.rearrange(fail_another)
-        wanted = Wanted("reader", 10, 30_000)
-        found = await broker.door.driver.poll(["orders", "another"], "g", wanted, 0)
+        polls = [Poll(topic, "g", "reader", 10, 30_000) for topic in ("orders", "another")]
+        found = await broker.door.driver.poll(polls, LOCAL, 0)
         assert [one.value for one in found.messages()] == [b"leased"]
         with pytest.raises(PartitionFaulty):
-            await broker.door.driver.poll(["orders", "another"], "g", wanted, 0)
+            await broker.door.driver.poll(polls, LOCAL, 0)
 
 
 HALF = publish()[:-5]

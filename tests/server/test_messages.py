@@ -92,7 +92,9 @@ async def test_a_wrong_line_is_named_and_none_is_stored(tmp_path):
 async def test_binary_batches_in_and_out(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
-        batch = encode_messages([Message(b"\x00\xff", timestamp=5), Message(None, timestamp=6)])
+        batch = encode_messages(
+            [Message(b"\x00\xff", timestamp=5), Message(None, timestamp=6)]
+        ).to_bytes()
         reply = await broker.call(
             "POST", "/topics/orders/partitions/0/batches", batch, headers={"content-type": BATCH}
         )
@@ -138,7 +140,7 @@ async def test_an_empty_idempotency_key_is_no_key(tmp_path):
                 await broker.call("POST", "/produce", {"topic": "orders", **item, **more}),
             ]
             assert [one.json["duplicate"] for one in called] == [False, False]
-        batch = encode_messages([Message(b"x", timestamp=1, idempotency_key=b"")] * 2)
+        batch = encode_messages([Message(b"x", timestamp=1, idempotency_key=b"")] * 2).to_bytes()
         kind = {"content-type": BATCH}
         for _ in range(2):
             target = "/topics/orders/partitions/0/batches"

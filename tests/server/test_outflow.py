@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.broker.fetching import InFile
+from penstock.api.fetch import FileRange
 from penstock.client import Client
 from penstock.codec import Columns, encode
 from penstock.errors import PenstockError
@@ -38,7 +38,7 @@ def make_topic(broker, name: str) -> str:
         client.create_topic(name, partitions=1)
         for number in range(BATCHES):
             values = [b"%0*d" % (VALUE_BYTES, number * PER_BATCH + one) for one in range(PER_BATCH)]
-            client.append_batch(name, 0, encode(Columns(values=values)))
+            client.append_batch(name, 0, encode(Columns(values=values)).to_bytes())
     return f"/topics/{name}/partitions/0/messages?"
 
 
@@ -233,7 +233,7 @@ async def flowing(tmp_path):
     with near, far, (tmp_path / "file").open("rb") as file:
         near.setblocking(False)
         far.setblocking(False)
-        body = InFile(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
+        body = FileRange(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
         outflow = Outflow(asyncio.get_running_loop(), near.fileno(), b"head", body)
         outflow.go_on()
         assert not outflow.is_done

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.server.http.pipelines import PIPELINES_MAX, PipelineIn, Pipelines
 
 from .rigs import in_process

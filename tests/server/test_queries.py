@@ -4,10 +4,11 @@ from random import Random
 
 import pytest
 
-from penstock.broker.authorise import Role
+from penstock.api.principals import LOCAL, Role
+from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
 from penstock.broker.node import Node, Now
 from penstock.broker.pins import Pins
-from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten, QueryStarted
+from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten
 from penstock.errors import NotFound, Refused
 from penstock.sim import SimDisk
 
@@ -85,14 +86,14 @@ def test_starts_survive_a_restart_and_a_snapshot():
     disk, now = SimDisk(), Now(1, 1)
     for _ in range(2):
         node = Node(disk, now=now, entropy=Random(1))
-        kept = node.keep_query_start(QueryStarted("q", "latest", {"a/0": 5}, {"a": 1}), now)
-        assert kept.offsets == {"a/0": 5}
+        keep = KeepQueryStart(QueryStart("q", {"a/0": 5}, {"a": 1}, "latest"))
+        assert node.execute(keep, LOCAL, now).outcome().offsets == {"a/0": 5}
         node.close()
     node = Node(disk, now=now, entropy=Random(1))
-    moved = QueryStarted("q", "latest", {"a/0": 8}, {"a": 1})
-    assert node.keep_query_start(moved, now).offsets == {"a/0": 5}
-    node.forget_query_start("q", now)
-    assert node.keep_query_start(moved, now).offsets == {"a/0": 8}
+    moved = KeepQueryStart(QueryStart("q", {"a/0": 8}, {"a": 1}, "latest"))
+    assert node.execute(moved, LOCAL, now).outcome().offsets == {"a/0": 5}
+    node.execute(ForgetQueryStart("q"), LOCAL, now).outcome()
+    assert node.execute(moved, LOCAL, now).outcome().offsets == {"a/0": 8}
     node.close()
 
 

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.broker.authorise import ALLOWED, Command, Principal, Role, authorise
-from penstock.codec.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.principals import Action, Principal, Role
+from penstock.broker.authorise import ALLOWED, authorise
 from penstock.errors import Forbidden, TooManyRequests
 from penstock.server import audit
 from penstock.server.http import gate, requests
@@ -55,7 +56,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("command", Command)
+@pytest.mark.parametrize("command", Action)
 def test_every_command_has_an_entry_for_every_role(command, role):
     principal = Principal("somebody", role)
     assert command in ALLOWED, "a command without an entry"
@@ -67,8 +68,8 @@ def test_every_command_has_an_entry_for_every_role(command, role):
 
 
 def test_administrators_may_everything_and_readers_change_nothing():
-    changes = {one for one in Command if not one.value.startswith(("see", "read"))}
-    assert all(Role.ADMIN in ALLOWED[one] for one in Command)
+    changes = {one for one in Action if not one.value.startswith(("see", "read"))}
+    assert all(Role.ADMIN in ALLOWED[one] for one in Action)
     assert not any(Role.READONLY in ALLOWED[one] for one in changes)
 
 
@@ -84,7 +85,7 @@ async def test_every_route_asks_for_every_role(tmp_path):
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():
                 reply = await broker.call(route.method, target, headers=bearer(key))
-                is_refused = role not in ALLOWED[route.command] and not route.is_open
+                is_refused = role not in ALLOWED[route.action] and not route.is_open
                 assert (reply.status == 403) == is_refused, (target, role)
 
 
@@ -103,7 +104,7 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
             for role in Role
         }
         for route in touching:
-            for role in ALLOWED[route.command]:
+            for role in ALLOWED[route.action]:
                 key = keys[role]
                 target = route.path.replace("{topic}", "orders").replace("{group}", "g")
                 target = target.replace("{partition}", "0").replace("{offset}", "0")

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from penstock.broker.authorise import Role
+from penstock.api.principals import Role
 from penstock.errors import Unavailable
 from penstock.server.http.following import Follower
 from penstock.server.http.straight import Straight

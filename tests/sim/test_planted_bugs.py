@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
+from penstock.api.publish import Published
 from penstock.broker import consumption, forwarding, partition_opening
 from penstock.broker import groups as broker_groups
 from penstock.broker import machine as partition_machine
@@ -18,11 +19,11 @@ from penstock.broker.dedup import Kept
 from penstock.broker.machine import PartitionMachine
 from penstock.broker.memberships import Memberships
 from penstock.broker.outbox import Letter, Outbox
-from penstock.broker.partition import Now, Partition, Published
+from penstock.broker.partition import Now, Partition
 from penstock.broker.producers import Producers, Sent
 from penstock.broker.records import GroupOpened, LaneImage
 from penstock.broker.shelf import Opened
-from penstock.codec import Head
+from penstock.codec import Encoded, Head
 from penstock.delivery import Answered, Delivery, commands, strict
 from penstock.delivery import machine as delivery_machine
 from penstock.delivery.offsets import offsets_of
@@ -35,11 +36,11 @@ from penstock.delivery.records import (
     Released,
     Retried,
 )
-from penstock.groups import Membership, TopicPartition
+from penstock.groups import Membership
 from penstock.groups import commands as group_commands
 from penstock.groups import records as group_records
 from penstock.log.journal import Journal
-from penstock.model import Priority
+from penstock.model import Priority, TopicPartition
 from penstock.sim.shell import Shell, Waiting
 from penstock.sim.terms import draw_terms, with_assigned
 from penstock.sim.violation import Checker, Violation
@@ -171,13 +172,13 @@ def forget_at_start(patch: Patch, forget: Callable[[PartitionMachine], object]) 
 
 @bug(40, Checker.NO_ACKED_LOSS)
 def duplicate_answered_before_the_original_is_durable(patch: Patch) -> None:
-    original = Partition.append_batch
+    original = Partition.append
 
-    def append_batch(partition: Partition, batch: Any, head: Head, now: Now) -> Published:
-        published = original(partition, batch, head, now)
+    def append(partition: Partition, encoded: Encoded, now: Now) -> Published:
+        published = original(partition, encoded, now)
         return published._replace(durable_at=0) if published.is_duplicate else published
 
-    patch.setattr(Partition, "append_batch", append_batch)
+    patch.setattr(Partition, "append", append)
 
 
 @bug(40, Checker.COMMIT_SAFE)

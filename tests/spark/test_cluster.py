@@ -17,7 +17,7 @@ COUNT = 20_000
 @pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.tier("torture"))])
 def test_a_cluster_reads_every_message_once_though_executors_die(client, broker, tmp_path, kills):
     client.create_topic("cluster-orders", partitions=2)
-    batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1))
+    batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1)).to_bytes()
     for number in range(COUNT // 1000):
         client.append_batch("cluster-orders", number % 2, bytes(batch))
     work = tmp_path / "work"

@@ -70,7 +70,7 @@ def row_of(message: Message) -> dict[str, object]:
 def test_rows_are_the_messages(batches, data):
     offset, stored, expected = 100, [], []
     for one in batches:
-        batch = encode_messages(one)
+        batch = encode_messages(one).to_bytes()
         batch = bytes(stamp(verify(batch), base_offset=offset, epoch=1, append_time=5)) + bytes(
             batch[112:]
         )
@@ -103,12 +103,13 @@ from penstock.spark.pipelines.spread import one_answer, one_number
 full = Message(b"a", key=b"k", priority=1, timestamp=1, expires_at=5, schema_id=7)
 traced = Message(b"a", headers=(("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"),))
 for message in (Message(b"a", timestamp=1), full, traced):
-    batch = encode_messages([message])
+    batch = encode_messages([message]).to_bytes()
     found = Stored(verify(batch), memoryview(batch), 0, 1)
     (rows,) = Decoder("orders", 3, DEFAULT_COLUMNS).record_batches([found])
     rows.validate(full=True)
 
-days = encode_messages([Message(b"a", timestamp=one, headers=(("h", b"x"),)) for one in (1, 1 << 60)])
+messages = [Message(b"a", timestamp=one, headers=(("h", b"x"),)) for one in (1, 1 << 60)]
+days = encode_messages(messages).to_bytes()
 rows = lake_rows(decode_arrow(days, verify(days)), 3)
 rows.validate(full=True)
 with tempfile.TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 def test_every_message_arrives_once_whenever_the_driver_dies(broker, client, tmp_path):
     client.create_topic("killed", partitions=3)
-    batch, chance = bytes(encode(Columns(values=[b"x"] * 1000, timestamps=1))), Random(7)
+    batch, chance = bytes(encode(Columns(values=[b"x"] * 1000, timestamps=1)).to_bytes()), Random(7)
     total = 0
     for _ in range(KILLS):
         for number in range(MESSAGES_A_ROUND // 1000):

@@ -37,7 +37,7 @@ def fill(client, topic, count, partition=0):
 
 
 def append(client, topic, values, partition=0):
-    batch = encode(Columns(values=values, timestamps=1_700_000_000_000_000_000))
+    batch = encode(Columns(values=values, timestamps=1_700_000_000_000_000_000)).to_bytes()
     client.append_batch(topic, partition, bytes(batch))
 
 

@@ -74,7 +74,7 @@ def test_a_package_that_is_sent_along_is_enough_for_tables_and_streams(
     import pyspark
 
     client.create_topic("shipped", partitions=2)
-    batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1))
+    batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1)).to_bytes()
     for number in range(COUNT // 1000):
         client.append_batch("shipped", number % 2, bytes(batch))
     settings = dict(cluster.environment)

@@ -79,6 +79,11 @@ FAULTS = {
         "from penstock.codec import encode",
         "tiers: console may not import codec",
     ),
+    "the running log and its doctor": (
+        "src/penstock/log/opening.py",
+        "from .doctor.verify import Problem\n",
+        "tiers: log may not import its own doctor",
+    ),
     "package without a tier": ("src/penstock/gadgets/a.py", "", "tiers: 'gadgets' has no tier"),
     "clock in the core": (
         "src/penstock/delivery/a.py",

@@ -4,13 +4,9 @@ Decides and records; owns no clock, no thread and no socket. `Node` is the way i
 and asked for the plans that make things durable.
 """
 
+from ..api.publish import Published as Published
+from ..api.received import Received as Received
 from .consumption import Wanted as Wanted
-from .fetching import Fetched as Fetched
 from .node import Node as Node
 from .partition import Now as Now
 from .partition import Partition as Partition
-from .partition import Published as Published
-from .received import Received as Received
-from .start import EARLIEST as EARLIEST
-from .start import LATEST as LATEST
-from .start import Start as Start

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..codec import Head, Origin, decode_messages, verify
+from ..codec import HEAD_BYTES, Encoded, Origin, decode_messages, verify
 from ..codec.body import (
     DELAY_COLUMNS,
     HEADER_NAMES,
@@ -19,8 +19,8 @@ from ..errors import MalformedBatch, TooLarge
 from ..model import Buffer, Message
 
 
-def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Head, Sequence[Message] | None]:
-    """The head of a good batch; and its messages, if they have to be looked at one by one for their keys."""
+def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Encoded, Sequence[Message] | None]:
+    """A good batch, read; and its messages, if they have to be looked at one by one for their keys."""
     head = verify(batch)
     if len(batch) != head.length:
         raise MalformedBatch(f"{len(batch)} bytes for a batch of {head.length}")
@@ -40,9 +40,11 @@ def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Head, Sequence[M
             "due times and what else is said of delays are not a producer's to set"
         )
     _check_sizes(body, limits)
-    if IDEMPOTENCY_KEYS not in body.blobs:
-        return head, None
-    return head, decode_messages(batch, head, size_max=limits.batch_bytes_max)
+    has_keys = IDEMPOTENCY_KEYS in body.blobs
+    encoded = Encoded(head, [memoryview(batch)[HEAD_BYTES:]], has_keys)
+    if not has_keys:
+        return encoded, None
+    return encoded, decode_messages(batch, head, size_max=limits.batch_bytes_max)
 
 
 def _check_sizes(body: Body, limits: LimitsConfig) -> None:

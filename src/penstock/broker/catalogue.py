@@ -5,11 +5,12 @@ files a crash left over, and removes those alone. A partition that meta knows ha
 moved to `set-aside`, never removed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..api.health import EventKind, RecoveryEvent
 from ..config import CACHE_BYTES, LimitsConfig, LogConfig, TopicConfig
 from ..errors import (
     Damaged,
@@ -21,7 +22,6 @@ from ..errors import (
     NotFound,
     PenstockError,
     Refused,
-    WrongLog,
 )
 from ..log import Log, open_log
 from ..log.journal import Journal
@@ -32,6 +32,8 @@ from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
 from .changes import Changes
 from .damage import DamageLedger
+from .dead_letters import dead_letter_topic
+from .delay_prefetch import PrefetchCache
 from .directories import (
     SET_ASIDE,
     TOPICS,
@@ -41,7 +43,6 @@ from .directories import (
     remove_topic,
 )
 from .leftovers import tidy
-from .letters import dead_letter_topic
 from .partition import (
     Now,
     Partition,
@@ -51,18 +52,10 @@ from .partition import (
 )
 from .partition_opening import open_partition
 from .publishing import Router, not_a_partition
-from .queries import QueryForgotten, QueryStarted
-from .recovery import (
-    EventKind,
-    RecoveryEvent,
-    log_events,
-    partition_events,
-    snapshot_events,
-)
+from .recovery import log_events, partition_events, snapshot_events
 from .shelf import BatchCache
 from .slots import Fault, Partitions, fault_of
 from .topics import (
-    PARTITIONS_DEFAULT,
     FilesPlanned,
     FilesRemoved,
     GenerationsUsed,
@@ -139,7 +132,7 @@ class Catalogue:
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
-        self.cache = BatchCache(cache_bytes)
+        self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
         # What was recorded since the driver last acted on it.
         self.changes = Changes()
         # What this start found and did, in order. Read by the driver, metrics and health.
@@ -178,7 +171,7 @@ class Catalogue:
             self._sync(with_checkpoint=True)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self._record([*records, *(one.ends() for one in self.partitions())], now)
+            self.record_meta([*records, *(one.ends() for one in self.partitions())], now)
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
@@ -222,6 +215,7 @@ class Catalogue:
             self.cache,
             self.changes,
             self.damage,
+            self.prefetch,
         )
         none = PartitionEnds(facts.topic_id, number, (), ())
         known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)
@@ -239,7 +233,7 @@ class Catalogue:
         """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
         try:
             return self._open(facts, number, now)
-        except (Damaged, WrongLog) as error:
+        except (Damaged, Refused) as error:
             fault = fault_of(facts.name, number, facts.partition_directory(number), error)
             self.recovery.append(
                 RecoveryEvent(
@@ -260,7 +254,7 @@ class Catalogue:
                 remove_partition(self.disk, facts.partition_directory(number))
             records.append(FilesRemoved(plan.topic_id, plan.first))
         with suppress(NoSpace):
-            self._record(records, now)
+            self.record_meta(records, now)
 
     def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         topic = self.open.get(facts.name)
@@ -272,7 +266,7 @@ class Catalogue:
                 partition.messages.meta = self._mark
         return topic
 
-    def _record(self, records: Sequence[TopicRecord], now: Now) -> None:
+    def record_meta(self, records: Sequence[TopicRecord], now: Now) -> None:
         """Journal records durably and apply them. NoSpace: nothing happened; of more than a batch perhaps a part."""
         for first in range(0, len(records), _RECORDS_A_BATCH):
             self._append(records[first : first + _RECORDS_A_BATCH], now)
@@ -299,18 +293,7 @@ class Catalogue:
     def reserve_generations(self, below: int, now: Now) -> None:
         """Make sure, durably, that no later life of the node gives a generation below this one again."""
         if below > self.topics.next_generation:
-            self._record((GenerationsUsed(below),), now)
-
-    def keep_query_start(self, start: QueryStarted, now: Now) -> QueryStarted:
-        """Where a query first began, durably; what is kept already wins if it asked for the same."""
-        kept = self.topics.queries.keep(start.name, start.asked, start.offsets, start.ids)
-        if kept is not self.topics.queries.by_name.get(kept.name):
-            self._record((kept,), now)
-        return kept
-
-    def forget_query_start(self, name: str, now: Now) -> None:
-        self.topics.queries.find(name)
-        self._record((QueryForgotten(name),), now)
+            self.record_meta((GenerationsUsed(below),), now)
 
     def _take_snapshot(self) -> None:
         """It names a position in its own log in place of a message log."""
@@ -363,43 +346,39 @@ class Catalogue:
                 some = partitions[first : first + _RECORDS_A_BATCH]
                 self._append([partition.ends() for partition in some], now)
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = PARTITIONS_DEFAULT,
-        config: TopicConfig | None = None,
-        now: Now,
-    ) -> Topic:
-        config = config or TopicConfig()
+    def topic_changed(self, name: str, now: Now) -> None:
+        """Called after a topic was made, has grown, or is gone."""
+
+    def create_topic(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
         plan = FilesPlanned(facts.topic_id, facts.name, 0, partitions)
-        self._record((plan,), now)
+        self.record_meta((plan,), now)
         prepared = self._prepare(plan, facts, now)
         try:
-            self._record(outcome.records, now)
+            self.record_meta(outcome.records, now)
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
         self._note_ends(prepared, now)
-        return self._add(self.topics.find(name), prepared)
+        self._add(self.topics.find(name), prepared)
+        self.topic_changed(name, now)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
         if self.disk.exists(self.topics.create(name, partitions, config).reply.directory):
-            self._record((IdsUsed(max(ids_present(self.disk)) + 1),), now)
+            self.record_meta((IdsUsed(max(ids_present(self.disk)) + 1),), now)
 
-    def configure_topic(self, name: str, changes: dict[str, Any], now: Now) -> Topic:
+    def configure_topic(self, name: str, changes: Mapping[str, Any], now: Now) -> Topic:
         """Change settings; they hold from the next command on."""
-        self._record(self.topics.configure(name, changes), now)
+        self.record_meta(self.topics.configure(name, changes), now)
         topic = self.topic(name)
         for partition in topic.partitions:
             partition.configure(topic.facts.config)
         return topic
 
-    def add_partitions(self, name: str, total: int, now: Now) -> Topic:
+    def add_partitions(self, name: str, total: int, now: Now) -> None:
         """More partitions; the dead-letter topic grows along, and every group reads the new ones from the start."""
         letters = self.topics.by_name.get(dead_letter_topic(name))
         grown = [self.topics.find(name)]
@@ -413,12 +392,12 @@ class Catalogue:
         plans = [FilesPlanned(one.topic_id, one.name, one.partitions, total) for one in grown]
         for plan, facts in zip(plans, grown, strict=True):
             self._require_free(plan, facts)
-        self._record(plans, now)
+        self.record_meta(plans, now)
         prepared: list[Prepared] = []
         try:
             for plan, facts in zip(plans, grown, strict=True):
                 prepared.append((plan, facts, self._prepare(plan, facts, now)))
-            self._record(records, now)
+            self.record_meta(records, now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
                 self._abandon(prepared, now)
@@ -427,7 +406,7 @@ class Catalogue:
             self._note_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
-        return self.topic(name)
+        self.topic_changed(name, now)
 
     def _require_free(self, plan: FilesPlanned, facts: TopicFacts) -> None:
         """Refuse to use files that are there already; an attempt that failed before may have left its own."""
@@ -455,7 +434,7 @@ class Catalogue:
         names = [name, dead_letter_topic(name)]
         gone = [self.topics.find(name)]
         gone += [self.topics.by_name[one] for one in names[1:] if one in self.topics.by_name]
-        self._record([record for one in gone for record in self.topics.delete(one.name)], now)
+        self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
@@ -463,7 +442,8 @@ class Catalogue:
             self.damage.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
-            self._record([FilesRemoved(facts.topic_id) for facts in gone], now)
+            self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)
+        self.topic_changed(name, now)
 
     def adopt(
         self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
@@ -488,7 +468,7 @@ class Catalogue:
             self.disk.sync_directory(SET_ASIDE)
         for number, directory in found.partitions.items():
             forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
-        self._record(found.records, now)
+        self.record_meta(found.records, now)
         return found
 
     def topic(self, name: str) -> Topic:
@@ -527,6 +507,6 @@ class Catalogue:
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)
         with suppress(NoSpace):
-            self._record(ends, Now(self.meta.log.append_time, 0))
+            self.record_meta(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()
         self.meta.log.close()

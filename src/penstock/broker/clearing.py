@@ -33,6 +33,7 @@ def clear_delayed(partition: Partition, now: Now) -> Cleared:
     if log is None:
         return _NOTHING
     delays.dues.thin_out(delays.pending)
+    partition.prefetch.trim(delays)
     with suppress(NoSpace, DamagedBatch):
         if not delays.pending and _is_old(partition, log, now):
             log.roll()

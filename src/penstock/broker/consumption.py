@@ -1,14 +1,18 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, groupby
-from operator import itemgetter
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from pyroaring import BitMap64
 
-from ..codec.decode import rows_of
+from ..api.groups import PartitionLanes
+from ..api.leased import LeasedMessages, LeasedPart, joined_columns
+from ..api.receipts import Place
+from ..codec import Origin
+from ..codec.decode import message_rows
 from ..delivery import (
     Answered,
     Choice,
@@ -23,14 +27,12 @@ from ..delivery import (
 )
 from ..delivery.lanes import Ask, held_by_lane
 from ..delivery.offsets import next_of
-from ..delivery.turns import LaneStats
 from ..errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
 from ..kernel import Outcome
-from ..model import Priority
+from ..model import MessageColumns, Priority
 from .damage import Skip, behind
-from .handed import Handed, Part, joined_columns
+from .delaying import ids_of
 from .partition import Now, Partition
-from .received import Place
 from .shelf import Opened
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
@@ -39,7 +41,6 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Unfit(_NONE, _NONE)
-_PRIORITIES, _TIMESTAMPS = 3, 4
 MIXED = -1
 
 
@@ -51,12 +52,10 @@ class Wanted(NamedTuple):
     duration_ms: int
     # Of this lane only.
     priority: Priority | None = None
-    # One that comes again gets the same messages again.
-    request_id: str = ""
     # As many batches as hold so many bytes together are opened for it, and at least one. None: as many as it takes.
     bytes_max: int | None = None
 
-    def after(self, found: Handed) -> "Wanted | None":
+    def after(self, found: LeasedMessages) -> "Wanted | None":
         """What is still wanted when these were found; None if that is enough."""
         limit, left = self.limit - len(found), self.bytes_max
         if limit <= 0:
@@ -69,14 +68,15 @@ class Wanted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority if they all have the same. `is_bare`: see Part."""
+    """Messages of one batch in columns, and their priority if they all have the same; the rest: see LeasedPart."""
 
     priority: int
-    columns: Sequence[Sequence[Any]]
+    columns: MessageColumns
     is_bare: bool = False
+    delay_ids: Mapping[int, int] = {}
 
 
-def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> Handed:
+def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> LeasedMessages:
     """Lease the next messages to a member: one record for all of them. None ready: nothing in it.
 
     DamagedBatch: the next message cannot be read any more. Where the topic says that damage is skipped, the group has
@@ -108,14 +108,9 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             if choice.is_by_lanes:
                 rows = _by_priority(rows)
             _note_served(delivery, rows, now)
-            return Handed(
-                *[
-                    Part(place, granted.lease, columns, _attempts(delivery, columns[-1]), is_bare)
-                    for _, columns, is_bare in rows
-                ]
-            )
+            return LeasedMessages(*[_part(delivery, place, granted.lease, some) for some in rows])
         look = room if is_look else _LOOK_AHEAD
-    return Handed()
+    return LeasedMessages()
 
 
 def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority | None) -> Choice:
@@ -152,30 +147,25 @@ def _looked_at(
 def _by_priority(found: list[Rows]) -> list[Rows]:
     """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
     if all(rows.priority != MIXED for rows in found):
-        return sorted(found, key=itemgetter(0))
+        return sorted(found, key=attrgetter("priority"))
     columns = joined_columns([rows.columns for rows in found])
-    order = sorted(range(len(columns[-1])), key=columns[_PRIORITIES].__getitem__)
-    return [Rows(MIXED, [[column[row] for row in order] for column in columns])]
+    order = sorted(range(len(columns.offsets)), key=columns.priorities.__getitem__)
+    ordered = columns.each(lambda column: [column[row] for row in order])
+    ids = {offset: one for rows in found for offset, one in rows.delay_ids.items()}
+    return [Rows(MIXED, ordered, delay_ids=ids)]
 
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
-    for priority, columns, _ in found:
-        times = columns[_TIMESTAMPS]
+    for priority, columns, *_ in found:
+        times = columns.timestamps
         groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
         if priority == MIXED:
-            by_lane = groupby(range(len(times)), columns[_PRIORITIES].__getitem__)
+            by_lane = groupby(range(len(times)), columns.priorities.__getitem__)
             groups = ((lane, list(rows)) for lane, rows in by_lane)
         for lane, rows in groups:
             wait_ns = max(0, now.wall_ns - times[rows[0]])
             delivery.turns.averages[lane].add(len(rows), wait_ns, now.monotonic_ns)
-
-
-class PartitionLanes(NamedTuple):
-    """The lanes of a group on one partition, the most urgent first."""
-
-    partition: int
-    lanes: tuple[LaneStats, ...]
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:
@@ -281,7 +271,7 @@ def _with_unfit(unfit: Unfit, opened: Opened, offsets: BitMap64, now_ns: int) ->
     if head.is_dense and not len(late):
         return unfit
     covered = BitMap64(range(head.base_offset, head.next_offset)) & offsets
-    absent = _NONE if head.is_dense else covered - BitMap64(list(opened.unpacked()[-1]))
+    absent = _NONE if head.is_dense else covered - BitMap64(list(opened.columns().offsets))
     return Unfit(unfit.expired | (covered & BitMap64(late.tolist())), unfit.absent | absent)
 
 
@@ -290,39 +280,48 @@ def _rows_of_all(seen: list[Opened], offsets: BitMap64) -> list[Rows]:
     found: list[Rows] = []
     for opened in seen:
         columns = _rows(opened, offsets)
-        if columns:
+        if columns is not None:
             mask = opened.head.priorities
             priority = mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED
-            found.append(Rows(priority, columns, opened.body.is_bare))
+            ids = ids_of(opened.body, opened.head) if opened.head.origin is Origin.DELAY else {}
+            found.append(Rows(priority, columns, opened.body.is_bare, ids))
     return found
 
 
-def _rows(opened: Opened, offsets: BitMap64) -> Sequence[Sequence[Any]]:
-    """The rows of a batch whose offsets are wanted, column by column; no column if there are none."""
+def _rows(opened: Opened, offsets: BitMap64) -> MessageColumns | None:
+    """The rows of a batch whose offsets are wanted; None if there are none."""
     base, end = opened.head.base_offset, opened.head.next_offset
     count = offsets.range_cardinality(base, end)
     if not count:
-        return ()
+        return None
     is_dense = opened.head.is_dense
     if is_dense and count == opened.head.message_count:
-        return opened.unpacked()  # All of it: nothing is copied.
+        return opened.columns()  # All of it: nothing is copied.
     first = next_of(offsets, base)
     # Neighbours, as most are: no set has to be made for them.
     if is_dense and offsets.contains_range(first, first + count):
-        return [column[first - base : first - base + count] for column in opened.unpacked()]
+        return opened.columns().rows(first - base, first - base + count)
     mine = BitMap64(range(base, end)) & offsets
     if is_dense:
         positions = np.frombuffer(mine.to_array(), dtype=np.int64) - base
-        return rows_of(opened.body, opened.head, positions)
-    lists = opened.unpacked()
-    mask = [offset in mine for offset in lists[-1]]
-    return [list(compress(column, mask)) for column in lists]
+        return message_rows(opened.body, opened.head, positions)
+    columns = opened.columns()
+    mask = [offset in mine for offset in columns.offsets]
+    return columns.each(lambda column: list(compress(column, mask)))
 
 
-def _attempts(delivery: Delivery, offsets: Sequence[int]) -> int | list[int]:
+def _part(delivery: Delivery, place: Place, lease: int, rows: Rows) -> LeasedPart:
+    _, columns, is_bare, delay_ids = rows
     if not delivery.failures:
-        return 1
-    return list(map(delivery.attempts_of, offsets))
+        return LeasedPart(place, lease, columns, 1, is_bare, delay_ids=delay_ids)
+    attempts = list(map(delivery.attempts_of, columns.offsets))
+    failed = (delivery.failures.get(offset) for offset in columns.offsets)
+    errors = {
+        offset: failure.error
+        for offset, failure in zip(columns.offsets, failed, strict=True)
+        if failure is not None
+    }
+    return LeasedPart(place, lease, columns, attempts, is_bare, errors, delay_ids)
 
 
 def failing_of(partition: Partition, now: Now) -> Failing:
@@ -405,20 +404,22 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
     partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
 
 
-def poll_all(places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now) -> Handed:
+def poll_all(
+    places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now
+) -> LeasedMessages:
     """Lease messages of several partitions to a member, each for its own time in milliseconds.
 
     A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
     served. Its error is raised if none of them had anything.
     """
-    found, some = Handed(), Handed()
+    found, some = LeasedMessages(), LeasedMessages()
     trouble: PenstockError | None = None
     rest = wanted
     for partition, delivery, duration_ms in places:
         more = rest.after(some)
         if more is None:
             break
-        rest, some = more, Handed()
+        rest, some = more, LeasedMessages()
         try:
             some = poll(partition, delivery, rest._replace(duration_ms=duration_ms), now)
         except (Damaged, Unavailable) as error:

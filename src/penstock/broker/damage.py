@@ -10,24 +10,13 @@ from itertools import islice
 
 import msgspec
 
+from ..api.health import Damage
 from ..config import OnDamage, TopicConfig
 from ..errors import DamagedBatch
 
 # A file of nothing but damage must not fill the memory. A batch that was forgotten counts once more.
 _KNOWN_MAX = 10_000
 LISTED_MAX = 100
-
-
-class Damage(msgspec.Struct, frozen=True):
-    """A damaged batch. `offset` to `next_offset` cannot be read; `path` is relative to the data directory."""
-
-    topic: str
-    partition: int
-    path: str
-    position: int
-    offset: int | None
-    next_offset: int | None
-    reason: str
 
 
 class Skip(msgspec.Struct, frozen=True):

@@ -5,8 +5,7 @@ The state journal says whether it was made: from then on a log that is missing i
 
 from collections.abc import Callable, Iterator
 
-from ..codec import Head
-from ..codec.encode import Encoded
+from ..codec import Encoded, Head, batches_in
 from ..config import LogConfig
 from ..delivery.delays import Epoch as EpochOf
 from ..errors import DamagedBatch, DamagedFile
@@ -14,7 +13,6 @@ from ..log import Log, Recovery, open_log
 from ..log.layout import base_offset_of
 from ..log.log import Appended, SyncPlan
 from ..log.opening import KnownEnd
-from ..log.records import batches_in
 from ..model import Epoch, LogId
 from ..ports import Disk
 
@@ -102,7 +100,7 @@ class DelayLog:
         self.held = {base: count for base, count in self.held.items() if base >= offset}
 
     def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
-        return self.make().append_body(encoded.head, *encoded.body, now_ns=now_ns)
+        return self.make().append(encoded, now_ns=now_ns)
 
     def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
         offset = max(offset, self.start_offset)

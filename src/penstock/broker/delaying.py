@@ -8,69 +8,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from ..api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ..api.publish import Delayed, Published
 from ..codec import Columns, Head, Origin, decode_messages, read_head
 from ..codec.body import Body
+from ..codec.columns import columns_of
 from ..codec.decode import offsets_of, open_body
 from ..codec.delays import delay_ids, due_times
-from ..codec.encode import columns_of
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OFF
 from ..delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
-from ..delivery.delays import DelayState
 from ..delivery.offsets import each_offset
 from ..errors import Damaged, DamagedBatch, NotFound, NotPending, OffsetOutOfRange, Refused
 from ..model import Message
 from .damage import behind
-from .partition import Now, Partition, Published
+from .partition import Now, Partition
 from .publishing import Answer, Parcel, Router, all_or_error, delivered, routed, without_repeats
 
 _MS = 1_000_000
-
-
-class Delayed(NamedTuple):
-    """A message that is to come at a time. A later one with the same `delay_key` takes its place while it waits."""
-
-    message: Message
-    due_ns: int
-    delay_key: bytes | None = None
-
-
-class Waiting(NamedTuple):
-    """A delayed message. `message` is None once it is finished and was cleared away.
-
-    It is None, too, where the disk has damaged it: then `damage` says where. All else is known without reading it.
-    """
-
-    topic: str
-    partition: int
-    id: int
-    state: DelayState
-    due_ns: int
-    delay_key: bytes | None
-    message: Message | None
-    damage: Damaged | None = None
-
-
-class DelayFacts(NamedTuple):
-    """How many delayed messages a partition has, and has had; `next_due_ns` is None while none is pending.
-
-    `wheel`: how many of them are due within 10 ms or overdue, and how many wait in each level of the timing wheel.
-    """
-
-    partition: int
-    pending: int
-    delivered: int
-    expired: int
-    cancelled: int
-    lost: int
-    unreadable: int
-    next_due_ns: int | None
-    size_bytes: int
-    wheel: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -160,15 +118,6 @@ def _completed(delayed: Delayed, ttl_ms: int, now: Now) -> Message:
     )
 
 
-def find_by_key(partitions: Sequence[Partition], key: bytes) -> tuple[Partition, int]:
-    """The pending message with a business key, wherever it is."""
-    for partition in partitions:
-        found = partition.machine.delays.by_key.get(key)
-        if found is not None:
-            return partition, found
-    raise NotFound("delayed message with the key", key)
-
-
 def cancel(partition: Partition, identity: int, now: Now) -> None:
     """Never deliver it. NotPending: it has fired, or was cancelled before."""
     _require_pending(partition, identity)
@@ -191,7 +140,7 @@ def _require_pending(partition: Partition, identity: int) -> None:
         raise NotPending(identity, state.value)
 
 
-def get(partition: Partition, identity: int) -> Waiting:
+def get(partition: Partition, identity: int) -> DelayedMessage:
     """One delayed message, also if it is finished, for as long as the delay log keeps it.
 
     Damaged: it cannot be read, and its topic does not skip damage.
@@ -204,7 +153,7 @@ def get(partition: Partition, identity: int) -> Waiting:
     return found
 
 
-def describe(partition: Partition, identity: int) -> Waiting:
+def describe(partition: Partition, identity: int) -> DelayedMessage:
     """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
     delays = partition.machine.delays
     state = delays.state_of(identity)
@@ -218,13 +167,15 @@ def describe(partition: Partition, identity: int) -> Waiting:
     if state is DelayState.PENDING:
         due_ns = delays.dues.of(identity)
     key = delays.key_of(identity)
-    return Waiting(partition.topic, partition.number, identity, state, due_ns, key, message, damage)
+    return DelayedMessage(
+        partition.topic, partition.number, identity, state, due_ns, key, message, damage
+    )
 
 
 def due_of(partition: Partition, identity: int) -> int | None:
     """When a delayed message comes, or was to come; None once the delay log has forgotten it."""
     with suppress(NotFound, OffsetOutOfRange):
-        return get(partition, identity).due_ns or None
+        return describe(partition, identity).due_ns or None
     return None
 
 
@@ -264,8 +215,10 @@ def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
     return None, 0
 
 
-def pending(partitions: Sequence[Partition], *, limit: int, after: int = 0) -> list[Waiting]:
-    """The next to be delivered, earliest first, of those that are due after a time; also those that are damaged."""
+def pending(
+    partitions: Sequence[Partition], *, limit: int, after: DelayPlace = FIRST_PLACE
+) -> list[DelayedMessage]:
+    """The next to be delivered, earliest first, of those that come after a place; also those that are damaged."""
     queues = [_in_order(partition, after) for partition in partitions]
     by_number = {partition.number: partition for partition in partitions}
     return [
@@ -274,17 +227,17 @@ def pending(partitions: Sequence[Partition], *, limit: int, after: int = 0) -> l
     ]
 
 
-def _in_order(partition: Partition, after: int) -> Iterator[tuple[int, int, int]]:
+def _in_order(partition: Partition, after: DelayPlace) -> Iterator[tuple[int, int, int]]:
     delays = partition.machine.delays
     stuck = sorted((delays.dues.of(one), one) for one in each_offset(delays.stuck))
     for due_ns, identity in merge(stuck, delays.wheel.in_order()):
-        if due_ns > after:
-            yield due_ns, partition.number, identity
+        if due_ns >= after.due_ns and (place := (due_ns, partition.number, identity)) > after:
+            yield place
 
 
-def facts_of(partition: Partition) -> DelayFacts:
+def stats_of(partition: Partition) -> DelayStats:
     delays = partition.machine.delays
-    return DelayFacts(
+    return DelayStats(
         partition.number,
         len(delays.pending),
         delays.counts[DelayKind.DELIVERED],

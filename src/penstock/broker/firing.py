@@ -4,184 +4,138 @@ A fired batch says which delayed messages it holds, so that one append is all th
 happened, after it everything has, and a restart reads from the batch itself what it need not do again.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from ..codec import Columns, Head, Marks, Origin, encode, read_head
-from ..codec.blobs import Bools
-from ..codec.body import Body
-from ..codec.decode import offsets_of, open_body
-from ..codec.delays import due_times, picked
+from ..codec import Marks, Origin, batches_in, encode
+from ..codec.columns import without_empty
+from ..codec.decode import message_rows, offsets_of, open_body
+from ..codec.delays import due_times
 from ..codec.head import BODY_BYTES_MAX
 from ..config import OnDamage
 from ..delivery.delay_records import DelaysLost
-from ..delivery.dues import Int64s
 from ..delivery.offsets import runs_of
 from ..errors import Damaged, DamagedBatch
-from ..log import Log
+from ..log import Log, Run
+from ..model import MessageColumns
+from .delay_prefetch import Row, rows_from
 from .forwarding import NO_LIMITS
 from .partition import Now, Partition
 
-# Bounds how long one step keeps the partition busy, and the size of a batch.
+# These three bound how long one step keeps the partition busy, and the size of a batch.
 _MESSAGES_A_STEP = 4096
 _BYTES_A_STEP = 4 << 20
+_BYTES_READ_A_STEP = 32 << 20
+# Behind a message that is due the log is read on while the next one is due soon too: first a little, then more.
+_READ_ON_BYTES = 1 << 12
 _READ_BYTES = 1 << 18
-# Neighbours closer than this, on the average, are read together.
-_NEAR = 4
-_LOOK_AHEAD = 64
 
-Row = tuple[Any, ...]
-"""Value, key, headers, priority, timestamp, expiry, idempotency key, schema id and first due time."""
+
+class _Due(NamedTuple):
+    """A message that is due, as it was read."""
+
+    id: int
+    due_ns: int
+    row: Row
 
 
 def fire(partition: Partition, now: Now) -> int:
     """Deliver what is due, so much of it as is good to do at once. Returns how many; NoSpace: none was."""
-    delays = partition.machine.delays
+    delays, prefetch = partition.machine.delays, partition.prefetch
     ids, dues = delays.due(now.wall_ns, _MESSAGES_A_STEP)
-    while len(ids):
-        damaged: list[int] = []
-        rows = _rows(partition, ids, damaged)
-        if rows is not None:
-            if damaged and partition.config.on_damage is OnDamage.SKIP:
-                lost = runs_of(BitMap64(damaged))
-                partition.record((DelaysLost(0, partition.delayed.epoch, lost),), now)
-            delays.set_aside(
-                one for one in ids.tolist() if one not in rows and one in delays.pending
-            )
-            _append(partition, rows, ids, dues, now)
-            return len(rows)
-        # Too large together. Fewer of them, the earliest; a single one always goes.
-        ids, dues = ids[: max(1, len(ids) // 8)], dues[: max(1, len(dues) // 8)]
-    return 0
+    if not len(ids):
+        return 0
+    prefetch.look_ahead(delays, int(dues[-1]))
+    found: list[_Due] = []
+    unreadable: list[int] = []
+    damaged = BitMap64()
+    size = size_read = 0
+    for identity, due_ns in zip(ids.tolist(), dues.tolist(), strict=True):
+        if identity not in prefetch.rows and identity not in damaged:
+            if size_read > _BYTES_READ_A_STEP:
+                break
+            try:
+                size_read += _read(partition, identity)
+            except DamagedBatch as error:
+                if error.next_offset is not None:
+                    first = identity if error.offset is None else min(identity, error.offset)
+                    damaged.add_range(first, max(identity + 1, error.next_offset))
+            except Damaged:
+                pass
+        row = prefetch.rows.get(identity)
+        if row is None:
+            unreadable.append(identity)
+            continue
+        size += row[-1]
+        if size > _BYTES_A_STEP and found:
+            break
+        found.append(_Due(identity, due_ns, row))
+    lost = damaged & BitMap64(unreadable)
+    if lost and partition.config.on_damage is OnDamage.SKIP:
+        partition.record((DelaysLost(0, partition.delayed.epoch, runs_of(lost)),), now)
+    delays.set_aside(one for one in unreadable if one in delays.pending)
+    if found:
+        _append(partition, found, now)
+        prefetch.remove(one.id for one in found)
+    return len(found)
 
 
-def _append(
-    partition: Partition, rows: dict[int, Row], ids: Int64s, dues: Int64s, now: Now
-) -> None:
-    if not rows:
-        return
-    pairs = [pair for pair in zip(ids.tolist(), dues.tolist(), strict=True) if pair[0] in rows]
-    chosen = [(*rows[identity], due_ns) for identity, due_ns in pairs]
-    values, keys, headers, priorities, timestamps, expiries, idempotency, schemas, first, due = zip(
-        *chosen, strict=True
-    )
-    lowest = min(identity for identity, _ in pairs)
-    columns = Columns(
-        values=values,
-        keys=_unless_all(keys, None),
-        headers=_unless_all(headers, ()),
-        priorities=priorities,
-        timestamps=timestamps,
-        expires_at=_expiries(expiries, first, due),
-        idempotency_keys=_unless_all(idempotency, None),
-        schema_ids=_unless_all(schemas, None),
-        delay_ids=[identity - lowest for identity, _ in pairs],
+def _append(partition: Partition, due: Sequence[_Due], now: Now) -> None:
+    """Append messages as one batch that says which delayed messages they were."""
+    *columns, firsts, _ = zip(*(one.row for one in due), strict=True)
+    found = MessageColumns(*columns)
+    # The time to live counts from the due time, also from one that was changed.
+    times = zip(found.expires_at, firsts, (one.due_ns for one in due), strict=True)
+    moved = [None if at is None else max(1, at + after - before) for at, before, after in times]
+    lowest = min(one.id for one in due)
+    fired = replace(
+        without_empty(found._replace(expires_at=moved)),
+        delay_ids=[one.id - lowest for one in due],
     )
     marks = Marks(
         origin=Origin.DELAY, origin_source=partition.delayed.epoch, origin_sequence=lowest
     )
-    batch = encode(columns, compression=partition.compression, limits=NO_LIMITS, marks=marks)
-    partition.append_batch(batch, read_head(batch), now)
+    encoded = encode(fired, compression=partition.compression, limits=NO_LIMITS, marks=marks)
+    partition.append(encoded, now)
 
 
-def _unless_all(column: Sequence[Any], nothing: object) -> Sequence[Any] | None:
-    return None if column.count(nothing) == len(column) else column
+def _read(partition: Partition, identity: int) -> int:
+    """Prefetch a message, and with it what lies in its batch, or behind it, and is due soon too.
 
-
-def _expiries(
-    expiries: Sequence[int | None], first: Sequence[int], due: Sequence[int]
-) -> list[int | None] | None:
-    """The time to live counts from the due time, also from one that was changed."""
-    if _unless_all(expiries, None) is None:
-        return None
-    moved = zip(expiries, first, due, strict=True)
-    return [None if at is None else max(1, at + after - before) for at, before, after in moved]
-
-
-def _rows(partition: Partition, ids: Int64s, damaged: list[int]) -> dict[int, Row] | None:
-    """Messages by id; None if they are too many bytes together. What cannot be read is left out.
-
-    `damaged` is filled with those of them that lie in damaged batches.
+    Returns how many bytes were read. Damaged: the message could not be.
     """
-    log = partition.delayed.log
+    log, delays, prefetch = partition.delayed.log, partition.machine.delays, partition.prefetch
     assert log is not None, "something is pending, so there is a log"
+    run = log.read(identity, bytes_max=1)
+    rows, size, bytes_max = _rows(partition, log, run), len(run.data), _READ_ON_BYTES
+    with suppress(Damaged):
+        while size < _READ_BYTES and delays.is_due_before(prefetch.until_ns, run.next_offset):
+            run = log.read(run.next_offset, bytes_max=bytes_max)
+            rows |= _rows(partition, log, run)
+            size, bytes_max = size + len(run.data), bytes_max * 4
+    prefetch.add(rows)
+    return size
+
+
+def _rows(partition: Partition, log: Log, run: Run) -> dict[int, Row]:
+    """The messages of batches that are due soon and were not prefetched before, by id."""
+    delays, prefetch = partition.machine.delays, partition.prefetch
     rows: dict[int, Row] = {}
-    size = 0
-    for head, batch, wanted in _batches(log, np.sort(ids), damaged):
-        body = open_body(batch, head, size_max=BODY_BYTES_MAX)
-        mask = _mask(body, head, wanted)
-        found = picked(body, head, mask)
-        size += sum(map(_size, found.values)) + sum(map(_size, found.keys or ()))
-        if size > _BYTES_A_STEP and len(ids) > 1:
-            return None
-        columns = _lists(found)
-        firsts = due_times(body)[mask].tolist()
-        here = wanted if head.is_dense else _offsets(body, head)[mask]
-        rows.update(zip(here.tolist(), zip(*columns, firsts, strict=True), strict=True))
-    return rows
-
-
-def _mask(body: Body, head: Head, wanted: Int64s) -> Bools:
-    """Where the wanted ones are in a batch."""
-    if not head.is_dense:
-        return np.isin(_offsets(body, head), wanted, assume_unique=True)
-    mask = np.zeros(body.count, np.bool_)
-    mask[wanted - head.base_offset] = True
-    return mask
-
-
-def _offsets(body: Body, head: Head) -> Int64s:
-    return np.asarray(offsets_of(body, head), dtype=np.int64)
-
-
-def _lists(found: Columns) -> tuple[Any, ...]:
-    return (
-        found.values,
-        found.keys,
-        found.headers,
-        found.priorities,
-        found.timestamps,
-        found.expires_at,
-        found.idempotency_keys,
-        found.schema_ids,
-    )
-
-
-def _size(item: bytes | None) -> int:
-    return 0 if item is None else len(item)
-
-
-def _batches(
-    log: Log, ids: Int64s, damaged: list[int]
-) -> Iterator[tuple[Head, memoryview, Int64s]]:
-    """The batches that hold ids, in growing order, each with those that it may hold."""
-    start = 0
-    while start < len(ids):
-        try:
-            run = log.read(int(ids[start]), bytes_max=_bytes_to_read(ids, start))
-        except DamagedBatch as error:
-            if error.next_offset is None:
-                return
-            following = max(start + 1, int(np.searchsorted(ids, error.next_offset)))
-            damaged += ids[start:following].tolist()
-            start = following
+    for head, batch in batches_in(run.data, seed=log.seed):
+        due = delays.due_before(prefetch.until_ns, head.base_offset, head.next_offset)
+        wanted = np.array([one for one in due if one not in prefetch.rows], np.int64)
+        if not len(wanted):
             continue
-        except Damaged:
-            return
-        position = 0
-        while position < len(run.data):
-            head = read_head(run.data, position, seed=log.seed)
-            end = int(np.searchsorted(ids, head.next_offset))
-            if end > start:
-                yield head, run.data[position : position + head.length], ids[start:end]
-            start, position = max(start, end), position + head.length
-
-
-def _bytes_to_read(ids: Int64s, start: int) -> int:
-    """Much where neighbours are wanted too, one batch where not."""
-    last = min(start + _LOOK_AHEAD, len(ids) - 1)
-    is_dense = last > start and int(ids[last]) - int(ids[start]) < _NEAR * (last - start)
-    return _READ_BYTES if is_dense else 1
+        body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+        places = wanted - head.base_offset
+        if not head.is_dense:
+            places = np.flatnonzero(np.isin(offsets_of(body, head), wanted, assume_unique=True))
+        columns = message_rows(body, head, places)
+        first_dues = due_times(body)[places].tolist()
+        rows.update(zip(columns.offsets, rows_from(columns, first_dues), strict=True))
+    return rows

@@ -5,13 +5,13 @@ from itertools import groupby, islice
 
 from pyroaring import BitMap64
 
-from ..codec import Marks, Origin, read_head
+from ..codec import Marks, Origin
 from ..config import LimitsConfig
 from ..delivery.commands import reopen
 from ..delivery.image import in_pieces
 from ..errors import Damaged, NotFound, PartitionFaulty
 from ..model import Message
-from .letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
+from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
 from .outbox import Burial, Channel, Letter, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for
@@ -111,8 +111,8 @@ def _append(
             origin_sequence=piece[-1][0].sequence,
         )
         messages = [message for _, message in piece]
-        batch = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
-        destination.append_batch(batch, read_head(batch), now)
+        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        destination.append(encoded, now)
     return refused
 
 

@@ -1,64 +1,32 @@
-"""Groups as a whole: their start on every partition, reset, lag, and when they are forgotten."""
+"""Groups on the partitions of topics: how they begin, what they have finished, and when they are forgotten."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
-from ..codec import read_head
+from ..api.groups import Mode, PartitionLag
+from ..api.start import EARLIEST, Start
 from ..config import OFF, Cleanup
 from ..delivery import Delivery
 from ..delivery.commands import commit as decide_commit
-from ..delivery.commands import rewind
-from ..delivery.offsets import each_offset
-from ..errors import Damaged, DamagedBatch, GroupBusy, NotFound, OffsetOutOfRange, Refused
-from ..groups import Mode
+from ..errors import (
+    Damaged,
+    DamagedBatch,
+    ModeConflict,
+    NotFound,
+    OffsetOutOfRange,
+    Refused,
+    TooManyGroups,
+)
 from ..log.counting import messages_from
 from ..model import check_name
 from . import consumption
+from .catalogue import Catalogue, Topic
 from .partition import Now, Partition
-from .received import Place, write_receipt
-from .records import ModeSet, PartitionRecord
-from .start import EARLIEST, Start
+from .records import ModeSet
+from .start import offset_in
 from .topics import INTERNAL_PREFIX
 
 _HOUR_NS = 3600 * 1_000_000_000
-_MS = 1_000_000
-
-
-class Move(NamedTuple):
-    """What a reset does, or would do, to one partition."""
-
-    partition: int
-    floor_before: int
-    floor_after: int
-    in_flight: int
-
-
-class PartitionLag(NamedTuple):
-    """How far a group is behind on one partition. Seconds: the age of the oldest message it has not finished."""
-
-    topic: str
-    partition: int
-    floor: int
-    end: int
-    lag: int
-    lag_seconds: float
-    in_flight: int
-    finished_above: int
-
-
-class InFlight(NamedTuple):
-    """A message in the hands of a member."""
-
-    receipt: str
-    topic: str
-    partition: int
-    offset: int
-    member: str
-    attempts: int
-    first_delivery_ns: int
-    last_delivery_ns: int
-    deadline_in_ms: int
 
 
 def check_group(name: str) -> str:
@@ -67,6 +35,48 @@ def check_group(name: str) -> str:
     if found.startswith(INTERNAL_PREFIX):
         raise Refused(f"group names that start with {INTERNAL_PREFIX!r} are internal: {found}")
     return found
+
+
+def open_on(
+    catalogue: Catalogue, topics: Iterable[str], group: str, start: Start, now: Now
+) -> None:
+    """Make sure that a group exists on every partition of some topics; a new one begins at `start`.
+
+    TooManyGroups, Refused for its name, NotFound: no topic is touched.
+    """
+    check_group(group)
+    opened = [catalogue.topic(topic) for topic in topics]
+    require_room(catalogue, opened, group)
+    for topic in opened:
+        open_everywhere(topic.partitions, group, start, now)
+
+
+def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> None:
+    """TooManyGroups if a group that is new on some of these topics would be one too many, there or in all.
+
+    Each group costs memory and a journal on every partition, and any consumer can make one.
+    """
+    limits = catalogue.limits
+    new = [
+        one for one in topics if all(group not in part.machine.numbers for part in one.partitions)
+    ]
+    for topic in new:
+        if _count(topic) >= limits.groups_per_topic_max:
+            raise TooManyGroups(
+                group,
+                f"topic {topic.facts.name}",
+                limit=limits.groups_per_topic_max,
+                setting="limits.groups_per_topic_max",
+            )
+    if new and sum(map(_count, catalogue.open.values())) + len(new) > limits.groups_max:
+        raise TooManyGroups(
+            group, "all topics together", limit=limits.groups_max, setting="limits.groups_max"
+        )
+
+
+def _count(topic: Topic) -> int:
+    """Groups of a topic, our own included, of which there are few."""
+    return max((len(one.machine.numbers) for one in topic.partitions), default=0)
 
 
 def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, now: Now) -> None:
@@ -78,7 +88,7 @@ def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, n
     missing = [one for one in present if group not in one.machine.numbers]
     if len(missing) < len(present):
         start = EARLIEST
-    starts = [start.in_log(partition.messages) for partition in missing]
+    starts = [offset_in(partition.messages, start) for partition in missing]
     for partition, offset in zip(missing, starts, strict=True):
         partition.open_group(group, offset, now)
 
@@ -95,69 +105,43 @@ def existing(partitions: Iterable[Partition], group: str) -> list[tuple[Partitio
     return found
 
 
-def on_all(
-    partitions: Sequence[Partition], group: str, now: Now
-) -> list[tuple[Partition, Delivery]]:
-    """A group on every partition; a partition that it does not know yet is read from its first message."""
-    if any(group not in one.machine.numbers for one in partitions):
-        existing(partitions, group)
-        open_everywhere(partitions, group, EARLIEST, now)
-    return [(partition, partition.group(group)) for partition in partitions]
+def mode_of(places: Iterable[tuple[Partition, Delivery]]) -> Mode:
+    """How a group reads a topic. Partitions that were added since its first use may not know it yet."""
+    for partition, delivery in places:
+        found = partition.machine.modes.get(delivery.group)
+        if found is not None:
+            return found
+    return Mode.UNDECIDED
 
 
-def plan_reset(partitions: Sequence[Partition], group: str, to: Start) -> list[Move]:
-    """What a reset would do."""
-    return [
-        Move(
-            partition.number,
-            delivery.progress.floor,
-            to.in_log(partition.messages),
-            delivery.leases.in_flight,
-        )
-        for partition, delivery in existing(partitions, group)
-    ]
+def require_mode(
+    places: Sequence[tuple[Partition, Delivery]], group: str, mode: Mode, now: Now
+) -> None:
+    """Let this be how the group reads the topic. ModeConflict: it reads it in another way.
 
-
-def check_reset(
-    partitions: Sequence[Partition], group: str, to: Start, now: Now, *, is_forced: bool
-) -> list[Move]:
-    """What `reset` would do now. Refused as that would refuse it: OffsetOutOfRange, GroupBusy, NotFound."""
-    for partition, delivery in existing(partitions, group):
-        consumption.expire(partition, delivery, now)
-    moves = plan_reset(partitions, group, to)
-    in_flight = sum(move.in_flight for move in moves)
-    if in_flight and not is_forced:
-        raise GroupBusy(group, in_flight=in_flight)
-    return moves
-
-
-def reset(
-    partitions: Sequence[Partition],
-    group: str,
-    to: Start,
-    now: Now,
-    *,
-    is_forced: bool,
-    is_mode_open: bool = False,
-) -> list[Move]:
-    """Start a group again from another place: receipts and attempts are void. It has to be empty, or forced.
-
-    With `is_mode_open` the next use decides again how it reads the topic.
+    The mode is in the journal of every partition, where it lives and dies with the progress that it protects.
     """
-    moves = check_reset(partitions, group, to, now, is_forced=is_forced)
-    for (partition, delivery), move in zip(existing(partitions, group), moves, strict=True):
-        records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
-        if is_mode_open and delivery.group in partition.machine.modes:
-            records.append(ModeSet(delivery.group, Mode.UNDECIDED))
-        partition.record(records, now)
-    return moves
+    if all(part.machine.modes.get(delivery.group) is mode for part, delivery in places):
+        return
+    found = mode_of(places)
+    if found not in (Mode.UNDECIDED, mode):
+        raise ModeConflict(group, places[0][0].topic, asked=str(mode), mode=str(found))
+    for partition, delivery in places:
+        if partition.machine.modes.get(delivery.group) is not mode:
+            partition.record((ModeSet(delivery.group, mode),), now)
 
 
-def commit(partition: Partition, delivery: Delivery, offset: int, now: Now) -> bool:
-    """Finish everything below an offset, whoever holds it. False: the group was there already."""
+def require_offset(partition: Partition, offset: int) -> None:
+    """OffsetOutOfRange, unless a group can have finished everything below an offset."""
     log = partition.messages
     if not 0 <= offset <= log.end_offset:
         raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
+
+
+def commit(partition: Partition, group: str, offset: int, now: Now) -> bool:
+    """Finish everything below an offset, whichever member holds it. False: the group was there already."""
+    require_offset(partition, offset)
+    delivery = partition.group(group)
     consumption.settle(partition, delivery, now)
     records = decide_commit(delivery, offset)
     partition.record(records, now)
@@ -199,34 +183,12 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
     log = partition.messages
     while offset < log.end_offset:
         try:
-            head = read_head(log.read(offset, bytes_max=1, is_verified=False).data, seed=log.seed)
+            head = log.head_at(offset)
         except DamagedBatch as damage:
             offset = damage.next_offset or log.end_offset
         else:
             return max(0, now.wall_ns - head.append_time) / 1e9
     return 0.0
-
-
-def in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
-    """What the members hold now."""
-    place = Place(partition.topic, partition.number, delivery.group)
-    for lease in delivery.leases.by_number.values():
-        for term in lease.terms:
-            left_ms = max(0, term.deadline_ns - delivery.now_ns) // _MS
-            for offset in each_offset(term.offsets):
-                failure = delivery.failures.get(offset)
-                attempts = delivery.attempts_of(offset)
-                yield InFlight(
-                    write_receipt(place, offset, attempts, lease.number),
-                    partition.topic,
-                    partition.number,
-                    offset,
-                    lease.member,
-                    attempts,
-                    lease.at_ns if failure is None else failure.first_delivery_ns,
-                    lease.at_ns,
-                    left_ms,
-                )
 
 
 def expire_idle(

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ..errors import Damaged, PenstockError, Refused, WrongLog
+from ..errors import Damaged, PenstockError, Refused
 from ..log import Log
+from ..log.doctor.pieces import Kind
+from ..log.doctor.verify import Problem, Severity
 from ..log.layout import CHECKPOINT, base_offset_of
 from ..log.opening import KnownEnd, examine
-from ..log.pieces import Kind
-from ..log.verify import Problem, Severity
 from ..ports import Disk
 from .catalogue import meta_beyond, read_meta
 from .partition import PartitionId
@@ -124,7 +124,7 @@ def _older(disk: Disk, facts: TopicFacts, topics: Topics, meta: Log) -> Iterator
                     may_create=False,
                     known=KnownEnd(*end),
                 )
-            except (Damaged, WrongLog) as error:
+            except (Damaged, Refused) as error:
                 where = str(error.fields.get("path", path))
                 reason = str(error.fields.get("reason", error))
                 yield Problem(Severity.DAMAGE, Kind.PARTITION, where, reason)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ..api.health import EventKind, RecoveryEvent
 from ..errors import NoSpace, Refused
 from ..ports import Disk
 from .directories import (
@@ -15,7 +16,6 @@ from .directories import (
     set_aside,
     topic_entry,
 )
-from .recovery import EventKind, RecoveryEvent
 from .topics import FilesPlanned, FilesRemoved, IdsUsed, TopicRecord, Topics
 
 

@@ -5,12 +5,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..api.groups import Mode
 from ..codec import Columns, Head, Origin
-from ..codec.body import FORMS_BYTES, IDEMPOTENCY_KEYS, PRIORITIES, Body
+from ..codec.body import IDEMPOTENCY_KEYS, PRIORITIES, Body
 from ..codec.compression import Compression
-from ..codec.decode import offsets_of, open_body
+from ..codec.decode import offsets_of, open_body, open_stored
 from ..codec.delays import delay_ids, delay_keys, due_times, expired_among
-from ..codec.head import BODY_BYTES_MAX, HEAD_BYTES, KINDS, NO_MARKS, pack_attributes
+from ..codec.head import BODY_BYTES_MAX, KINDS, NO_MARKS, pack_attributes
 from ..codec.numbers import as_array
 from ..config import TopicConfig
 from ..delivery import Delivery
@@ -23,7 +24,6 @@ from ..delivery.offsets import offsets_of as runs_to_offsets
 from ..delivery.offsets import runs_in_pieces
 from ..delivery.records import Buried, Moved, Reopened
 from ..delivery.turns import LANES, Rate
-from ..groups import Mode
 from ..log.log import Appended
 from ..model import PRODUCER_NONE, Buffer
 from ..ports import Entropy
@@ -104,33 +104,33 @@ class PartitionMachine:
         if delivery is not None:
             delivery.tick(self.now_ns)
 
-    def apply_batch(self, batch: Buffer, head: Head) -> None:
-        """Take note of a batch that was appended, or is read again after a restart."""
+    def apply_batch(self, body: Buffer, head: Head) -> None:
+        """Take note of a batch that was appended, or is read again after a restart. `body` follows its head."""
         self.apply_head(head)
         if head.priorities.bit_count() > 1:
-            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
-            offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
-            priorities = as_array(body.number(PRIORITIES), body.count, np.uint8)
+            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            offsets = np.asarray(offsets_of(opened, head), dtype=np.int64)
+            priorities = as_array(opened.number(PRIORITIES), opened.count, np.uint8)
             self.lanes.add(offsets, priorities)
             for lane, count in enumerate(np.bincount(priorities, minlength=LANES).tolist()):
                 if count:
                     self.enqueued[lane].add(count, head.append_time)
         if head.origin is Origin.DELAY:
             # Its idempotency keys are those of the delay log, and count from then.
-            self._apply_fired(batch, head)
-        elif _may_have_keys(batch, head):
-            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
-            if IDEMPOTENCY_KEYS in body.blobs:
-                keys = body.blob(IDEMPOTENCY_KEYS).items(body.count)
-                self.dedup.add(keys, offsets_of(body, head), head.append_time)
+            self._apply_fired(body, head)
+        elif _may_have_keys(body, head):
+            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            if IDEMPOTENCY_KEYS in opened.blobs:
+                keys = opened.blob(IDEMPOTENCY_KEYS).items(opened.count)
+                self.dedup.add(keys, offsets_of(opened, head), head.append_time)
 
-    def _apply_fired(self, batch: Buffer, head: Head) -> None:
+    def _apply_fired(self, body: Buffer, head: Head) -> None:
         if head.message_count:
-            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
-            ids, is_late = delay_ids(body, head), expired_among(body, head)
+            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            ids, is_late = delay_ids(opened, head), expired_among(opened, head)
             self.delays.fired(ids.tolist(), head.origin_source, ids[is_late].tolist())
-            if IDEMPOTENCY_KEYS in body.blobs:
-                self._keep_keys_of_lost(ids.tolist(), body, head)
+            if IDEMPOTENCY_KEYS in opened.blobs:
+                self._keep_keys_of_lost(ids.tolist(), opened, head)
 
     def _keep_keys_of_lost(self, ids: list[int], body: Body, head: Head) -> None:
         """What fired and was lost where it had waited is known by its key from here on."""
@@ -167,7 +167,7 @@ class PartitionMachine:
         self.delays.covered = head.next_offset
 
     def apply_head(self, head: Head) -> None:
-        """The same for a batch of which the head says everything."""
+        """Take note of a batch of which the head says everything: see `is_all_in_head`."""
         if head.producer_id != PRODUCER_NONE:
             self.producers.add(head)
         if head.attributes & KINDS == _USUAL_KIND:
@@ -307,14 +307,20 @@ def _letter_bytes(letter: Letter) -> int:
     return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
 
 
-def _may_have_keys(batch: Buffer, head: Head) -> bool:
+def is_all_in_head(head: Head) -> bool:
+    """Whether the head alone says all that the machine has to know of a batch without idempotency keys."""
+    if head.attributes & KINDS == _USUAL_KIND:
+        return True
+    return head.priorities.bit_count() == 1 and head.origin is not Origin.DELAY
+
+
+def _may_have_keys(body: Buffer, head: Head) -> bool:
     """Whether the batch has idempotency keys, by one byte; a compressed one has to be opened to know."""
     if head.message_count == 0:
         return False
     if head.compression is not Compression.NONE:
         return True
-    forms = memoryview(batch)[HEAD_BYTES : HEAD_BYTES + FORMS_BYTES]
-    return bool(forms[IDEMPOTENCY_KEYS])
+    return bool(body[IDEMPOTENCY_KEYS])
 
 
 _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {

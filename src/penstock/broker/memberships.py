@@ -11,33 +11,23 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.groups import Mode
+from ..api.leased import LeasedMessages
+from ..api.members import Assignor, CommitAsMember, Standing
+from ..api.receipts import Place
+from ..api.start import EARLIEST, Start
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
-from ..groups import (
-    GroupRecord,
-    Joining,
-    Membership,
-    Mode,
-    Moment,
-    Standing,
-    TopicPartition,
-)
+from ..groups import GroupRecord, Joining, Membership, Moment
 from ..groups import commands as decide
-from ..groups.assignors import Assignor
 from ..groups.membership import REVOCATION_MS
 from ..groups.records import Given, Gone, Released
-from ..model import Priority, check_name
-from . import consumption, group_facts, groups
-from .answers import by_lease
+from ..model import Priority, TopicPartition, check_name
+from . import consumption, groups
 from .catalogue import Catalogue
 from .consumption import Wanted
-from .group_limits import require_group_room
-from .handed import Handed
-from .modes import mode_of, require_mode
 from .partition import Now, Partition
-from .received import Place
-from .repeats import Repeats
-from .start import EARLIEST, Start
+from .poll_replay import PollReplay
 
 AUTO_COMMIT_NS = 5_000_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.
@@ -100,7 +90,7 @@ class Memberships:
         self._catalogue = catalogue
         self.groups: dict[str, Membership] = {}
         self._sessions: dict[tuple[str, str], _Session] = {}
-        self._repeats = Repeats(catalogue.partition)
+        self._repeats = PollReplay(catalogue.partition)
         self.revocation_ms = REVOCATION_MS
         # Below it, generations may have been given before.
         self._first_generation = catalogue.topics.next_generation
@@ -108,7 +98,7 @@ class Memberships:
     def join(self, group: str, wish: Join, now: Now) -> tuple[str, Standing]:
         """Become a member: its name, and what it has to know. ModeConflict: the group shares a topic."""
         member = self._name_for(groups.check_group(group), wish)
-        membership = self.groups.get(group) or Membership(group, self._first_generation - 1)
+        membership = self.membership(group)
         membership.revocation_ms = self.revocation_ms
         joining = Joining(
             member=member,
@@ -142,17 +132,18 @@ class Memberships:
 
     def _open(self, group: str, wish: Join, now: Now) -> None:
         """Begin, or go on, to read all topics in the mode that is wished; if one of them refuses, none is touched."""
-        require_group_room(self._catalogue, wish.topics, group)
+        opened = map(self._catalogue.topic, wish.topics)
+        groups.require_room(self._catalogue, opened, group)
         modes = {topic: self._mode_for(topic, group, wish.mode) for topic in sorted(wish.topics)}
         for topic, mode in modes.items():
             partitions = self._catalogue.topic(topic).partitions
             groups.open_everywhere(partitions, group, wish.start, now)
-            require_mode(groups.existing(partitions, group), group, mode, now)
+            groups.require_mode(groups.existing(partitions, group), group, mode, now)
 
     def _mode_for(self, topic: str, group: str, wished: Mode | None) -> Mode:
         """How a group reads a topic, or will if this is its first use."""
         partitions = self._catalogue.topic(topic).partitions
-        known = mode_of(
+        known = groups.mode_of(
             (one, one.group(group)) for one in partitions if group in one.machine.numbers
         )
         mode = wished or (known if known.is_assigned else Mode.RELAXED)
@@ -193,27 +184,21 @@ class Memberships:
         self._record(membership, outcome.records, now)
         return outcome.reply
 
-    def commit(
-        self,
-        group: str,
-        member: str,
-        generation: int | None,
-        offsets: dict[TopicPartition, int],
-        now: Now,
-    ) -> dict[TopicPartition, bool]:
-        """Finish everything below these offsets, as the owner of all of them. False where that was so already."""
+    def commit(self, command: CommitAsMember, now: Now) -> bool:
+        """Finish everything below some offsets, as the owner of all of them; whether any floor moved."""
+        group, member = command.group, command.member
         membership = self._of(group, member, now)
-        decide.require_current(membership, member, generation)
-        for partition in offsets:
-            decide.require_owner(membership, member, partition)
+        decide.require_current(membership, member, command.generation)
+        for topic, partition, _ in command.offsets:
+            decide.require_owner(membership, member, TopicPartition(topic, partition))
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
-        done: dict[TopicPartition, bool] = {}
-        for one, offset in offsets.items():
-            target = self._catalogue.partition(*one)
-            done[one] = groups.commit(target, target.group(group), offset, now)
-        return done
+        moved = [
+            groups.commit(self._catalogue.partition(topic, partition), group, offset, now)
+            for topic, partition, offset in command.offsets
+        ]
+        return any(moved)
 
-    def poll(self, group: str, ask: Ask, now: Now) -> Handed:
+    def poll(self, group: str, ask: Ask, now: Now) -> LeasedMessages:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""
         membership = self._of(group, ask.member, now)
         decide.require_current(membership, ask.member, ask.generation)
@@ -226,11 +211,15 @@ class Memberships:
         found = self._take(membership, session, ask, now)
         self._repeats.keep((group, ask.member), ask.request_id, found)
         if found and session.is_auto_commit:
-            session.handed = by_lease(found)
+            session.handed = [
+                (one.place, one.lease, BitMap64(one.offsets)) for one in found.leased()
+            ]
             session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
         return found
 
-    def _take(self, membership: Membership, session: _Session, ask: Ask, now: Now) -> Handed:
+    def _take(
+        self, membership: Membership, session: _Session, ask: Ask, now: Now
+    ) -> LeasedMessages:
         places = membership.readable(ask.member)
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])
@@ -255,7 +244,7 @@ class Memberships:
         if number is None or number not in partition.machine.modes:
             mode = self._mode_for(partition.topic, group, wished)
             delivery = partition.open_group(group, partition.messages.start_offset, now)
-            require_mode([(partition, delivery)], group, mode, now)
+            groups.require_mode([(partition, delivery)], group, mode, now)
         return partition.group(group)
 
     def finish_last(self, group: str, member: str, now: Now) -> None:
@@ -358,11 +347,14 @@ class Memberships:
         if members := self.members_of(group, topic):
             raise GroupBusy(group, in_flight=0, members=members)
 
-    def describe(self, group: str) -> group_facts.GroupFacts:
-        """Members, what each of them owns, and why the last rebalances happened."""
-        places = groups.existing(self._catalogue.partitions(), group)
-        membership = self.groups.get(group) or Membership(group, self._first_generation - 1)
-        return group_facts.describe(membership, places)
+    def membership(self, group: str) -> Membership:
+        """The members of a group; one that has none is empty."""
+        return self.groups.get(group) or Membership(group, self._first_generation - 1)
+
+    def topics_of(self, group: str, member: str) -> frozenset[str]:
+        """The topics that a member reads; none if there is no such member."""
+        known = self.membership(group).members.get(member)
+        return frozenset() if known is None else known.topics
 
     def _of(self, group: str, member: str, now: Now) -> Membership:
         """The group as of now: whoever is late is a member no more, also if no tick came in between."""

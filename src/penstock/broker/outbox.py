@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..api.dead_letters import Edit
 from ..delivery import DeadReason
 
 
@@ -27,21 +28,6 @@ class Burial(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag
     last_delivery_ns: int
     member: str
     at_ns: int
-
-
-class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """What is changed in a dead letter before it goes back. Null is a value that can be set."""
-
-    is_key_set: bool = False
-    key: bytes | None = None
-    is_value_set: bool = False
-    value: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
-
-    @property
-    def size(self) -> int:
-        headers = sum(len(name) + len(value) for name, value in self.headers or ())
-        return len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Redrive(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=2):

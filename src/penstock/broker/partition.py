@@ -1,6 +1,6 @@
 """One partition: its message log, its state log, and the machine that both make up.
 
-Everything that changes goes through `append_batch` (messages) or `record` (state), and is in the page cache and applied
+Everything that changes goes through `append` (messages) or `record` (state), and is in the page cache and applied
 when they return. Durability comes with the plans of `plan_sync`; replies that promise it wait for
 `messages.durable_end`, or for the journal's.
 """
@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..codec import Columns, Compression, Head
-from ..codec.encode import Encoded, encode_in_pieces
-from ..codec.single import encode_even, encode_value
+from ..api.publish import Published
+from ..codec import Columns, Compression, Encoded, encode
 from ..config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ..delivery import Delivery
 from ..delivery.commands import overtake
@@ -28,12 +27,13 @@ from ..log.log import SyncPlan
 from ..log.records import RecordFormat
 from ..log.snapshot import SnapshotPlan
 from ..log.trim import Retained, retain
-from ..model import Buffer, Offset
+from ..model import Offset
 from ..ports import Entropy
 from .changes import Changes
 from .damage import DamageLedger
 from .delay_log import DelayLog
-from .machine import PartitionMachine
+from .delay_prefetch import Prefetch, PrefetchCache
+from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
 from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
 from .shelf import BatchCache, Shelf
@@ -67,16 +67,12 @@ class PartitionId(NamedTuple):
         return self.topic_id << 20 | self.number
 
 
-class Published(NamedTuple):
-    """Where a message is, or where its first copy was."""
+class Position(NamedTuple):
+    """The ends of the three logs of a partition: everything written before has a place below them."""
 
-    partition: int
-    offset: int
-    is_duplicate: bool
-    # The reply may leave once the log is durable to here, also for a duplicate that was answered from memory.
-    durable_at: int
-    # It waits for its time: both offsets are those of the delay log.
-    is_delayed: bool = False
+    messages: int
+    state: int
+    delayed: int
 
 
 # As calling the classes does it, without a call of its own.
@@ -125,6 +121,7 @@ class Setting:
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
+    prefetch: PrefetchCache = field(default_factory=PrefetchCache)
 
 
 class Partition:
@@ -143,6 +140,7 @@ class Partition:
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
         self.shelf = Shelf(self.messages, setting.cache)
+        self.prefetch = Prefetch(setting.prefetch)
         # Called after whatever may have made messages ready, but for time that passes.
         self.watchers: set[Callable[[], None]] = set()
         # Messages below it survive in a snapshot, as far as state needs them.
@@ -167,6 +165,20 @@ class Partition:
             self.machine.delays.try_again()
 
     @property
+    def position(self) -> Position:
+        """Where its logs end now."""
+        return Position(
+            self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
+        )
+
+    @property
+    def durable_position(self) -> Position:
+        """How far its logs would survive a power cut."""
+        return Position(
+            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
+        )
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a sync would change anything."""
         messages, delayed, state = self.messages, self.delayed, self.journal.log
@@ -185,27 +197,30 @@ class Partition:
             or self.delayed.end_offset > delayed_to
         )
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether bare values are stored as they come: not compressed, and for as long as anything."""
-        return self.compression is Compression.NONE and self.config.ttl_ms == OFF
+    def append(self, encoded: Encoded, now: Now) -> Published:
+        """Append a batch whose body is known to be good, or find that its producer sent it before.
 
-    def append_batch(self, batch: Buffer, head: Head, now: Now) -> Published:
-        """Append an encoded batch whose body is known to be good, or find that it is there already."""
-        repeat = self.machine.producers.repeat_of(head)
+        OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
+        """
+        head, machine = encoded.head, self.machine
+        repeat = machine.producers.repeat_of(head)
         if repeat is not None:
             end = repeat.base_offset + repeat.message_count
             return Published(self.number, repeat.base_offset, True, end)
-        appended = self.messages.append(batch, head, now_ns=now.wall_ns)
-        self.machine.apply_batch(batch, appended.head)
+        appended = self.messages.append(encoded, now_ns=now.wall_ns)
+        if encoded.has_keys or not is_all_in_head(head):
+            machine.apply_batch(encoded.whole_body(), appended.head)
+        else:
+            machine.apply_head(appended.head)
         self._bytes_since_snapshot += head.length
+        self.changes.touched.add((self, 0))
         for watch in self.watchers:
             watch()
-        return Published(self.number, appended.base_offset, False, appended.next_offset)
+        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
-        encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
+        encoded = encode(columns, compression=self.compression, limits=self.limits)
         if not self.machine.has_delay_log:
             self.delayed.make()
             self.record((DelayLogMade(0),), now)
@@ -217,32 +232,6 @@ class Partition:
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
-
-    def append_columns(self, columns: Columns, now: Now) -> Published:
-        """Append messages as one batch."""
-        encoded = encode_in_pieces(columns, compression=self.compression, limits=self.limits)
-        if not is_all_in_head(columns, encoded.head):
-            return self.append_batch(encoded.joined(), encoded.head, now)
-        return self._append_encoded(encoded, now)
-
-    def append_value(self, value: bytes, now: Now) -> Published:
-        """The same for one value and nothing else, where nothing is to be compressed."""
-        return self._append_encoded(encode_value(value, now.wall_ns, self.limits), now)
-
-    def append_even(self, blob: bytes, size: int, count: int, now: Now) -> Published:
-        """The same for so many values of one size, end to end."""
-        encoded = encode_even(blob, size, count, now.wall_ns, self.limits)
-        return self._append_encoded(encoded, now)
-
-    def _append_encoded(self, encoded: Encoded, now: Now) -> Published:
-        """Append a batch of which the head says everything."""
-        head = encoded.head
-        appended = self.messages.append_body(head, *encoded.body, now_ns=now.wall_ns)
-        self.machine.apply_head(appended.head)
-        self._bytes_since_snapshot += head.length
-        for watch in self.watchers:
-            watch()
-        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def backlog_start(self) -> int:
         """The first offset that the slowest group has not finished; without a group, the first there is."""
@@ -407,6 +396,7 @@ class Partition:
     def discard(self) -> None:
         """Let go of the files without another write."""
         self.shelf.clear()
+        self.prefetch.clear()
         self.messages.discard()
         self.delayed.discard()
         self.journal.log.discard()
@@ -417,11 +407,6 @@ class Partition:
         self.messages.close()
         self.delayed.close()
         self.journal.log.close()
-
-
-def is_all_in_head(columns: Columns, head: Head) -> bool:
-    """Whether the head alone says all that the machine has to know of a batch."""
-    return columns.idempotency_keys is None and head.priorities.bit_count() == 1
 
 
 def _end_of(log: Log) -> tuple[int, int, int, int]:

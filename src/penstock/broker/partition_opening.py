@@ -1,16 +1,16 @@
 """Opening a partition: its logs, the state that the messages still support, and what neither has in a snapshot."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
+from ..codec import HEAD_BYTES, batches_in
 from ..config import LogConfig, TopicConfig
 from ..errors import DamagedBatch, NoSpace
 from ..log import Log, Recovery
 from ..log.journal import Replayed
-from ..log.opening import KnownEnd, examine
-from ..log.records import batches_in
+from ..log.opening import Examined, KnownEnd, examine
 from ..model import LogId
 from ..ports import Disk
 from .damage import behind
@@ -49,7 +49,7 @@ def open_partition(
 ) -> tuple[Partition, Opening]:
     """Open a partition that is `known`, or make a new one: messages first, then the state that they still support.
 
-    Damaged, WrongLog: it was there before and is not whole.
+    Damaged, Refused: it was there before and is not whole, or of another version. Its files are closed again.
     """
     report = partial(setting.damage.found, setting.topic, identity.number)
     ends = known or PartitionEnds(identity.topic_id, identity.number, (), ())
@@ -57,48 +57,61 @@ def open_partition(
         "messages": (setting.config.log_config(), ends.messages),
         "state": (_STATE_CONFIG, ends.state),
     }
-    # All are looked at before any is changed: a partition that cannot be opened stays as it is.
-    examined = [
-        examine(
+    with ExitStack() as opened:
+        # All are looked at before any is changed: a partition that cannot be opened stays as it is.
+        examined: list[Examined] = []
+        for kind, (config, end) in logs.items():
+            one = examine(
+                disk,
+                f"{directory}/{kind}",
+                log_id=log_id_of(identity, kind),
+                config=config,
+                may_create=known is None,
+                known=KnownEnd(*end) if end else None,
+            )
+            opened.callback(one.log.discard)
+            examined.append(one)
+        setting.require_meta(examined[0].log)
+        delayed = DelayLog(
             disk,
-            f"{directory}/{kind}",
-            log_id=log_id_of(identity, kind),
-            config=config,
-            may_create=known is None,
-            known=KnownEnd(*end) if end else None,
+            f"{directory}/delayed",
+            log_id_of(identity, "delayed"),
+            segment_bytes=setting.config.segment_size_bytes,
+            on_damage=report,
+            known=KnownEnd(*ends.delayed) if ends.delayed else None,
         )
-        for kind, (config, end) in logs.items()
-    ]
-    setting.require_meta(examined[0].log)
-    delayed = DelayLog(
-        disk,
-        f"{directory}/delayed",
-        log_id_of(identity, "delayed"),
-        segment_bytes=setting.config.segment_size_bytes,
-        on_damage=report,
-        known=KnownEnd(*ends.delayed) if ends.delayed else None,
-    )
-    (messages, found), (state, state_found) = (one.finish() for one in examined)
-    messages.on_damage = report
-    machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+        opened.callback(delayed.discard)
+        (messages, found), (state, state_found) = (one.finish() for one in examined)
+        messages.on_damage = report
+        machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+        partition = Partition(identity, setting, (messages, state, delayed), machine)
+        replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
+        opened.pop_all()
+    return partition, Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
+
+
+def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Replayed, int]:
+    """Bring the state of a partition to where its logs are: journal, messages, delayed messages.
+
+    Returns what the journal showed, and where the delay log ends if something speaks of ids beyond, below zero if not.
+    """
+    messages, delayed, machine = partition.messages, partition.delayed, partition.machine
     machine.delays.follow(delayed.end_offset, delayed.epochs())
-    partition = Partition(identity, setting, (messages, state, delayed), machine)
     replayed = partition.journal.recover(
-        machine, message_end=messages.end, known_snapshot=ends.snapshot
+        machine, message_end=messages.end, known_snapshot=known_snapshot
     )
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.snapshot_covers = machine.covered
-    _apply_batches(messages, machine, setting.config)
+    _apply_batches(messages, machine, partition.config)
     machine.count_from_here()
-    delays_lost_from = _apply_delayed(delayed, machine, setting.config)
+    delays_lost_from = _apply_delayed(delayed, machine, partition.config)
     machine.delays.wheel.advance(now.wall_ns)
-    machine.begin_leases(setting.entropy)
-    _grant_grace(machine, setting.config, now)
+    machine.begin_leases(partition.entropy)
+    _grant_grace(machine, partition.config, now)
     with suppress(NoSpace):
         # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
         partition.overtake(now)
-    opening = Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
-    return partition, opening
+    return replayed, delays_lost_from
 
 
 def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
@@ -127,7 +140,7 @@ def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig
             offset = behind(damage, config)
             continue
         for head, batch in batches_in(run.data, seed=messages.seed):
-            machine.apply_batch(batch, head)
+            machine.apply_batch(batch[HEAD_BYTES:], head)
         offset = run.next_offset
 
 

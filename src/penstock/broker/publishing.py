@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..codec import Head, Marks, encode_messages, read_head
+from ..api.publish import Published
+from ..codec import Encoded, Marks, encode_messages
 from ..codec.head import NO_MARKS
 from ..config import OFF, LimitsConfig
 from ..errors import (
@@ -18,7 +19,7 @@ from ..errors import (
 )
 from ..model import Message
 from .backlog import is_full, is_limited, require_room
-from .partition import Now, Partition, Published
+from .partition import Now, Partition
 from .partitioner import partition_of
 from .slots import Partitions
 
@@ -64,8 +65,7 @@ class Parcel:
     # Indexes of the messages to store, and for each repeat within the call the index of its first.
     fresh: Sequence[int]
     repeats: dict[int, int]
-    batch: bytes = b""
-    head: Head | None = None
+    encoded: Encoded | None = None
 
     def deliver(self, now: Now) -> list[Published]:
         """Append the batch, and answer for every message."""
@@ -88,9 +88,7 @@ class Parcel:
 
     def store(self, now: Now) -> Published | None:
         """Where the first message came to rest; None if there is nothing to store."""
-        if self.head is None:
-            return None
-        return self.partition.append_batch(self.batch, self.head, now)
+        return None if self.encoded is None else self.partition.append(self.encoded, now)
 
 
 Answer = Published | PenstockError
@@ -116,8 +114,8 @@ def publish(
         for number, indexes in by_partition.items()
     ]
     for parcel in parcels:
-        if parcel.head is not None and is_limited(parcel.partition):
-            require_room(parcel.partition, len(parcel.fresh), parcel.head.length)
+        if parcel.encoded is not None and is_limited(parcel.partition):
+            require_room(parcel.partition, len(parcel.fresh), parcel.encoded.head.length)
     if len(parcels) == 1:
         return parcels[0].deliver(now)
     answers: dict[int, Answer] = {}
@@ -220,8 +218,7 @@ def pack(
         parcel = Parcel(partition, [None] * len(messages), range(len(messages)), {})
     if parcel.fresh:
         stored = [messages[index] for index in parcel.fresh]
-        parcel.batch = encode_for(partition, stored, now, limits=partition.limits, marks=marks)
-        parcel.head = read_head(parcel.batch)
+        parcel.encoded = encode_for(partition, stored, now, limits=partition.limits, marks=marks)
     return parcel
 
 
@@ -281,7 +278,7 @@ def encode_for(
     *,
     limits: LimitsConfig,
     marks: Marks = NO_MARKS,
-) -> bytes:
+) -> Encoded:
     """A batch as the partition stores it, with the times that the senders left to us."""
     ttl_ms = partition.config.ttl_ms
     completed = [_completed(message, ttl_ms, now) for message in messages]

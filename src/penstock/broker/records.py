@@ -5,10 +5,10 @@ Records that are not about one group have group 0.
 
 import msgspec
 
+from ..api.groups import Mode
 from ..delivery import DeliveryRecord
 from ..delivery.delay_records import DelayRecord
 from ..delivery.offsets import Runs
-from ..groups import Mode
 from .outbox import Letter, Redrive
 
 

@@ -5,55 +5,15 @@ them, and `/readyz?verbose` lists them: a start never hides what it did.
 """
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from ..api.health import EventKind, RecoveryEvent
 from ..log import Recovery
 from ..log.journal import Replayed
 from ..log.opening import CheckpointState
 
 if TYPE_CHECKING:
     from .partition_opening import Opening
-
-
-class EventKind(Enum):
-    """What happened. The values are labels of `penstock_recovery_events` and stay stable."""
-
-    TAIL_CUT = "tail_cut"  # A torn end of a log was cut off and kept beside it.
-    STATE_DROPPED = "state_dropped"  # State that spoke of messages which a crash took.
-    CHECKPOINT_REBUILT = "checkpoint_rebuilt"  # Missing or damaged; the whole log was read instead.
-    INDEX_REBUILT = "index_rebuilt"
-    SNAPSHOT_SKIPPED = "snapshot_skipped"  # Missing or damaged; an older one and the journal serve.
-    SET_ASIDE = "set_aside"  # A directory that meta does not know was moved to set-aside/.
-    LEFTOVER_REMOVED = (
-        "leftover_removed"  # Files that an intent in meta names: never in use, or deleted.
-    )
-    SEGMENT_DAMAGED = (
-        "segment_damaged"  # A sealed segment is missing or too short; reads there fail.
-    )
-    PARTITION_FAULTY = "partition_faulty"  # The partition refuses everything; the others serve.
-
-
-# What needs a person. The rest is told, and the broker is as good as before.
-DAMAGE = frozenset({EventKind.SET_ASIDE, EventKind.SEGMENT_DAMAGED, EventKind.PARTITION_FAULTY})
-
-
-class RecoveryEvent(msgspec.Struct, frozen=True):
-    """One thing that a start found or did. `path` is relative to the data directory."""
-
-    kind: EventKind
-    path: str
-    reason: str
-    topic: str = ""
-    partition: int = -1
-    position: int = 0
-    size_bytes: int = 0
-
-    @property
-    def is_damage(self) -> bool:
-        return self.kind in DAMAGE
 
 
 def log_events(

@@ -2,18 +2,17 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codec import Compression, Head, read_head
+from ..codec import Compression, Head, batches_in
 from ..codec.body import EXPIRES_AT, Body
-from ..codec.decode import lists_of, open_body
+from ..codec.decode import message_columns, open_body
 from ..codec.head import BODY_BYTES_MAX
 from ..codec.numbers import as_array
 from ..log import Log, Run
+from ..model import MessageColumns
 
 _NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
@@ -79,7 +78,7 @@ class Opened:
     def __init__(self, head: Head, batch: memoryview, cache: BatchCache | None = None) -> None:
         self.head, self.batch, self.cache = head, batch, cache
         self.parsed: Body | None = None
-        self.lists: tuple[Sequence[Any], ...] | None = None
+        self.lists: MessageColumns | None = None
         self.cost = _BATCH_BYTES
 
     @property
@@ -92,11 +91,10 @@ class Opened:
             self._charge(unpacked + _BODY_BYTES + _BLOB_BYTES * len(self.parsed.blobs))
         return self.parsed
 
-    def unpacked(self) -> tuple[Sequence[Any], ...]:
-        """Columns as lists, in the order of the fields of Message."""
+    def columns(self) -> MessageColumns:
         if self.lists is None:
             body = self.body
-            self.lists = lists_of(body, self.head)
+            self.lists = message_columns(body, self.head)
             objects = _MESSAGE_BYTES * body.count + _HEADER_BYTES * body.header_count
             self._charge(_LISTS_BYTES + self.head.body_size + objects)
         return self.lists
@@ -113,7 +111,7 @@ class Opened:
             return _NONE_LATE
         times = as_array(expires_at, self.body.count, np.int64)
         is_over = (times != 0) & (times <= now_ns)
-        late: npt.NDArray[np.int64] = np.asarray(self.unpacked()[-1], dtype=np.int64)[is_over]
+        late: npt.NDArray[np.int64] = np.asarray(self.columns().offsets, dtype=np.int64)[is_over]
         return late
 
 
@@ -128,15 +126,13 @@ class _Stretch:
         self.opened: list[Opened] = []
         # The read may have ended in the middle of a batch.
         self.read_bytes = memoryview(run.data.obj).nbytes
-        self.size = position = 0
-        while position < len(run.data):
-            head = read_head(run.data, position, seed=seed)
+        self.size = 0
+        for head, batch in batches_in(run.data, seed=seed, is_verified=True):
             self.bases.append(head.base_offset)
-            self.opened.append(Opened(head, run.data[position : position + head.length], cache))
+            self.opened.append(Opened(head, batch, cache))
             self.size += head.length
             if head.compression is not Compression.NONE:
                 self.size += head.body_size
-            position += head.length
 
     def cost(self) -> int:
         return self.read_bytes + sum(one.cost for one in self.opened)

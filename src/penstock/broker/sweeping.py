@@ -1,13 +1,23 @@
-"""When each topic is swept: by retention, and, where it is compacted, by compaction.
+"""Sweeps of topics: by retention, and, where they are compacted, by compaction; and when each is due.
 
-Nothing of it is journaled: a start counts from its own time.
+Nothing of the times is journaled: a start counts from its own time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..api.topics import Swept
 from ..config import Cleanup, TopicConfig
+from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
+from . import groups
+from .clearing import clear_delayed
+from .partition import Now, Partition
+
+if TYPE_CHECKING:
+    from .catalogue import Topic
+    from .node import Node
 
 _MS = 1_000_000
 _LONG_AGO_NS = -(1 << 63)
@@ -74,3 +84,85 @@ class Sweeps:
 
     def _ns(self, interval_ms: int, usual_ms: int) -> int:
         return interval_ms * _MS * (self._usual_times if interval_ms == usual_ms else 1)
+
+
+def sweep_due(node: "Node", now: Now) -> None:
+    """Sweep the topics whose time has come; `node.sweeps.next_ns` is when the next will have.
+
+    NoSpace: what could be swept without is swept, and what was refused is still due.
+    """
+    configs = {name: topic.facts.config for name, topic in node.open.items()}
+    due: dict[str, list[Sweep]] = {}
+    for name, sweep in node.sweeps.take_due(configs, now.monotonic_ns):
+        due.setdefault(name, []).append(sweep)
+    _, refused = sweep_topics(node, due, now)
+    for name in refused:
+        node.sweeps.put_back(name, due[name], now.monotonic_ns)
+    if refused:
+        raise next(iter(refused.values()))
+
+
+def sweep_topics(
+    node: "Node", wanted: Mapping[str, Sequence[Sweep]], now: Now
+) -> tuple[dict[str, Swept], dict[str, NoSpace]]:
+    """What was done to each topic, and why there was no room to sweep the others, which are swept as far as it goes.
+
+    One that has no room does not keep the next one from giving some back.
+    """
+    swept: dict[str, Swept] = {}
+    refused: dict[str, NoSpace] = {}
+    for name, sweeps in wanted.items():
+        try:
+            swept[name] = _sweep(node, node.open[name], sweeps, now)
+        except NoSpace as error:
+            refused[name] = error
+    # Have meta know where the logs begin whose first segments went.
+    moved = [name for name, one in swept.items() if one.segments_removed]
+    node.note_ends([one for name in moved for one in node.open[name].partitions], now)
+    return swept, refused
+
+
+def _sweep(node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now) -> Swept:
+    forgotten: list[str] = []
+    if Sweep.RETENTION in sweeps:
+        busy = node.assigned.busy_groups()
+        # A group may have been active on the partitions that cannot be asked.
+        if not topic.partitions.faults:
+            forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
+        node.assigned.forget(forgotten)
+    segments = freed = 0
+    refusal: NoSpace | None = None
+    for partition in [*topic.partitions]:
+        try:
+            removed, bytes_freed = _sweep_partition(partition, sweeps, now)
+        except (FileMissing, DamagedFile) as error:
+            node.fail(partition, error)
+            continue
+        except NoSpace as error:
+            refusal = refusal or error
+            continue
+        segments += removed
+        freed += bytes_freed
+    if refusal is not None:
+        raise refusal
+    return Swept(segments, freed, tuple(forgotten))
+
+
+def _sweep_partition(partition: Partition, sweeps: Sequence[Sweep], now: Now) -> tuple[int, int]:
+    """How many segments were removed or written anew, and how many bytes that freed."""
+    is_compacted = partition.config.cleanup is Cleanup.COMPACT
+    segments = freed = 0
+    if Sweep.RETENTION in sweeps:
+        cleared = clear_delayed(partition, now)
+        segments, freed = cleared.segments_rewritten, cleared.bytes_freed
+    # The ledger has it. A damaged segment stays as it is, and the others have their turn.
+    with suppress(DamagedBatch):
+        if is_compacted and Sweep.COMPACTION in sweeps:
+            compacted = partition.compact(now)
+            segments += compacted.segments_rewritten
+            freed += compacted.bytes_freed
+        elif not is_compacted and Sweep.RETENTION in sweeps:
+            kept = partition.retain(now)
+            segments += kept.segments_removed
+            freed += kept.bytes_freed
+    return segments, freed

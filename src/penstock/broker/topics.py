@@ -1,6 +1,6 @@
 """Which topics there are. Names are unique at any time; ids are never used again, and directories carry them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
@@ -15,7 +15,6 @@ from ..model import check_name
 from .directories import TOPIC_ID_MAX, TOPICS
 from .queries import Queries, QueryForgotten, QueryStarted
 
-PARTITIONS_DEFAULT = 3
 # A partition costs two open logs; this many keep a start below a few seconds.
 PARTITIONS_MAX = 10_000
 INTERNAL_PREFIX = "__"
@@ -137,7 +136,7 @@ class TopicFacts:
         return f"{self.directory}/partition-{number}"
 
 
-def config_from(settings: dict[str, Any]) -> TopicConfig:
+def config_from(settings: Mapping[str, Any]) -> TopicConfig:
     """Settings under the names that users write; everything that is wrong with them in one error."""
     known = {one.name for one in fields(TopicConfig)}
     if unknown := sorted(set(settings) - known):
@@ -292,9 +291,9 @@ class Topics:
         record = TopicCreated(self.next_id, name, partitions, settings_of(config))
         return Outcome(TopicFacts(self.next_id, name, partitions, config), (record,))
 
-    def configure(self, name: str, changes: dict[str, Any]) -> tuple[TopicRecord, ...]:
+    def configure(self, name: str, changes: Mapping[str, Any]) -> tuple[TopicRecord, ...]:
         facts = self.find(name)
-        config = config_from(settings_of(facts.config) | changes)
+        config = config_from({**settings_of(facts.config), **changes})
         return (TopicConfigured(facts.topic_id, settings_of(config)),)
 
     def add_partitions(self, name: str, total: int, *, at_ns: int) -> tuple[TopicRecord, ...]:

@@ -77,7 +77,7 @@ def create(
         with connected(place) as client:
             made = client.run(call(sent))
     else:
-        from ..broker.authorise import Role
+        from ..api.principals import Role
         from ..server.http.times import span_ms
 
         ttl_s = span_ms("--expires-in", expires_in or "0s") // 1000
@@ -193,7 +193,7 @@ def ring_of(data_dir: Path | None) -> "Iterator[tuple[KeyRing, Noting]]":
 
     The lock that keeps a second broker out keeps us out too.
     """
-    from ..broker.authorise import Command
+    from ..api.principals import Action
     from ..config import StorageConfig
     from ..runtime import RealDisk, SystemClock
     from ..server.audit import AuditLog
@@ -204,4 +204,4 @@ def ring_of(data_dir: Path | None) -> "Iterator[tuple[KeyRing, Noting]]":
         now_ns = SystemClock().now_ns
         ring = KeyRing(data_dir, now_ns)
         with closing(AuditLog(data_dir, now_ns)) as audit:
-            yield ring, partial(audit.noted, "command line", Command.CHANGE_KEYS.value)
+            yield ring, partial(audit.noted, "command line", Action.CHANGE_KEYS.value)

@@ -144,7 +144,7 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
 
     Of a whole data directory also whether every partition that meta knows is there, and what else lies about.
     """
-    from ..log.verify import verifying
+    from ..log.doctor.verify import verifying
 
     in_use = InUse()
 
@@ -172,7 +172,7 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
 @click.pass_context
 def stats(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId | None") -> None:
     """Figures of every log in DIR, from the heads of the batches alone."""
-    from ..log.stats import measuring
+    from ..log.doctor.stats import measuring
     from .log_words import stats_fields, stats_text
 
     in_use = InUse()
@@ -286,7 +286,7 @@ def open_disk(root: Path, *, is_changed: bool) -> Iterator["Disk"]:
 
 def known_id(disk: "Disk", place: Place, given: "LogId | None") -> "LogId":
     """The id that the log says it has, or the one given."""
-    from ..log.verify import identity_of
+    from ..log.doctor.verify import identity_of
 
     found, problem = identity_of(disk, place.directory)
     log_id = given if found is None else found

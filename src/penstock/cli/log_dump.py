@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ..codec import Head, decode_messages
 from ..codec.head import BODY_BYTES_MAX
 from ..errors import MalformedBatch, TooLarge
-from ..log.pieces import Piece, pieces_in
-from ..log.survey import find_files
+from ..log.doctor.pieces import Piece, pieces_in
+from ..log.doctor.survey import find_files
 from ..ports import Disk, File
 from .log_places import Place
 from .log_words import (

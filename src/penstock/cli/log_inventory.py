@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def check_inventory(directory: Path, *, is_json: bool) -> bool:
     """Say what is missing in a data directory and what does not belong there; whether all is well."""
-    from ..log.verify import Severity
+    from ..log.doctor.verify import Severity
     from ..runtime.lock import holder_of
     from .log_words import problem_fields, problem_text
 

@@ -3,9 +3,9 @@
 import click
 
 from ..config import LogConfig
-from ..log.repair import changes_of, repairing
-from ..log.repair_plan import Plan, planning
-from ..log.verify import Problem, Severity, verifying
+from ..log.doctor.repair import changes_of, repairing
+from ..log.doctor.repair_plan import Plan, planning
+from ..log.doctor.verify import Problem, Severity, verifying
 from ..model import LogId
 from ..ports import Disk
 from .log_places import Place

@@ -13,8 +13,8 @@ from .exits import complain
 from .log_places import Place
 
 if TYPE_CHECKING:
-    from ..log.repair import Change
-    from ..log.verify import Problem, Progress, Report
+    from ..log.doctor.repair import Change
+    from ..log.doctor.verify import Problem, Progress, Report
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ def run_steps(
     tell: Callable[["Problem"], None],
 ) -> Result:
     """Go through the steps of long work; on a terminal a bar shows how far it is."""
-    from ..log.verify import Progress
+    from ..log.doctor.verify import Progress
 
     bar: AbstractContextManager[Callable[[Progress], None]] = nullcontext(ignore)
     if sys.stderr.isatty():

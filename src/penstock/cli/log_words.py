@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..codec import Head
-    from ..log.repair import Change
-    from ..log.stats import LogStats
-    from ..log.verify import Problem, Report
+    from ..log.doctor.repair import Change
+    from ..log.doctor.stats import LogStats
+    from ..log.doctor.verify import Problem, Report
     from ..model import Message
 
 Fields = dict[str, object]
@@ -153,7 +153,7 @@ def problem_text(problem: "Problem", path: str) -> str:
 
 
 def report_fields(report: "Report") -> Fields:
-    from ..log.verify import Severity
+    from ..log.doctor.verify import Severity
 
     return {
         "is_good": report.is_good,

@@ -14,7 +14,7 @@ from .output import Output, output_options
 from .spans import span
 
 if TYPE_CHECKING:
-    from ..broker.received import Received
+    from ..api.received import Received
     from ..embedded.queue import Queue
 
 EPILOG = """\b

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..api.answers import Kind, LeaseAnswer, encode_answers
 from ..api.arguments import type_name
-from ..codec.answers import Kind, LeaseAnswer, encode_answers
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ..api.arguments import whole_number
 from ..api.units import Duration, duration_s
-from ..codec import Head, decode_messages, verify
+from ..codec import Head, batches_in, decode_messages
 from ..codec.single import decode_value
 from ..errors import MalformedBatch, NotFound, Refused
 from ..model import Message
@@ -152,13 +152,12 @@ def more_at(headers: Headers) -> int | None:
 
 def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:
     """The batches of an answer, verified; MalformedBatch if they do not follow each other up to `end`."""
-    view, position, following = memoryview(data), 0, None
-    while position < len(data):
-        head = verify(data, position, seed=seed)
+    following = None
+    for head, batch in batches_in(data, seed=seed):
         if following is not None and head.base_offset != following:
             raise MalformedBatch(f"offset {head.base_offset} after {following - 1}")
-        yield head, view[position : position + head.length]
-        position, following = position + head.length, head.next_offset
+        yield head, batch
+        following = head.next_offset
     if following is not None and following != end:
         raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
 

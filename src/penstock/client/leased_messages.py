@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
+from ..api.answers import Kind
 from ..api.arguments import type_name
 from ..api.units import Duration, duration_ms
-from ..codec.answers import Kind
-from ..codec.decode import lists_of, open_body
+from ..codec.decode import message_columns, open_body
 from ..codec.leased import Part, decode_leased
 from ..errors import Refused
 from ..model import Headers
@@ -66,7 +66,8 @@ class LeasedPart:
             leased, head, batch = self._part
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             # The batch's own offsets mean nothing here.
-            self._lists = [*lists_of(body, head)[:-1], self.offsets, leased.counts()]
+            columns = message_columns(body, head)._replace(offsets=self.offsets)
+            self._lists = [*columns, leased.counts()]
         return self._lists
 
     def record_batch(self, columns: Sequence[str]) -> "pa.RecordBatch":

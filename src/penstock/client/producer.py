@@ -9,9 +9,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypedDict
 
 from ..api.arguments import choice, number, plain_function, text, whole_number
-from ..codec import Compression, Marks
-from ..codec.encode import encode_in_pieces
-from ..codec.head import pack_head
+from ..codec import Compression, Marks, encode
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
 from .calls import Call
 from .failures import wait_asked_s
@@ -279,11 +277,14 @@ class BatchQueues:
     def _request(self, queue: PartitionQueue, batch: Batch) -> Request:
         numbering = queue.numbering
         marks = Marks() if numbering is None else numbering.marks()
-        encoded = encode_in_pieces(batch.columns(), compression=self._compression, marks=marks)
-        pieces = (pack_head(encoded.head), *encoded.body)
+        encoded = encode(batch.columns(), compression=self._compression, marks=marks)
         is_numbered = numbering is not None
         call = append_batch(
-            self.topic, batch.partition, pieces, self.settings.acks, is_numbered=is_numbered
+            self.topic,
+            batch.partition,
+            encoded.pieces(),
+            self.settings.acks,
+            is_numbered=is_numbered,
         )
         return Request(batch, call)
 

@@ -4,8 +4,9 @@ The layout is columnar (docs/formats/batch.md): lengths, times and priorities ar
 blobs, so no call here loops over messages in Python until somebody asks for `Message` objects. Knows bytes
 and nothing else: no files, no clock, no offsets of its own.
 
-    batch = encode(Columns(values=[b"a", b"b"], timestamps=now_ns))      # from lists
-    batch = encode_messages([Message(b"a"), Message(b"b")])              # from objects
+    encoded = encode(Columns(values=[b"a", b"b"], timestamps=now_ns))    # from lists
+    encoded = encode_messages([Message(b"a"), Message(b"b")])            # from objects
+    batch = encoded.to_bytes()
     head = verify(batch)                                                 # both checksums
     table = decode_arrow(batch, head)                                    # zero copy
     columns = decode_columns(batch, head)                                # back to lists
@@ -20,9 +21,8 @@ from .columns import Columns as Columns
 from .compression import Compression as Compression
 from .decode import decode_columns as decode_columns
 from .decode import decode_messages as decode_messages
-from .edit import merge as merge
 from .edit import select as select
-from .edit import slice_batch as slice_batch
+from .encode import Encoded as Encoded
 from .encode import encode as encode
 from .encode import encode_messages as encode_messages
 from .head import COUNT_MAX as COUNT_MAX
@@ -30,6 +30,7 @@ from .head import HEAD_BYTES as HEAD_BYTES
 from .head import Head as Head
 from .head import Marks as Marks
 from .head import Origin as Origin
+from .head import batches_in as batches_in
 from .head import read_head as read_head
 from .head import stamp as stamp
 from .head import verify as verify

@@ -57,15 +57,6 @@ HEADERS_MAX = 1 << 20
 COLUMNS = range(14)
 BLOB_COLUMNS = frozenset((KEYS, VALUES, HEADER_NAMES, HEADER_VALUES, IDEMPOTENCY_KEYS, DELAY_KEYS))
 HEADER_COLUMNS = frozenset((HEADER_NAMES, HEADER_VALUES))
-NUMBER_COLUMNS = (
-    TIMESTAMPS,
-    HEADER_COUNTS,
-    PRIORITIES,
-    EXPIRES_AT,
-    SCHEMA_IDS,
-    DUE_AT,
-    DELAY_IDS,
-)
 # What only a broker writes: into a delay log, and into a message log when a delay is over.
 DELAY_COLUMNS = frozenset((DUE_AT, DELAY_KEYS, DELAY_IDS))
 DEFAULTS = {
@@ -135,7 +126,8 @@ class Body:
         return self.numbers.keys() <= _BARE and self.blobs.keys() <= _BARE
 
     def number(self, column: int) -> Numbers:
-        return self.numbers.get(column, DEFAULTS[column])
+        found = self.numbers.get(column)
+        return DEFAULTS[column] if found is None else found
 
     def blob(self, column: int) -> Blobs:
         return self.blobs.get(column, _NO_BLOBS)

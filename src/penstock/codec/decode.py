@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import LimitsConfig
-from ..model import Buffer, Headers, Message
+from ..model import Buffer, Headers, Message, MessageColumns
 from .body import (
     EXPIRES_AT,
     HEADER_COUNTS,
@@ -23,7 +23,6 @@ from .body import (
     VALUES,
     Body,
 )
-from .columns import Columns
 from .compression import decompress
 from .head import HEAD_BYTES, Head
 from .numbers import Numbers, moved
@@ -34,49 +33,32 @@ OFFSET_DELTA_BYTES = 4  # They are at most u32.
 
 
 def open_body(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
-    """Decompress and parse the body behind `head`, which somebody has verified.
+    """The body of a verified batch, decompressed and parsed. See `open_stored`."""
+    return open_stored(memoryview(batch)[HEAD_BYTES:], head, size_max=size_max)
+
+
+def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
+    """Decompress and parse the bytes that follow a verified head.
 
     `size_max` bounds what a producer sent; offsets that compaction had to write down come on top, or a
     full batch could not be compacted.
     """
     if not head.is_dense:
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
-    stored = memoryview(batch)[HEAD_BYTES : HEAD_BYTES + head.stored_size]
+    stored = memoryview(body)[: head.stored_size]
     raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
     return parse_body(raw, head)
 
 
-def decode_columns(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Columns:
-    """Every column as a list, offsets included."""
-    lists = lists_of(open_body(batch, head, size_max=size_max), head)
-    (
-        values,
-        keys,
-        headers,
-        priorities,
-        timestamps,
-        expires_at,
-        idempotency_keys,
-        schema_ids,
-        offsets,
-    ) = lists
-    return Columns(
-        values=values,
-        keys=keys,
-        headers=headers,
-        priorities=priorities,
-        timestamps=timestamps,
-        expires_at=expires_at,
-        idempotency_keys=idempotency_keys,
-        schema_ids=schema_ids,
-        offsets=offsets,
-    )
+def decode_columns(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> MessageColumns:
+    """Every column of a verified batch as a list."""
+    return message_columns(open_body(batch, head, size_max=size_max), head)
 
 
-def lists_of(body: Body, head: Head) -> tuple[Sequence[Any], ...]:
-    """Every column as a list, in the order of the fields of Message."""
+def message_columns(body: Body, head: Head) -> MessageColumns:
+    """Every column as a list."""
     count = body.count
-    return (
+    return MessageColumns(
         body.blob(VALUES).items(count),
         body.blob(KEYS).items(count),
         _headers(body),
@@ -89,8 +71,8 @@ def lists_of(body: Body, head: Head) -> tuple[Sequence[Any], ...]:
     )
 
 
-def rows_of(body: Body, head: Head, positions: npt.NDArray[np.int64]) -> tuple[Sequence[Any], ...]:
-    """The same of some messages only, by their places in the batch."""
+def message_rows(body: Body, head: Head, positions: npt.NDArray[np.int64]) -> MessageColumns:
+    """The columns of some messages only, by their places in the batch."""
     count = len(positions)
 
     def numbers(column: int) -> Numbers:
@@ -99,12 +81,12 @@ def rows_of(body: Body, head: Head, positions: npt.NDArray[np.int64]) -> tuple[S
 
     headers: Sequence[Headers] = [()] * count
     if body.header_count:
-        everybody = _headers(body)
-        headers = [everybody[one] for one in positions.tolist()]
+        all_headers = _headers(body)
+        headers = [all_headers[one] for one in positions.tolist()]
     deltas: Numbers = positions.view(np.uint64)
     if OFFSET_DELTAS in body.numbers:
         deltas = numbers(OFFSET_DELTAS)
-    return (
+    return MessageColumns(
         body.blob(VALUES).picked(positions, body.count),
         body.blob(KEYS).picked(positions, body.count),
         headers,
@@ -156,11 +138,11 @@ def _headers(body: Body) -> list[Headers]:
 class Messages(Sequence[Message]):
     """The messages of a batch. Columns are unpacked at the first touch, objects made one by one."""
 
-    __slots__ = ("_body", "_head", "_lists")
+    __slots__ = ("_body", "_columns", "_head")
 
     def __init__(self, body: Body, head: Head) -> None:
         self._body, self._head = body, head
-        self._lists: tuple[Sequence[Any], ...] = ()
+        self._columns: MessageColumns | None = None
 
     def __len__(self) -> int:
         return self._body.count
@@ -173,13 +155,14 @@ class Messages(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        columns: list[Any] = [column[index] for column in self._unpacked()]
-        return list(map(Message, *columns)) if isinstance(index, slice) else Message(*columns)
+        if not isinstance(index, slice):
+            return self._unpacked().message(index)
+        return list(map(Message, *self._unpacked().each(lambda column: column[index])))
 
-    def _unpacked(self) -> tuple[Sequence[Any], ...]:
-        if not self._lists:
-            self._lists = lists_of(self._body, self._head)
-        return self._lists
+    def _unpacked(self) -> MessageColumns:
+        if self._columns is None:
+            self._columns = message_columns(self._body, self._head)
+        return self._columns
 
 
 def decode_messages(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Messages:

@@ -5,9 +5,6 @@ import numpy.typing as npt
 
 from .blobs import Bools
 from .body import DELAY_IDS, DELAY_KEYS, DUE_AT, EXPIRES_AT, Body
-from .columns import Columns
-from .decode import lists_of
-from .edit import chosen
 from .head import Head
 from .numbers import as_array
 
@@ -35,21 +32,3 @@ def expired_among(body: Body, head: Head) -> Bools:
     expires_at = as_array(body.number(EXPIRES_AT), body.count, np.int64)
     is_over: Bools = (expires_at != 0) & (expires_at <= head.append_time)
     return is_over
-
-
-def picked(body: Body, head: Head, mask: Bools) -> Columns:
-    """The messages where the mask is true, as lists, without their offsets."""
-    part = chosen(body, mask)
-    values, keys, headers, priorities, timestamps, expires_at, ids, schemas, _ = lists_of(
-        part, head
-    )
-    return Columns(
-        values=values,
-        keys=keys,
-        headers=headers,
-        priorities=priorities,
-        timestamps=timestamps,
-        expires_at=expires_at,
-        idempotency_keys=ids,
-        schema_ids=schemas,
-    )

@@ -29,7 +29,7 @@ broken one was durable already, the disk damaged it; otherwise it was torn, and 
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -249,16 +249,41 @@ def _check_fields(head: Head) -> None:
 def verify(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
     """Check both checksums of the batch at `position` and that all of it is there."""
     head = read_head(buffer, position, seed=seed)
-    view = memoryview(buffer)[position : position + head.length]
-    if len(view) < head.length:
-        raise MalformedBatch(f"length {head.length}, found {len(view)} bytes")
+    _verify_body(memoryview(buffer)[position : position + head.length], head)
+    return head
+
+
+def _verify_body(batch: memoryview, head: Head) -> None:
+    if len(batch) < head.length:
+        raise MalformedBatch(f"length {head.length}, found {len(batch)} bytes")
     body_end = HEAD_BYTES + head.stored_size
-    expected = checksum(view[HEAD_BYTES:body_end])
+    expected = checksum(batch[HEAD_BYTES:body_end])
     if head.body_checksum != expected:
         raise ChecksumMismatch("body", found=head.body_checksum, expected=expected)
-    if any(view[body_end:]):
+    if any(batch[body_end:]):
         raise MalformedBatch("padding is not zero")
-    return head
+
+
+def batches_in(
+    data: Buffer, *, seed: int = SEED_IN_TRANSIT, is_verified: bool = False, is_cut: bool = False
+) -> Iterator[tuple[Head, memoryview]]:
+    """Consecutive batches, each with its head. MalformedBatch: the next bytes are no whole batch.
+
+    `is_verified`: the bodies were checked before, and only heads are checked here. `is_cut`: the data may end inside of
+    a batch, which is left out, unless it is the first.
+    """
+    view, position = memoryview(data), 0
+    while position < len(view):
+        if is_cut and position and position + HEAD_BYTES > len(view):
+            return
+        head = read_head(view, position, seed=seed)
+        batch = view[position : position + head.length]
+        if is_cut and position and len(batch) < head.length:
+            return
+        if not is_verified:
+            _verify_body(batch, head)
+        yield head, batch
+        position += head.length
 
 
 def place(

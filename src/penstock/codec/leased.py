@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import MalformedBatch
 from ..model import Buffer
+from .encode import Encoded
 from .head import Head, verify
 
 MAGIC = b"PLS1"
@@ -60,12 +61,13 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Lent).decode
 
 
-def encode_leased(parts: Iterable[tuple[Lent, bytes]]) -> bytes:
+def encode_leased(parts: Iterable[tuple[Lent, Encoded]]) -> bytes:
     """Columns and batches, put together."""
-    pieces: list[bytes] = []
-    for lent, batch in parts:
+    pieces: list[Buffer] = []
+    for lent, encoded in parts:
         columns = _ENCODE(lent)
-        pieces += (_HEAD.pack(MAGIC, len(columns)), columns, bytes(-len(columns) % 8), batch)
+        pieces += (_HEAD.pack(MAGIC, len(columns)), columns, bytes(-len(columns) % 8))
+        pieces += encoded.pieces()
     return b"".join(pieces)
 
 

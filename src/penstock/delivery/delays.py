@@ -6,12 +6,12 @@ give the same result: whatever the delay log shows is pending unless one of the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 from pyroaring import BitMap64
 
+from ..api.delays import DelayState
 from .delay_records import (
     DelayCancelled,
     DelayedIds,
@@ -31,17 +31,6 @@ from .wheel import Wheel
 # Ids a record of a snapshot: 8 KiB of due times.
 _PIECE = 1024
 _KEY_BYTES = 16
-
-
-class DelayState(Enum):
-    """What became of a delayed message. EXPIRED: it fired when its time to live was over already. LOST: the disk has
-    damaged it, and its topic skips damage."""
-
-    PENDING = "PENDING"
-    DELIVERED = "DELIVERED"
-    CANCELLED = "CANCELLED"
-    EXPIRED = "EXPIRED"
-    LOST = "LOST"
 
 
 class Epoch(NamedTuple):
@@ -191,6 +180,15 @@ class Delays:
         """Ids that are due, earliest first, with their times."""
         self.wheel.advance(now_ns)
         return self.wheel.due(now_ns, limit)
+
+    def due_before(self, time_ns: int, first: int, end: int) -> list[int]:
+        """Pending ids from `first` to `end` that are due before a time, in growing order."""
+        found = self.dues.before(time_ns, first, end).tolist()
+        return [one for one in found if one in self.pending]
+
+    def is_due_before(self, time_ns: int, identity: int) -> bool:
+        """Whether an id is pending and due before a time."""
+        return identity in self.pending and self.dues.of(identity) < time_ns
 
     def is_due(self, now_ns: int) -> bool:
         """Whether anything may be due."""

@@ -18,6 +18,8 @@ _MASK = _BLOCK - 1
 # A block of which less than this part is left is no longer worth its 32 KiB.
 _SPARSE_ONE_IN = 8
 _NOTHING = np.empty(0, np.int64)
+# What a block has for an id that was not set, or was forgotten.
+_NEVER = np.iinfo(np.int64).max
 
 
 def ids_in(ids: BitMap64) -> Int64s:
@@ -47,7 +49,7 @@ class Dues:
     def _fill(self, number: int, ids: Int64s, dues: Int64s) -> None:
         block = self._blocks.get(number)
         if block is None:
-            block = self._blocks[number] = np.zeros(_BLOCK, np.int64)
+            block = self._blocks[number] = np.full(_BLOCK, _NEVER)
             self._left[number] = 0
         block[ids & _MASK] = dues
         self._left[number] += len(ids)
@@ -80,6 +82,18 @@ class Dues:
             start = end
         return found
 
+    def before(self, time_ns: int, first: int, end: int) -> Int64s:
+        """Ids from `first` to `end` that are due before a time, in growing order; of old ones also some that were
+        forgotten."""
+        low, high = np.searchsorted(self._old_ids, (first, end)).tolist()
+        found = [self._old_ids[low:high][self._old_dues[low:high] < time_ns]]
+        for number in range(first >> _BLOCK_BITS, (end - 1 >> _BLOCK_BITS) + 1):
+            block, base = self._blocks.get(number), number << _BLOCK_BITS
+            if block is not None:
+                start = max(0, first - base)
+                found.append(np.flatnonzero(block[start : end - base] < time_ns) + (base + start))
+        return np.sort(np.concatenate(found))
+
     def forget(self, ids: Iterable[int]) -> None:
         """These will not be asked for any more."""
         for identity in ids:
@@ -91,6 +105,7 @@ class Dues:
                 del self._blocks[number], self._left[number]
             else:
                 self._left[number] = left - 1
+                self._blocks[number][identity & _MASK] = _NEVER
 
     def thin_out(self, pending: BitMap64) -> None:
         """Give back what mostly says nothing any more."""

@@ -9,10 +9,10 @@ the round. None of it is recorded: a restart begins a new round.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.groups import LaneStats
 from ..model import Priority
 
 WEIGHTS = {
@@ -27,23 +27,6 @@ _FRESH = [*WEIGHTS.values()]
 _ROUND = sum(_FRESH)
 _AVERAGED_NS = 60 * 1_000_000_000
 _AT_ONCE_NS = 10_000_000
-
-
-class LaneStats(NamedTuple):
-    """A lane of a group: how many wait, are held and were handed out; how many a second and after what wait, of late.
-
-    `enqueued_per_second` came to the partition, for whichever group. `served_at_ns`: when the last one was handed out,
-    on the clock of whoever counts; None: never since the start.
-    """
-
-    priority: Priority
-    waiting: int
-    served: int
-    per_second: float
-    wait_ms: float
-    in_flight: int = 0
-    enqueued_per_second: float = 0.0
-    served_at_ns: int | None = None
 
 
 @dataclass(slots=True)

@@ -174,6 +174,16 @@ class Wheel:
         stop = self._next_stop()
         return None if stop == _NEVER else stop * TICK_NS
 
+    def horizon_ns(self, limit: int) -> int:
+        """A time before which at most `limit` ids are due, besides those that are near."""
+        count = 0
+        for level, slots in enumerate(self._slots):
+            for number in sorted(slots):
+                count += len(slots[number])
+                if count > limit:
+                    return (number << _SHIFTS[level]) * TICK_NS
+        return _NEVER * TICK_NS
+
     def levels(self) -> tuple[int, ...]:
         """How many ids are near, and how many wait in each level above."""
         waiting = (sum(map(len, slots.values())) for slots in self._slots)

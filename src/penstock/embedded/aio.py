@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
 
 from ..api.arguments import whole_count
+from ..api.received import Received
 from ..api.units import Duration
-from ..broker.received import Received
 from ..runtime.waiting import Waiter
 from .answers import Held
 from .messages import MessageOptions, Value

@@ -5,6 +5,7 @@ from datetime import datetime
 from logging import Logger
 from typing import Any, Unpack
 
+from ..api.answers import ReleaseMember
 from ..api.arguments import (
     choice,
     flag,
@@ -16,22 +17,57 @@ from ..api.arguments import (
     whole_count,
     whole_number,
 )
+from ..api.consume import Poll
+from ..api.dead_letters import (
+    ALL,
+    BrowseDeadLetters,
+    DeadLetter,
+    Edit,
+    RedriveDeadLetters,
+    RedriveReply,
+    Selection,
+    Target,
+)
+from ..api.fetch import Read
+from ..api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    GroupFacts,
+    InFlight,
+    ListGroups,
+    ListInFlight,
+    Move,
+    OpenGroup,
+    PartitionLag,
+    PartitionLanes,
+    PartitionOffset,
+    PlanReset,
+    ResetGroup,
+)
+from ..api.publish import Publish, Schedule
+from ..api.received import Received
+from ..api.start import EARLIEST, LATEST, Start
+from ..api.topics import (
+    PARTITIONS_DEFAULT,
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+)
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.consumption import PartitionLanes, Wanted
-from ..broker.group_facts import GroupFacts
-from ..broker.groups import InFlight, Move, PartitionLag
-from ..broker.letters import DeadLetter
-from ..broker.node import PartitionFacts, Swept
-from ..broker.outbox import Edit
 from ..broker.partition import Now
-from ..broker.received import Received
-from ..broker.redrive import ALL, Order, RedriveAnswer, Selection, Target
-from ..broker.start import EARLIEST, LATEST, Start
-from ..broker.topics import PARTITIONS_DEFAULT, config_from, settings_of
 from ..errors import Refused
 from ..model import Message, Priority
 from ..ports import Clock
-from ..runtime.publishing import Acks, Published, publish, publish_delayed
+from ..runtime.publishing import Acks, Published, publish
 from ..runtime.threads import FOR_EVER
 from . import answers
 from .answers import Held
@@ -86,42 +122,31 @@ class Broker(OpenOnce, BrokerDelays):
         self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
     ) -> None:
         """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        checked, count = config_from(config), whole_number("partitions", partitions)
-        self.driver.change(
-            lambda now: self.driver.node.create_topic(
-                name, partitions=count, config=checked, now=now
-            )
-        )
+        self.driver.execute(CreateTopic(name, whole_number("partitions", partitions), config))
 
     def configure_topic(self, name: str, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
-        text("a topic's name", name)
-        self.driver.change(lambda now: self.driver.node.configure_topic(name, changes, now))
-        self.driver.tick()  # Delayed messages that could not be read may have their turn now.
+        self.driver.execute(ConfigureTopic(text("a topic's name", name), changes))
 
     def add_partitions(self, name: str, total: int) -> None:
         """More partitions, up to a new total."""
-        text("a topic's name", name)
-        count = whole_number("total", total)
-        self.driver.change(lambda now: self.driver.node.add_partitions(name, count, now))
+        topic = text("a topic's name", name)
+        self.driver.execute(AddPartitions(topic, whole_number("total", total)))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with everything in it. One that is made again under its name begins empty."""
-        text("a topic's name", name)
-        self.driver.rearrange(lambda now: self.driver.node.delete_topic(name, now))
+        self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
-        return self.driver.look(lambda _now: self.driver.node.topic_names())
+        return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
         """Every partition of a topic: first and next offset, messages, bytes."""
-        return self.driver.look(lambda _now: self.driver.node.describe(topic))
+        return list(self.driver.execute(DescribeTopic(topic)).partitions)
 
     def settings(self, topic: str) -> dict[str, Any]:
         """The settings of a topic, defaults included."""
-        return self.driver.look(
-            lambda _now: settings_of(self.driver.node.topic(topic).facts.config)
-        )
+        return self.driver.execute(DescribeTopic(topic)).settings
 
     def publish(
         self,
@@ -143,7 +168,7 @@ class Broker(OpenOnce, BrokerDelays):
         now_ns = self.driver.now().wall_ns
         if is_delayed(options):
             delayed = [delayed_of(value, options, now_ns)]
-            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)[0]
+            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))[0]
         message = make_message(value, options, now_ns=now_ns)
         return self.publish_many(topic, [message], acks=acks, partition=partition)[0]
 
@@ -161,26 +186,24 @@ class Broker(OpenOnce, BrokerDelays):
         if when:
             given = several("the messages of publish_many", messages)
             delayed = [delayed_of(one, when, now_ns) for one in given]
-            return publish_delayed(self.driver, topic, delayed, acks_of(acks), partition)
+            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
             for one in several("the messages of publish_many", messages)
         ]
-        return publish(self.driver, topic, ready, acks_of(acks), partition)
+        return publish(self.driver, Publish(topic, ready, partition), acks_of(acks))
 
     def read(
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
         place, count = start_of(start), whole_count("limit", limit, least=1)
-        return self.driver.look(
-            lambda _now: self.driver.node.read(topic, partition, place, limit=count).messages
-        )
+        return self.driver.execute(Read(topic, partition, place, count)).messages
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
         place, name = start_of(start), text("group", group)
-        self.driver.change(lambda now: self.driver.node.open_group(topic, name, now, start=place))
+        self.driver.execute(OpenGroup(name, (topic,), place))
 
     def poll(
         self,
@@ -201,18 +224,16 @@ class Broker(OpenOnce, BrokerDelays):
         """
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
-        lent_ms = self._lease_ms(topic, visibility_timeout)
-        count = whole_count("limit", limit)
-        who, name = text("member", member), text("group", group)
-        wanted = Wanted(who, count, lent_ms, lane, text("request_id", request_id))
-        return self.driver.poll(topic, name, wanted, timeout_ns)
-
-    def _lease_ms(self, topic: str, said: Duration | None) -> int:
-        if said is not None:
-            return duration_ms(said)
-        return self.driver.look(
-            lambda _now: self.driver.node.topic(topic).facts.config.visibility_timeout_ms
+        command = Poll(
+            topic,
+            text("group", group),
+            text("member", member),
+            whole_count("limit", limit),
+            None if visibility_timeout is None else duration_ms(visibility_timeout),
+            lane,
+            text("request_id", request_id),
         )
+        return self.driver.poll(command, timeout_ns)
 
     def stream(
         self, topic: str, group: str, *, member: str = "main", timeout: Duration | None = None
@@ -244,17 +265,13 @@ class Broker(OpenOnce, BrokerDelays):
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
-        text("group", group)
-        text("member", member)
-        self.driver.change(lambda now: self.driver.node.release(topic, group, member, now))
+        name, who = text("group", group), text("member", member)
+        self.driver.execute(ReleaseMember(topic, name, who))
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
-        text("group", group)
-        end = whole_number("offset", offset)
-        return self.driver.change(
-            lambda now: self.driver.node.commit(topic, partition, group, end, now)
-        )
+        name, end = text("group", group), whole_number("offset", offset)
+        return self.driver.execute(Commit(name, (PartitionOffset(topic, partition, end),)))
 
     def join(
         self,
@@ -288,58 +305,48 @@ class Broker(OpenOnce, BrokerDelays):
 
     def describe_group(self, group: str) -> GroupFacts:
         """Members, what each of them owns, and why the last rebalances happened."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.assigned.describe(group))
+        return self.driver.execute(DescribeGroup(text("group", group)))
 
     def groups(self) -> dict[str, list[str]]:
         """Every group with the topics that it reads."""
-        return self.driver.look(lambda _now: self.driver.node.group_names())
+        return self.driver.execute(ListGroups())
 
     def lag(self, group: str) -> list[PartitionLag]:
         """How far a group is behind on each partition, in messages and in seconds."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lag(group, now))
+        return self.driver.execute(DescribeLag(text("group", group))).partitions
 
     def lanes(self, topic: str, group: str) -> list[PartitionLanes]:
         """What waits in each priority lane of a group, how much of it was handed out, how fast and after what wait."""
-        text("group", group)
-        return self.driver.look(lambda now: self.driver.node.lanes(topic, group, now))
+        lanes = DescribeLanes(topic=_topic(topic), group=text("group", group))
+        return self.driver.execute(lanes)[topic].partitions
 
     def in_flight(self, group: str) -> list[InFlight]:
         """What the members of a group hold."""
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.in_flight(group))
+        return self.driver.execute(ListInFlight(text("group", group)))
 
     def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
         """What `reset` would do."""
-        place = start_of(to)
-        text("group", group)
-        return self.driver.look(lambda _now: self.driver.node.plan_reset(topic, group, place))
+        place, name = start_of(to), text("group", group)
+        return self.driver.execute(PlanReset(name, topic=_topic(topic), to=place))[topic]
 
     def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
         """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
-        place = start_of(to)
-        text("group", group)
-        flag("force", force)
-        return self.driver.change(
-            lambda now: self.driver.node.reset_group(topic, group, place, now, is_forced=force)
-        )
+        place, name, is_forced = start_of(to), text("group", group), flag("force", force)
+        reset = ResetGroup(name, topic=_topic(topic), to=place, is_forced=is_forced)
+        return self.driver.execute(reset)[topic]
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""
-        text("group", group)
-        self.driver.change(lambda now: self.driver.node.close_group(topic, group, now))
+        self.driver.execute(CloseGroup(text("group", group), topic=_topic(topic)))
 
     def dead_letters(
         self, topic: str, *, selection: Selection = ALL, limit: int = 100
     ) -> list[DeadLetter]:
-        """Messages of a topic that were given up, as they were, each with its story; oldest first."""
+        """Messages of a topic that were given up, as they were, each with its provenance; oldest first."""
         instance("selection", selection, Selection)
         count = whole_count("limit", limit)
         self.driver.settle()
-        return self.driver.look(
-            lambda _now: self.driver.node.dead_letters(topic, selection=selection, limit=count)
-        ).letters
+        return self.driver.execute(BrowseDeadLetters(topic, selection, count)).letters
 
     def redrive(
         self,
@@ -349,25 +356,27 @@ class Broker(OpenOnce, BrokerDelays):
         target: str = "topic",
         edit: Edit | None = None,
         dry_run: bool = False,
-    ) -> RedriveAnswer:
+    ) -> RedriveReply:
         """Send dead letters back: to the topic, for every group, or only to the group that failed."""
         where = choice("target", target, {one.value: one for one in Target})
         instance("selection", selection, Selection)
         if edit is not None:
             instance("edit", edit, Edit)
         is_dry = flag("dry_run", dry_run)
-        order = Order(selection=selection, target=where, edit=edit, is_dry_run=is_dry)
         self.driver.settle()
-        answer = self.driver.change(lambda now: self.driver.node.redrive(topic, order, now))
+        reply = self.driver.execute(
+            RedriveDeadLetters(topic, selection, where, edit, is_dry_run=is_dry)
+        )
         self.driver.settle()
-        return answer
+        return reply
 
     def retain(self, topic: str | None = None) -> dict[str, Swept]:
         """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.
 
         The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
         """
-        return self.driver.sweep(None if topic is None else text("a topic's name", topic))
+        name = None if topic is None else text("a topic's name", topic)
+        return self.driver.execute(SweepTopics(name))
 
     def sync(self) -> None:
         """Return once everything done so far is on the disk."""
@@ -400,6 +409,10 @@ def start_of(place: Place) -> Start:
             f"start must be earliest, latest, an offset or a datetime, got {shown(place)}"
         )
     return named[place]
+
+
+def _topic(name: str) -> str:
+    return text("a topic's name", name)
 
 
 def _nothing(_now: Now) -> None:

@@ -1,4 +1,4 @@
-"""Looking at a queue without taking anything out of it, and cleaning up behind it."""
+"""A queue's places, its figures, and cleaning up behind it."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -6,24 +6,14 @@ from typing import NamedTuple
 
 from ..api.arguments import whole_number
 from ..api.units import Duration, datetime_ns, duration_ns
-from ..broker.damage import behind
-from ..broker.handed import Part
-from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.received import Place, Received
-from ..config import OnDamage
-from ..delivery import commands
-from ..delivery.offsets import each_offset
-from ..errors import DamagedBatch, OffsetOutOfRange
+from ..errors import OffsetOutOfRange
 from ..log import Log
 from .stats import QueueStats, Timings
 
 _HOUR_NS = 3600 * 1_000_000_000
 # Retention counts in hours above zero; this is less than a microsecond.
 _AT_ONCE_HOURS = 1e-10
-NO_LEASE = 0
-# They are read one by one to be counted; more than this nobody wants to know exactly.
-_LETTERS_COUNTED_MAX = 10_000
 
 
 class Compacted(NamedTuple):
@@ -31,39 +21,6 @@ class Compacted(NamedTuple):
 
     segments_removed: int
     bytes_freed: int
-
-
-def look_ahead(partition: Partition, group: str, limit: int, now: Now) -> list[Received]:
-    """What a poll would hand out next, as messages that are held by nobody."""
-    delivery = partition.group(group)
-    delivery.tick(now.monotonic_ns)
-    if limit <= 0:
-        return []
-    place = Place(partition.topic, partition.number, delivery.group)
-    choice = commands.choose(delivery, limit=limit, end=partition.messages.end_offset)
-    found: list[Received] = []
-    readable_from = 0
-    for offset in each_offset(choice.offsets):
-        if offset < readable_from or delivery.progress.is_finished(offset):
-            continue
-        try:
-            opened = partition.shelf.at(offset)
-        except DamagedBatch as damage:
-            if found and partition.config.on_damage is OnDamage.STOP:
-                break
-            readable_from = behind(damage, partition.config)
-            continue
-        lists = opened.unpacked()
-        if offset not in lists[-1]:
-            continue
-        index = lists[-1].index(offset)
-        failure = delivery.failures.get(offset)
-        attempts = 0 if failure is None else failure.attempts
-        row = [[column[index]] for column in lists]
-        (message,) = Part(place, NO_LEASE, row, attempts).messages()
-        if message.expires_at is None or message.expires_at > now.wall_ns:
-            found.append(message)
-    return found
 
 
 def offset_of(log: Log, to: int | datetime) -> int:
@@ -94,19 +51,18 @@ def compact(partition: Partition, older_than: Duration | None, now: Now) -> Comp
 
 
 def stats_of(
-    node: Node, partition: Partition, group: str, timings: Timings, *, unread: int
+    partition: Partition, group: str, timings: Timings, *, unread: int, dead_letters: int
 ) -> QueueStats:
-    """Figures of a queue; `unread` messages are leased and nobody has seen them yet."""
+    """Figures of a queue; `unread` messages are leased to the queue itself, and no caller has got them yet."""
     delivery, log = partition.group(group), partition.messages
     unfinished = delivery.progress.unfinished_below(log.end_offset)
-    letters = node.dead_letters(partition.topic, limit=_LETTERS_COUNTED_MAX).letters
     return QueueStats(
         put=log.end_offset,
         waiting=unfinished - delivery.leases.in_flight + unread,
         in_flight=delivery.leases.in_flight - unread,
         done=log.end_offset - unfinished,
         expired=delivery.expired_count,
-        dead_letters=len(letters),
+        dead_letters=dead_letters,
         first_id=log.start_offset + 1,
         next_id=log.end_offset + 1,
         bytes=log.size,

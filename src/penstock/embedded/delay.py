@@ -1,25 +1,35 @@
 """Messages that are to come later: how callers say when, and what they can do with those that wait."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, TypedDict
 
 from ..api.arguments import whole_count, whole_number
+from ..api.delays import (
+    FIRST_PLACE,
+    CancelDelayed,
+    DelayedId,
+    DelayedMessage,
+    DelayPlace,
+    DelayState,
+    DelayStats,
+    DescribeDelays,
+    GetDelayed,
+    ListDelayed,
+    RescheduleDelayed,
+)
+from ..api.publish import Delayed, Schedule
 from ..api.units import Duration, datetime_ns
-from ..broker import delaying
-from ..broker.delaying import Delayed, DelayFacts, Waiting
 from ..broker.partition import Now, Partition
 from ..codec import Columns
 from ..config import OFF
-from ..delivery.delays import DelayState
 from ..errors import Damaged, NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
 
-T = TypeVar("T")
 _S_NS = 1_000_000_000
 # Beyond this a batch of values is cut in two.
 _BATCH_BYTES_MAX = 4 << 20
@@ -65,18 +75,15 @@ class BrokerDelays:
 
     def delayed(
         self, topic: str, *, limit: int = 100, after: datetime | None = None
-    ) -> list[Waiting]:
+    ) -> list[DelayedMessage]:
         """What is to come next, earliest first; of what is due after a time, if you say one.
 
         Of one that the disk has damaged `message` is None and `damage` says where it is.
         """
-        after_ns, count = (
-            0 if after is None else datetime_ns(after, "after"),
-            whole_count("limit", limit),
-        )
-        return self.driver.look(
-            lambda _now: self.driver.node.delayed(topic, limit=count, after_ns=after_ns)
-        )
+        count, place = whole_count("limit", limit), FIRST_PLACE
+        if after is not None:
+            place = DelayPlace(datetime_ns(after, "after"), _IDENTITY_MAX, 0)
+        return self.driver.execute(ListDelayed(topic, count, place)).messages
 
     def delayed_get(
         self,
@@ -85,9 +92,9 @@ class BrokerDelays:
         offset: int | None = None,
         *,
         delay_key: DelayKey | None = None,
-    ) -> Waiting:
+    ) -> DelayedMessage:
         """One delayed message and its state, also after it has come, for as long as it is remembered."""
-        return self._look(topic, (partition, offset, delay_key), delaying.get)
+        return self.driver.execute(GetDelayed(topic, _which(partition, offset, delay_key)))
 
     def cancel_delayed(
         self,
@@ -98,12 +105,7 @@ class BrokerDelays:
         delay_key: DelayKey | None = None,
     ) -> None:
         """Never deliver it. NotPending: it has come, or was cancelled before."""
-
-        def cancel(now: Now) -> None:
-            place = self._place(topic, (partition, offset, delay_key))
-            delaying.cancel(*place, now)
-
-        self.driver.change(cancel)
+        self.driver.execute(CancelDelayed(topic, _which(partition, offset, delay_key)))
 
     def reschedule(
         self,
@@ -114,59 +116,38 @@ class BrokerDelays:
         delay_key: DelayKey | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | str | None = None,
-    ) -> Waiting:
+    ) -> DelayedMessage:
         """Deliver it after another delay, counted from now, or at another time. NotPending: too late."""
+        which = _which(partition, offset, delay_key)
+        due_ns = _due_ns(delay, deliver_at, self.driver.now().wall_ns)
+        return self.driver.execute(RescheduleDelayed(topic, which, due_ns))
 
-        def move(now: Now) -> Waiting:
-            place = self._place(topic, (partition, offset, delay_key))
-            return move_to(place, delay, deliver_at, now)
-
-        return self.driver.change(move)
-
-    def delay_stats(self, topic: str) -> list[DelayFacts]:
+    def delay_stats(self, topic: str) -> list[DelayStats]:
         """Delayed messages of each partition: pending, and what became of the others."""
-        return self.driver.look(lambda _now: self.driver.node.delay_facts(topic))
-
-    def _look(
-        self,
-        topic: str,
-        name: tuple[int | None, int | None, DelayKey | None],
-        look: Callable[[Partition, int], T],
-    ) -> T:
-        return self.driver.look(lambda _now: look(*self._place(topic, name)))
-
-    def _place(
-        self, topic: str, name: tuple[int | None, int | None, DelayKey | None]
-    ) -> tuple[Partition, int]:
-        partition, identity, key = name
-        node = self.driver.node
-        if key is not None and partition is None and identity is None:
-            return delaying.find_by_key(node.topic(topic).partitions, key_of(key) or b"")
-        if key is None and partition is not None and identity is not None:
-            return node.partition(topic, partition), _identity_of("offset", identity)
-        raise Refused("a delayed message is named by its partition and offset, or by its delay_key")
+        return self.driver.execute(DescribeDelays(topic))[topic]
 
 
-def move_to(
-    place: tuple[Partition, int],
-    delay: Duration | None,
-    deliver_at: datetime | str | None,
-    now: Now,
-) -> Waiting:
-    """Give a delayed message another time. With the lock held."""
+def _which(partition: int | None, offset: int | None, key: DelayKey | None) -> DelayedId | bytes:
+    if key is not None and partition is None and offset is None:
+        return key_of(key) or b""
+    if key is None and partition is not None and offset is not None:
+        return DelayedId(partition, _identity_of("offset", offset))
+    raise Refused("a delayed message is named by its partition and offset, or by its delay_key")
+
+
+def _due_ns(delay: Duration | None, deliver_at: datetime | str | None, now_ns: int) -> int:
     options = MessageOptions()
     if delay is not None:
         options["delay"] = delay
     if deliver_at is not None:
         options["deliver_at"] = deliver_at
-    due_ns = due_of(options, now.wall_ns)
+    due_ns = due_of(options, now_ns)
     if due_ns is None:
         raise Refused("say when: delay or deliver_at")
-    delaying.reschedule(*place, due_ns, now)
-    return delaying.describe(*place)
+    return due_ns
 
 
-class DelayedMessage(NamedTuple):
+class DelayedPut(NamedTuple):
     """A message of a queue that is to come later. `number` is what `put` returned; its id it gets when it comes.
 
     `damage` is None, or says why and where it cannot be read; then the value is None.
@@ -197,26 +178,26 @@ class QueueDelays(ABC):
     """The part of a queue that is about delayed messages. They are named by what `put` returned, or by their key."""
 
     _driver: ThreadDriver
+    _topic: str
 
     @abstractmethod
     def _partition(self) -> Partition:
         """The only partition of the queue."""
 
-    def delayed(self, limit: int = 100) -> list[DelayedMessage]:
+    def delayed(self, limit: int = 100) -> list[DelayedPut]:
         """What is to come next, earliest first. Of one that the disk has damaged `damage` says where it is."""
-        count = whole_count("limit", limit)
-        found = self._driver.look(lambda _now: delaying.pending((self._partition(),), limit=count))
-        return [_shown(one) for one in found]
+        page = self._driver.execute(ListDelayed(self._topic, whole_count("limit", limit)))
+        return [_shown(one) for one in page.messages]
 
-    def delayed_get(self, which: int | DelayKey) -> DelayedMessage:
+    def delayed_get(self, which: int | DelayKey) -> DelayedPut:
         """One delayed message and its state, also after it has come, for as long as it is remembered."""
         with _named(which):
-            return _shown(self._driver.look(lambda _now: delaying.get(*self._place(which))))
+            return _shown(self._driver.execute(GetDelayed(self._topic, _which_put(which))))
 
     def cancel(self, which: int | DelayKey) -> None:
         """Never hand it out. NotPending: it has come, or was cancelled before."""
         with _named(which):
-            self._driver.change(lambda now: delaying.cancel(*self._place(which), now))
+            self._driver.execute(CancelDelayed(self._topic, _which_put(which)))
 
     def reschedule(
         self,
@@ -224,19 +205,12 @@ class QueueDelays(ABC):
         *,
         delay: Duration | None = None,
         deliver_at: datetime | str | None = None,
-    ) -> DelayedMessage:
+    ) -> DelayedPut:
         """Let it come after another delay, counted from now, or at another time. NotPending: too late."""
-
-        def move(now: Now) -> Waiting:
-            return move_to(self._place(which), delay, deliver_at, now)
-
+        wanted = _which_put(which)
+        due_ns = _due_ns(delay, deliver_at, self._driver.now().wall_ns)
         with _named(which):
-            return _shown(self._driver.change(move))
-
-    def _place(self, which: int | DelayKey) -> tuple[Partition, int]:
-        if isinstance(which, int):
-            return self._partition(), _identity_of("number", which) - 1
-        return delaying.find_by_key((self._partition(),), key_of(which) or b"")
+            return _shown(self._driver.execute(RescheduleDelayed(self._topic, wanted, due_ns)))
 
     def put_later(self, values: Sequence[Value], options: MessageOptions) -> range:
         """Schedule messages; the numbers by which they can be cancelled."""
@@ -245,8 +219,7 @@ class QueueDelays(ABC):
             delayed = [delayed_of(value, options, now.wall_ns) for value in values]
             if not delayed:
                 return range(0)
-            topic = self._partition().topic
-            stored = self._driver.node.publish_delayed(topic, delayed, now)
+            stored = self._driver.execute_locked(Schedule(self._topic, delayed), now)
             return range(stored[0].offset + 1, stored[-1].offset + 2)
 
         def schedule_plain(now: Now) -> range:
@@ -286,15 +259,21 @@ def _pieces(values: list[bytes]) -> list[list[bytes]]:
     return _pieces(values[: count // 2]) + _pieces(values[count // 2 :])
 
 
-def _shown(waiting: Waiting) -> DelayedMessage:
-    return DelayedMessage(
-        waiting.id + 1,
-        waiting.state,
-        datetime.fromtimestamp(waiting.due_ns / _S_NS).astimezone(),
-        waiting.delay_key,
-        None if waiting.message is None else waiting.message.value,
-        waiting.damage,
+def _shown(found: DelayedMessage) -> DelayedPut:
+    return DelayedPut(
+        found.id + 1,
+        found.state,
+        datetime.fromtimestamp(found.due_ns / _S_NS).astimezone(),
+        found.delay_key,
+        None if found.message is None else found.message.value,
+        found.damage,
     )
+
+
+def _which_put(which: int | DelayKey) -> DelayedId | bytes:
+    if isinstance(which, int):
+        return DelayedId(0, _identity_of("number", which) - 1)
+    return key_of(which) or b""
 
 
 def _identity_of(what: str, found: object) -> int:

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
-from ..broker.partition import Now, Partition, Published
-from ..codec import Columns
+from ..api.publish import Published
+from ..broker.partition import Now, Partition
+from ..codec import Columns, encode
 from ..config import OFF
 from ..errors import NoSpace, PenstockError, Refused, TooLarge
 from ..model import Message
@@ -91,16 +92,14 @@ class Inlet:
 
     def _append(self, partition: Partition, now: Now) -> Published:
         intake = self.intake
-        even = intake.first_even(_BATCH_MESSAGES_MAX) if partition.is_plain else None
-        if even is not None:
-            return partition.append_even(*even, now)
         contents = intake.first(_BATCH_MESSAGES_MAX)
         if intake.is_mixed:
             columns = _columns_of(_fitting(contents), partition.config.ttl_ms, now)
         else:
             expires_at = _expiry(partition.config.ttl_ms, now)
             columns = Columns(values=contents, timestamps=now.wall_ns, expires_at=expires_at)  # type: ignore[arg-type]  # Not mixed: bare values.
-        return partition.append_columns(columns, now)
+        encoded = encode(columns, compression=partition.compression, limits=partition.limits)
+        return partition.append(encoded, now)
 
     def _require_space(self, size: int, now: Now) -> None:
         """What was accepted is written; what comes next is refused while there is too little room."""

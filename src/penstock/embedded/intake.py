@@ -153,18 +153,6 @@ class Intake:
         while self._packs and self._packs[0][0] <= last_id:
             self._packs.popleft()
 
-    def first_even(self, count: int) -> tuple[bytes, int, int] | None:
-        """The first so many of `waiting` end to end, their size and number. Under the lock.
-
-        None: they are not bare values of one size that came alone.
-        """
-        if self._size == UNEVEN or self.is_mixed:
-            return None
-        contents: list[Any] = self.waiting[:count]
-        # Once more, since another may have come before they were taken; who comes later does no harm.
-        size = self._size
-        return None if size == UNEVEN else (b"".join(contents), size, len(contents))
-
     def first(self, count: int) -> Sequence[Content]:
         """The first so many of `waiting`, or as many as there are. Under the lock."""
         if self._size != UNEVEN and not self.is_mixed:

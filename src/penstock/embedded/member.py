@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from ..api.arguments import choice, instance, several, text, whole_count, whole_number
+from ..api.groups import Mode, PartitionOffset
+from ..api.members import Assignor, CommitAsMember, Standing
+from ..api.received import Received
 from ..api.units import Duration, duration_ms, duration_ns, priority_of
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import Refused, StaleGeneration, UnknownMember
-from ..groups import Assignor, Mode, Standing, TopicPartition
-from ..model import Priority
+from ..model import Priority, TopicPartition
 from ..runtime.threads import FOR_EVER, ThreadDriver
 from ..runtime.world import SteppedClock
 
@@ -191,16 +192,20 @@ class Member:
         NotOwner: a partition has passed on. StaleGeneration: the group has changed since the `generation` given.
         """
         offsets = _offsets_of(reached)
-        given = None if generation is None else whole_number("generation", generation)
-
-        def commit(now: Now) -> bool:
-            assigned = self._driver.node.assigned
-            known = given
+        if generation is not None:
+            whole_number("generation", generation)
+        while True:
+            known = generation
             if known is None:
-                known = assigned.heartbeat(self.group, self.id, self.generation, now).generation
-            return any(assigned.commit(self.group, self.id, known, offsets, now).values())
-
-        return self._driver.members.change(commit)
+                known = self._driver.members.sign(
+                    self.group, self.id, self._ask_standing
+                ).generation
+            try:
+                return self._driver.execute(CommitAsMember(self.group, self.id, offsets, known))
+            except StaleGeneration:
+                if generation is not None:
+                    raise
+                # A member came or went a moment ago; the next heartbeat tells of it.
 
     def leave(self) -> None:
         """Be a member no more: its partitions and what it holds pass on at once. Leaving twice does nothing."""
@@ -229,19 +234,19 @@ def _written(partitions: Iterable[TopicPartition]) -> list[str]:
     return [str(one) for one in sorted(partitions)]
 
 
-def _offsets_of(reached: Reached) -> dict[TopicPartition, int]:
+def _offsets_of(reached: Reached) -> tuple[PartitionOffset, ...]:
     if isinstance(reached, Mapping):
-        return {
-            _read(name): whole_number(f"the offset of {name}", offset)
+        return tuple(
+            PartitionOffset(*_read(name), whole_number(f"the offset of {name}", offset))
             for name, offset in reached.items()
-        }
+        )
     offsets: dict[TopicPartition, int] = {}
     given = [reached] if isinstance(reached, Received) else reached
     for one in several("messages to commit", given):
         instance("a message", one, Received)
         partition = TopicPartition(one.topic, one.partition)
         offsets[partition] = max(offsets.get(partition, 0), one.offset + 1)
-    return offsets
+    return tuple(PartitionOffset(*partition, offset) for partition, offset in offsets.items())
 
 
 def _read(name: str) -> TopicPartition:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 from pyroaring import BitMap64
 
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.received import Received
 from ..broker import consumption
-from ..broker.consumption import Wanted
 from ..broker.giving_back import give_back, give_back_all
-from ..broker.handed import Handed
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
 from ..config import DeliveryConfig
 from ..delivery import commands
 from ..runtime.threads import ThreadDriver
@@ -45,7 +45,7 @@ class Outlet:
         self._fetched_to = 0
         self._acked = 0
         self.renew_at_ns = NEVER_NS
-        # Handed out by themselves, to somebody who waited: lease and offset.
+        # LeasedMessages out by themselves, to somebody who waited: lease and offset.
         self._singles: deque[tuple[int, int]] = deque()
         # Taken off the deque and not handed out, because their time to live was over.
         self._late = BitMap64()
@@ -63,8 +63,8 @@ class Outlet:
             return True  # Somebody else was quicker.
         self.ack(now)
         partition = self._find()
-        wanted = Wanted(AUTO, fetch_limit(partition), HELD_MS)
-        fetched = self._driver.take(partition.topic, self._group, wanted, now)
+        command = Poll(partition.topic, self._group, AUTO, fetch_limit(partition), HELD_MS)
+        fetched = self._driver.execute_locked(command, now)
         self._fetched_to = partition.messages.end_offset
         self._late.clear()
         # Straight from the columns, without a list in between: that is a tenth of a fetch. What is handed out is
@@ -95,9 +95,9 @@ class Outlet:
             partition.record(outcome.records, now)
         self.renew_at_ns = now.monotonic_ns + _RENEW_NS
 
-    def wanted_one(self) -> Wanted:
-        """What somebody asks for who waits."""
-        return Wanted(AUTO, 1, HELD_MS)
+    def poll_of_one(self) -> Poll:
+        """The poll of a caller that waits."""
+        return Poll(self._find().topic, self._group, AUTO, 1, HELD_MS)
 
     def note_single(self, message: Received) -> None:
         """Somebody who waited has got this one. Needs no lock."""
@@ -156,7 +156,7 @@ def fetch_limit(partition: Partition) -> int:
     return max(1, min(most, FETCH_BYTES // average))
 
 
-def offsets_of(fetched: Handed) -> Sequence[int]:
+def offsets_of(fetched: LeasedMessages) -> Sequence[int]:
     """Offsets of messages that came together. Many are mostly neighbours: the first and the last say it all."""
     count = len(fetched)
     # Fewer may have come by lanes, and then stand in the order of their priorities.

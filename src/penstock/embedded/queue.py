@@ -7,14 +7,18 @@ from itertools import islice
 from typing import Any, Unpack
 
 from ..api.arguments import whole_count
+from ..api.consume import Poll
+from ..api.dead_letters import BrowseDeadLetters
+from ..api.fetch import Peek
+from ..api.groups import OpenGroup
+from ..api.principals import LOCAL
+from ..api.received import Received
+from ..api.topics import ConfigureTopic, CreateTopic, ListTopics
 from ..api.units import Duration, duration_ns
 from ..broker import consumption
 from ..broker.backlog import require_room
-from ..broker.consumption import Wanted
-from ..broker.letters import dead_letter_topic
+from ..broker.dead_letters import dead_letter_topic
 from ..broker.partition import Now, Partition
-from ..broker.received import Received
-from ..broker.topics import config_from
 from ..config import OFF, DeliveryConfig, FsyncPolicy
 from ..delivery import Delivery, commands
 from ..errors import PenstockError, Refused
@@ -24,8 +28,8 @@ from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting import Waiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .browsing import Compacted, compact, look_ahead, offset_of, stats_of
-from .dead import QueueLetters
+from .browsing import Compacted, compact, offset_of, stats_of
+from .dead_letters import QueueDeadLetters
 from .delay import QueueDelays, is_delayed
 from .gone import Gone, OpenOnce, disown, own
 from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
@@ -50,9 +54,11 @@ QUEUE_SETTINGS: dict[str, Any] = {
     "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
 }
 _RETRY_NS = 1_000_000_000
+# They are read one by one to be counted.
+_DEAD_LETTERS_COUNTED_MAX = 10_000
 
 
-class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
+class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -69,13 +75,15 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     `fsync="always"` every `put` does. docs/embedded.md says what each level loses when the process or the power dies.
     """
 
+    _topic = TOPIC
+
     def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
         self._opened, self._driver = opened, opened.driver
         self.is_auto_ack = auto_ack
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._after_put = opened.driver.sync if self._is_always else self._after_lazy_put
         self._timings = Timings()
-        self._driver.change(lambda now: self._make_topic(settings, now))
+        self._make_topic(settings)
         config = self._partition().config
         is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
         self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
@@ -94,20 +102,21 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         self._driver.on_tick, self._driver.before_sync = self._tick, self._inlet.flush
         own(self)
 
-    def _make_topic(self, settings: dict[str, Any], now: Now) -> None:
-        config = config_from(QUEUE_SETTINGS | settings)
-        for fault in self._driver.node.faults():
+    def _make_topic(self, settings: dict[str, Any]) -> None:
+        driver = self._driver
+        for fault in driver.look(lambda _now: driver.node.faults()):
             # A queue has one partition: without it there is nothing to open.
             if fault.topic == TOPIC:
                 raise fault.cause
-        if TOPIC not in self._driver.node.open:
-            self._driver.node.create_topic(TOPIC, partitions=1, config=config, now=now)
+        topics = driver.execute(ListTopics())
+        if TOPIC not in topics:
+            driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))
         elif settings:
-            self._driver.node.configure_topic(TOPIC, settings, now)
-            if "on_damage" in settings and dead_letter_topic(TOPIC) in self._driver.node.open:
+            driver.execute(ConfigureTopic(TOPIC, settings))
+            if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:
                 policy = {"on_damage": settings["on_damage"]}
-                self._driver.node.configure_topic(dead_letter_topic(TOPIC), policy, now)
-        self._driver.node.open_group(TOPIC, GROUP, now)
+                driver.execute(ConfigureTopic(dead_letter_topic(TOPIC), policy))
+        driver.execute(OpenGroup(GROUP, (TOPIC,)))
 
     def _take_over(self, now: Now) -> None:
         """Leases of a former process are void: nobody is left who could answer them."""
@@ -294,8 +303,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def _wait_for_one(self, timeout_ns: int) -> Received | None:
         """Wait in the queue of those who wait; not if somebody else has fetched messages by now."""
-        wanted, has_ready = self._outlet.wanted_one(), self._has_ready
-        message = _first(self._driver.poll(TOPIC, GROUP, wanted, timeout_ns, is_needless=has_ready))
+        command, has_ready = self._outlet.poll_of_one(), self._has_ready
+        message = _first(self._driver.poll(command, timeout_ns, is_needless=has_ready))
         if message is not None:
             self._timings.hand_out((message,), self._driver.clock.now_ns())
             self._outlet.note_single(message)
@@ -321,8 +330,7 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
         self._driver.change_at_once(self._prepare)
-        wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        messages = self._driver.poll(TOPIC, GROUP, wanted, timeout_ns)
+        messages = self._driver.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
         self._timings.hand_out(messages, self._driver.clock.now_ns())
         return messages
 
@@ -366,12 +374,13 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
         if self.is_auto_ack:
             if self._driver.change_at_once(self._fetch):
                 return None
-            wanted = self._outlet.wanted_one()
+            command = self._outlet.poll_of_one()
         else:
             self._driver.change_at_once(self._prepare)
-            wanted = Wanted(MANUAL, limit, self._visibility_ms())
-        who, needless = (TOPIC, GROUP, wanted), self._has_ready
-        waiter = self._driver.enter(*who, timeout_ns, on_settled, is_needless=needless)
+            command = Poll(TOPIC, GROUP, MANUAL, limit)
+        waiter = self._driver.enter(
+            command, LOCAL, timeout_ns, on_settled, is_needless=self._has_ready
+        )
         return None if waiter.is_settled and not waiter.messages and self._ready else waiter
 
     def end_get(self, waiter: Waiter) -> list[Received]:
@@ -386,14 +395,11 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def abandon_get(self, waiter: Waiter) -> None:
         """Give back what nobody is there to take any more."""
-        self._driver.abandon(TOPIC, GROUP, waiter)
+        self._driver.abandon(waiter)
 
     def _prepare(self, now: Now) -> None:
         self._is_wanted = True
         self._inlet.flush(now)
-
-    def _visibility_ms(self) -> int:
-        return self._partition().config.visibility_timeout_ms
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
@@ -427,7 +433,8 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
     def _peek(self, limit: int, now: Now) -> list[Received]:
         self._inlet.flush(now)
         fetched = list(islice(self._ready.copy(), limit))
-        return fetched + look_ahead(self._partition(), GROUP, limit - len(fetched), now)
+        rest = Peek(TOPIC, 0, GROUP, limit - len(fetched))
+        return fetched + self._driver.execute_locked(rest, now)
 
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
@@ -466,13 +473,19 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueLetters):
 
     def stats(self) -> QueueStats:
         """Counts, sizes and percentiles, as of now."""
-        return self._driver.change_at_once(self._stats)
+        dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
+        return self._driver.change_at_once(lambda now: self._stats(len(dead.letters), now))
 
-    def _stats(self, now: Now) -> QueueStats:
+    def _stats(self, dead_letters: int, now: Now) -> QueueStats:
         self._inlet.flush(now)
         self._outlet.ack(now)
-        unread = len(self._ready)
-        return stats_of(self._driver.node, self._partition(), GROUP, self._timings, unread=unread)
+        return stats_of(
+            self._partition(),
+            GROUP,
+            self._timings,
+            unread=len(self._ready),
+            dead_letters=dead_letters,
+        )
 
     def close(self) -> None:
         """Write and sync everything, give back what nobody took, and let go of the directory."""

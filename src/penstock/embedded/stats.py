@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..broker.received import Received
+from ..api.received import Received
 
 
 @dataclass(frozen=True, slots=True)

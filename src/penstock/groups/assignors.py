@@ -6,35 +6,18 @@ Members and partitions are taken in the order of their names, so the same input 
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum
 from heapq import heapify, heapreplace
 from itertools import cycle
 from typing import NamedTuple
 
-
-class TopicPartition(NamedTuple):
-    """A partition by its name, which users write as "orders/0"."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.number}"
-
+from ..api.members import Assignor
+from ..model import TopicPartition
 
 Subscriptions = Mapping[str, frozenset[str]]
 """Topics by member."""
 
 Assignment = dict[TopicPartition, str]
 """Member by partition."""
-
-
-class Assignor(Enum):
-    """The ways to assign. Only sticky looks at who has what now."""
-
-    RANGE = "range"
-    ROUND_ROBIN = "round_robin"
-    STICKY = "sticky"
 
 
 class Held(NamedTuple):

@@ -9,20 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..api.groups import Cause, Passed
+from ..api.members import Assignor, Standing
 from ..errors import NotOwner, Refused, StaleGeneration, UnknownMember
 from ..kernel import Outcome
-from .assignors import Assignor, Held, TopicPartition, assign
+from ..model import TopicPartition
+from .assignors import Held, assign
 from .membership import Membership
 from .records import (
     Asked,
-    Cause,
     Given,
     Gone,
     GroupRecord,
     Joined,
     Kept,
     Partitions,
-    Passed,
     Released,
     Seen,
     Targeted,
@@ -54,17 +55,6 @@ class Joining:
     assignor: Assignor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a member has to know: what it may read, and what it shall release. A release waits for nothing else."""
-
-    generation: int
-    state: str
-    assigned: Partitions
-    to_release: Partitions
-    changes: int
-
-
 def standing(membership: Membership, member: str) -> Standing:
     return Standing(
         membership.generation,
@@ -79,7 +69,7 @@ def require_member(membership: Membership, member: str, generation: int | None =
     """Refuse whoever is no member, or was one under this name in an earlier life."""
     known = membership.members.get(member)
     if known is None:
-        raise UnknownMember(membership.group, member)
+        raise UnknownMember(membership.group, member[:60])
     if generation is not None and not known.joined <= generation <= membership.generation:
         raise StaleGeneration(membership.group, asked=generation, current=membership.generation)
 

@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .assignors import Assignor, TopicPartition
+from ..api.groups import Rebalance
+from ..api.members import Assignor
+from ..model import TopicPartition
 from .records import (
     Asked,
-    Cause,
     Given,
     Gone,
     GroupRecord,
     Joined,
     Kept,
-    Passed,
     Released,
     Seen,
     Targeted,
@@ -46,25 +46,6 @@ class Member:
     def deadline_ns(self) -> float:
         """When it will be missed. Not while it waits for messages: then we know that it is there."""
         return float("inf") if self.waits else self.seen_ns + self.session_ms * _MS
-
-
-@dataclass(slots=True)
-class Rebalance:
-    """Why the assignment changed, and how that went. Not settled yet: `took_ms` is None."""
-
-    generation: int
-    cause: Cause
-    members: tuple[str, ...]
-    wall_ns: int
-    began_ns: int
-    passed: tuple[Passed, ...]
-    forced: int = 0
-    took_ms: int | None = None
-
-    def __str__(self) -> str:
-        who = ", ".join(self.members)
-        told = f"{who} {self.cause.value}" if who else self.cause.value
-        return f"generation {self.generation}: {told}; {len(self.passed)} partitions pass on"
 
 
 class Membership:

@@ -7,30 +7,12 @@ Times are monotonic nanoseconds, except `wall_ns`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
-from .assignors import Assignor, TopicPartition
+from ..api.groups import Cause, Passed
+from ..api.members import Assignor
+from ..model import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
-
-
-class Passed(NamedTuple):
-    """A partition that a rebalance takes from one member and gives to another; "" is nobody."""
-
-    partition: TopicPartition
-    before: str
-    after: str
-
-
-class Cause(Enum):
-    """Why a rebalance happened."""
-
-    JOINED = "joined"
-    REPLACED = "joined again under its name"
-    LEFT = "left"
-    TIMED_OUT = "was not heard of within its session timeout"
-    PARTITIONS = "the partitions changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..codec import HEAD_BYTES, Head, read_head, select
+from ..codec import Head, select
 from ..codec.blobs import Bools
 from ..codec.body import KEYS, VALUES, Body
 from ..codec.decode import offsets_of, open_body
@@ -336,7 +336,7 @@ class _Rewrite:
         """Nothing more comes to the pending batch."""
         if self._pending is None:
             return
-        head, data = _final(self._pending, self.segment.seed)
+        head, pieces = _final(self._pending, self.segment.seed)
         self._pending = None
         if self.size > _POSITION_MAX:
             raise TooLarge("compacted segment in bytes", found=self.size, limit=_POSITION_MAX)
@@ -344,7 +344,7 @@ class _Rewrite:
         self.size += head.length
         self.messages += head.message_count
         if self.file is not None:
-            self._unwritten.append(data)
+            self._unwritten += pieces
             self._unwritten_bytes += head.length
             if self._unwritten_bytes >= _WRITE_BYTES:
                 self._flush()
@@ -377,12 +377,11 @@ class _Rewrite:
                 remove_if_there(self.segment.disk, self._path)
 
 
-def _final(pending: _Pending, seed: int) -> tuple[Head, Buffer]:
+def _final(pending: _Pending, seed: int) -> tuple[Head, Sequence[Buffer]]:
     batch, kept, last_offset = pending.batch, pending.kept, pending.last_offset
     if kept is None and last_offset == batch.head.last_offset:
-        return batch.head, batch.data
+        return batch.head, (batch.data,)
     if kept is None:
         kept = np.ones(batch.head.message_count, np.bool_)
     edited = select(batch.data, batch.head, kept, last_offset=last_offset, size_max=BODY_BYTES_MAX)
-    head = read_head(edited)
-    return head, b"".join((pack_head(head, seed=seed), memoryview(edited)[HEAD_BYTES:]))
+    return edited.head, (pack_head(edited.head, seed=seed), *edited.body)

@@ -1,6 +1,5 @@
 """How many messages there are in a log that was compacted: offsets without a message are not counted."""
 
-from ..codec import read_head
 from ..codec.decode import offsets_of, open_body
 from ..codec.head import BODY_BYTES_MAX
 from .log import Log
@@ -15,9 +14,8 @@ def messages_from(log: Log, offset: int) -> int:
     active = log.segments[-1]
     if offset >= active.base_offset:
         return log.end_offset - offset
-    number, position, _ = log.place_of_batch(offset)
+    number, (position, head) = log.place_of_batch(offset)
     run = log.read(offset, bytes_max=1)
-    head = read_head(run.data, seed=log.seed)
     body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
     here = sum(one >= offset for one in offsets_of(body, head))
     behind = log.segments[number].messages_from(position + head.length)

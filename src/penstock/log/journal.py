@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..codec import Head, Marks, Origin, read_head
+from ..codec import Head, Marks, Origin, batches_in
 from ..errors import DamagedFile
 from ..kernel import Machine
 from ..model import Epoch, LogEnd, Offset
 from .log import Log, SyncPlan
-from .records import RecordFormat, batches_in
+from .records import RecordFormat
 from .snapshot import (
     Snapshot,
     SnapshotPlan,
@@ -75,8 +75,8 @@ class Journal(Generic[Record]):
             origin_source=decided_at.epoch,
             origin_sequence=decided_at.offset,
         )
-        batch = self.form.to_batch(records, marks=marks, now_ns=now_ns)
-        return self.log.append(batch, read_head(batch), now_ns=now_ns).base_offset
+        encoded = self.form.to_batch(records, marks=marks, now_ns=now_ns)
+        return self.log.append(encoded, now_ns=now_ns).base_offset
 
     def recover(
         self, machine: Machine[Record], *, message_end: LogEnd, known_snapshot: int = -1

@@ -5,7 +5,6 @@ was handed out. A write is in the page cache when `append` returns, and durable 
 and reported back with `synced`.
 """
 
-import struct
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..codec import HEAD_BYTES, Head, read_head, seed_of, verify
+from ..codec import HEAD_BYTES, Encoded, Head, batches_in, read_head, seed_of
 from ..codec.head import pack_head, place
 from ..config import OFF, LogConfig
 from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
@@ -22,12 +21,11 @@ from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart
 from .layout import CHECKPOINT, replace_file
-from .scan import Broken
+from .scan import Broken, Found
 from .segment import Segment
 from .stretch import Stretch, stretch_at
 
 _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the segment's first.
-_LENGTH = struct.Struct("<4xI")
 # An index of a full 64 MiB segment takes 256 KiB; readers seldom jump between more segments than this.
 _INDEXES_LOADED_MAX = 8
 # A process may have thousands of logs, and each keeps one batch. What is longer takes longer to read anyhow.
@@ -154,13 +152,9 @@ class Log:
         self.epochs.append(EpochStart(epoch, self.end_offset))
         self.changed_checkpoint()
 
-    def append(self, batch: Buffer, head: Head, *, now_ns: int) -> Appended:
+    def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
-        return self.append_body(head, memoryview(batch)[HEAD_BYTES : head.length], now_ns=now_ns)
-
-    def append_body(self, head: Head, *body: Buffer, now_ns: int) -> Appended:
-        """The same for a batch whose body is in pieces."""
-        active = self.segments[-1]
+        head, body, active = encoded.head, encoded.body, self.segments[-1]
         if self._must_roll(active, head, now_ns):
             active = self.roll()
         base_offset = self.end_offset
@@ -226,7 +220,7 @@ class Log:
         interval = self.config.index_interval_bytes
         return Segment(self.disk, self.directory, base_offset, self.seed, interval)
 
-    def read(self, offset: int, *, bytes_max: int, is_verified: bool = True) -> Run:
+    def read(self, offset: int, *, bytes_max: int) -> Run:
         """Whole batches from the one that holds `offset` on, at least one, up to `bytes_max`.
 
         At the end of the log: nothing. A damaged batch: DamagedBatch, and where reading can go on.
@@ -248,7 +242,7 @@ class Log:
             start = first.base_offset
             if first.length > len(data):
                 data = memoryview(segment.file.read(position, first.length))
-            end, last = _verified_end(data, self.seed) if is_verified else _end(data, self.seed)
+            end, last = _whole_batches(data, self.seed)
         except MalformedBatch as error:
             broken = Broken(position, error.reason)
             end_offset = self.end_of(self._segment_number(offset))
@@ -281,12 +275,16 @@ class Log:
         is_next = segment is not None and self._read_offset == offset
         if segment is not None and is_next and self._read_position < segment.size:
             return segment, self._read_position
-        number, position, _ = self.place_of_batch(offset)
+        number, found = self.place_of_batch(offset)
         self._note_index(self.segments[number])
-        return self.segments[number], position
+        return self.segments[number], found.position
 
-    def place_of_batch(self, offset: int) -> tuple[int, int, Offset]:
-        """Number of the segment, position and base offset of the batch that holds `offset`."""
+    def head_at(self, offset: int) -> Head:
+        """The head of the batch that holds `offset`; its body is not read. DamagedBatch: it is not there."""
+        return self.place_of_batch(offset)[1].head
+
+    def place_of_batch(self, offset: int) -> tuple[int, Found]:
+        """Number of the segment that holds `offset`, and its batch there. DamagedBatch: it is not there."""
         number = self._segment_number(offset)
         segment, end_offset = self.segments[number], self.end_of(number)
         try:
@@ -299,7 +297,7 @@ class Log:
         except DamagedBatch as damage:
             self.on_damage(damage)
             raise
-        return number, found.position, Offset(found.head.base_offset)
+        return number, found
 
     def end_of(self, number: int) -> Offset:
         """The first offset behind a segment."""
@@ -311,7 +309,8 @@ class Log:
         if offset >= self.end_offset:
             return 0
         try:
-            number, position, _ = self.place_of_batch(offset)
+            number, found = self.place_of_batch(offset)
+            position = found.position
         except DamagedBatch:
             number, position = self._segment_number(offset), 0
         return sum(segment.size for segment in self.segments[number:]) - position
@@ -464,36 +463,19 @@ def _ignore(_damage: DamagedBatch) -> None:
     return
 
 
-def _verified_end(data: memoryview, seed: int) -> tuple[int, Head]:
-    """Where the last whole batch ends, every one checked. A broken one ends it: the next read will say so."""
-    last = verify(data, seed=seed)
-    position = last.length
-    while position + HEAD_BYTES <= len(data):
-        if position + _LENGTH.unpack_from(data, position)[0] > len(data):
-            break
-        try:
-            following = verify(data, position, seed=seed)
-        except MalformedBatch:
-            break
-        if following.base_offset != last.next_offset:
-            break
-        last = following
-        position += last.length
-    return position, last
+def _whole_batches(data: memoryview, seed: int) -> tuple[int, Head]:
+    """Where the last of the batches ends that are whole and follow each other, and its head.
 
-
-def _end(data: memoryview, seed: int) -> tuple[int, Head]:
-    """Where the last whole batch ends, by lengths alone; only the first and the last head are checked."""
-    position = last = 0
-    while position + HEAD_BYTES <= len(data):
-        length = _LENGTH.unpack_from(data, position)[0]
-        if length < HEAD_BYTES or position + length > len(data):
-            break
-        last, position = position, position + length
-    if position == 0:
-        raise MalformedBatch(f"only {len(data)} bytes of it are there")
+    MalformedBatch: the first is not whole. A later one that is not ends it: the next read will say so.
+    """
+    size, last = 0, None
     try:
-        return position, read_head(data, last, seed=seed)
+        for head, _ in batches_in(data, seed=seed, is_cut=True):
+            if last is not None and head.base_offset != last.next_offset:
+                break
+            size, last = size + head.length, head
     except MalformedBatch:
-        # Lengths led astray. The batches before that are good, and a checked walk finds where it began.
-        return _verified_end(data, seed)
+        if last is None:
+            raise
+    assert last is not None, "there are some bytes"
+    return size, last

@@ -91,10 +91,14 @@ class Examined:
 
     def finish(self) -> tuple[Log, Recovery]:
         """Cut what a crash tore, remove what it left over, and make all that is durable."""
-        _remove_leftovers(self.log)
-        if self.broken is not None:
-            _cut(self.log, *self.broken, self.recovery)
-        _settle(self.log, self.recovery)
+        try:
+            _remove_leftovers(self.log)
+            if self.broken is not None:
+                _cut(self.log, *self.broken, self.recovery)
+            _settle(self.log, self.recovery)
+        except PenstockError:
+            self.log.discard()
+            raise
         for segment in self.log.segments[:-1]:
             segment.unload_index()
         return self.log, self.recovery
@@ -111,7 +115,8 @@ def open_log(
 ) -> tuple[Log, Recovery]:
     """Open a log, or create it in an empty directory if it `may_create` one. On return everything it holds is durable.
 
-    Damaged, WrongLog: it cannot be opened, or does not reach as far as `known`, and nothing of it was changed.
+    Damaged, Refused: it cannot be opened, is of another version, or does not reach as far as `known`; nothing of it was
+    changed.
     """
     return examine(
         disk, directory, log_id=log_id, config=config, may_create=may_create, known=known
@@ -172,10 +177,10 @@ def _examining(
             _refuse_damage(log, *broken)
         if known is not None:
             _require_known(log, recovery, known)
+        _check_sealed(log, checkpoint, recovery)
     except PenstockError:
         log.discard()
         raise
-    _check_sealed(log, checkpoint, recovery)
     return Examined(log, recovery, broken)
 
 

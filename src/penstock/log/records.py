@@ -1,11 +1,11 @@
 """Records of a machine as bytes: one message a record, MessagePack inside, the format's version as schema id."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..codec import Columns, Head, Marks, decode_columns, encode, verify
+from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode
 from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
@@ -24,7 +24,7 @@ class RecordFormat(Generic[Record]):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
-    def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> bytes:
+    def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> Encoded:
         values = list(map(self._encode, records))
         return encode(
             Columns(values=values, timestamps=now_ns, schema_ids=self.version), marks=marks
@@ -32,7 +32,7 @@ class RecordFormat(Generic[Record]):
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
         columns = decode_columns(batch, head)
-        versions: Sequence[int | None] = columns.schema_ids  # type: ignore[assignment]  # A list once decoded.
+        versions = columns.schema_ids
         # None in a batch that only stands for offsets which a repair could not save.
         if max((version or 0 for version in versions), default=0) > self.version:
             raise UnsupportedFormat(f"{path} holds records newer than version {self.version}")
@@ -40,12 +40,3 @@ class RecordFormat(Generic[Record]):
             yield from map(self._decode, columns.values)  # type: ignore[arg-type]  # Never null here.
         except msgspec.DecodeError as error:
             raise DamagedFile(path, f"a record cannot be read: {error}") from None
-
-
-def batches_in(data: Buffer, *, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive verified batches."""
-    view, position = memoryview(data), 0
-    while position < len(view):
-        head = verify(view, position, seed=seed)
-        yield head, view[position : position + head.length]
-        position += head.length

@@ -15,19 +15,19 @@ A snapshot comes into being after everything that it rests on is durable, so one
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from ..codec import HEAD_BYTES, Marks, read_head
+from ..codec import Marks, batches_in
 from ..codec.checksum import checksum
 from ..codec.head import pack_head
 from ..errors import DamagedFile, MalformedBatch
-from ..model import Epoch, LogEnd, Offset
+from ..model import Buffer, Epoch, LogEnd, Offset
 from ..ports import Disk
 from .layout import read_file, replace_file
-from .records import RecordFormat, batches_in
+from .records import RecordFormat
 
 Record = TypeVar("Record")
 SUFFIX = ".snapshot"
@@ -47,7 +47,7 @@ class SnapshotPlan:
     disk: Disk
     directory: str
     offset: Offset
-    content: tuple[bytes, ...]
+    content: tuple[Buffer, ...]
 
     def run(self) -> None:
         replace_file(self.disk, self.directory, _name(self.offset), *self.content)
@@ -88,22 +88,15 @@ def snapshot_content(
     offset: Offset,
     message_end: LogEnd,
     seed: int,
-) -> tuple[bytes, ...]:
+) -> tuple[Buffer, ...]:
     """Header and batches of a snapshot, made now, so that it shows one moment."""
-    batches = [_seal(batch, seed) for batch in _batches(iter(records), form)]
-    fields = _FIELDS.pack(
-        _MAGIC, _VERSION, offset, message_end.epoch, message_end.offset, sum(map(len, batches)), 0
-    )
-    return fields + struct.pack("<I", checksum(fields, seed)), *batches
-
-
-def _batches(records: Iterator[Record], form: RecordFormat[Record]) -> Iterator[bytes]:
-    while piece := list(islice(records, _RECORDS_A_BATCH)):
-        yield form.to_batch(piece, marks=Marks(control=True), now_ns=0)
-
-
-def _seal(batch: bytes, seed: int) -> bytes:
-    return pack_head(read_head(batch), seed=seed) + batch[HEAD_BYTES:]
+    rest, pieces = iter(records), list[Buffer]()
+    while some := list(islice(rest, _RECORDS_A_BATCH)):
+        encoded = form.to_batch(some, marks=Marks(control=True), now_ns=0)
+        pieces += (pack_head(encoded.head, seed=seed), *encoded.body)
+    size = sum(map(len, pieces))
+    fields = _FIELDS.pack(_MAGIC, _VERSION, offset, message_end.epoch, message_end.offset, size, 0)
+    return fields + struct.pack("<I", checksum(fields, seed)), *pieces
 
 
 def read_snapshot(disk: Disk, directory: str, offset: Offset, *, seed: int) -> Snapshot[Record]:

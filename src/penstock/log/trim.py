@@ -30,7 +30,8 @@ def truncate(log: Log, offset: int) -> Offset:
     if offset == log.end_offset:
         return log.end_offset
     log.sync()
-    number, position, end_offset = log.place_of_batch(offset)
+    number, found = log.place_of_batch(offset)
+    position, end_offset = found.position, Offset(found.head.base_offset)
     segment, later = log.segments[number], log.segments[number + 1 :]
     epochs = [log.epochs[0], *(one for one in log.epochs[1:] if one.offset < end_offset)]
     # What comes at these offsets next was never compacted.

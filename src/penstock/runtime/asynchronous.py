@@ -11,8 +11,12 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from ..broker.consumption import Wanted
-from ..broker.handed import Handed
+import msgspec
+
+from ..api.command import Command
+from ..api.consume import CountHeld, Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import Principal
 from ..broker.memberships import Ask
 from ..broker.partition import Now
 from ..config import FsyncPolicy
@@ -21,6 +25,7 @@ from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
 from .waiting import Waiter
 
+R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 _GONE = 1 << 62
@@ -63,6 +68,19 @@ class AsyncDriver:
     async def change(self, command: Callable[[Now], T], *, is_synced: bool = False) -> T:
         """Run a command; return when it is as durable as the policy says, or in any case if `is_synced`."""
         reply, ticket = self.driver.begin_change(command, writers=int(is_synced))
+        if ticket is not None:
+            await self.settled(ticket)
+        return reply
+
+    async def execute(
+        self, command: Command[R], principal: Principal, *, is_synced: bool = False
+    ) -> R:
+        """Carry out a command; return when its effect is as durable as the fsync policy says, or fsynced."""
+        if command.is_long or command.is_structural:
+            return await self.in_thread(lambda: self.driver.execute(command, principal))
+        if command.is_query:
+            return self.driver.execute(command, principal)
+        reply, ticket = self.driver.start(command, principal, writers=int(is_synced))
         if ticket is not None:
             await self.settled(ticket)
         return reply
@@ -120,20 +138,20 @@ class AsyncDriver:
         return reply
 
     async def poll(
-        self, topics: Sequence[str], group: str, wanted: Wanted, timeout_ns: int
-    ) -> Handed:
-        """Lease messages of any of these topics, waiting if there are none. A drain ends the wait at once.
+        self, commands: Sequence[Poll], principal: Principal, timeout_ns: int
+    ) -> LeasedMessages:
+        """Lease messages by any of these polls, which are of one member, waiting if there are none.
 
-        Who is cancelled while waiting gives back what had just come.
+        A drain ends the wait at once. A caller that is cancelled while it waits gives back what had just come.
         """
-        found = Handed()
+        found = LeasedMessages()
         trouble: PenstockError | None = None
-        for topic in topics:
+        for command in commands:
             # Asked for none, it still says whether the group may read the topic at all.
-            rest = wanted if wanted.limit == 0 else wanted.after(found)
+            rest = command if command.limit == 0 else _after(command, found)
             if rest is not None:
                 try:
-                    found += self.driver.enter(topic, group, rest, 0).outcome()
+                    found += self.driver.enter(rest, principal, 0).outcome()
                 except (Damaged, Unavailable) as error:
                     # What was leased of the others is theirs already.
                     trouble = trouble or error
@@ -142,28 +160,29 @@ class AsyncDriver:
         if found or timeout_ns <= 0 or self.is_draining:
             return found
         done, wake = self._signal()
-        waiters: list[tuple[str, Waiter]] = []
+        waiters: list[Waiter] = []
         try:
-            for topic in topics:
-                waiter = self.driver.enter(topic, group, wanted, FOR_EVER, wake)
-                waiters.append((topic, waiter))
-            if not any(waiter.is_settled for _, waiter in waiters):
+            # One by one: those that have entered are abandoned if the next is refused.
+            waiters.extend(
+                self.driver.enter(command, principal, FOR_EVER, wake) for command in commands
+            )
+            if not any(waiter.is_settled for waiter in waiters):
                 await self._wait(done, timeout_ns)
         except BaseException:
-            for topic, waiter in waiters:
-                self.driver.abandon(topic, group, waiter)
+            for waiter in waiters:
+                self.driver.abandon(waiter)
             raise
-        for topic, waiter in waiters:
-            self.driver.leave(topic, group, waiter)
-        for _, waiter in waiters:
+        for waiter in waiters:
+            self.driver.leave(waiter)
+        for waiter in waiters:
             found += waiter.messages
         if not found:
             # What was leased is theirs; trouble with another topic comes again with the next poll.
-            for _, waiter in waiters:
+            for waiter in waiters:
                 waiter.outcome()
         return found
 
-    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> Handed:
+    async def poll_member(self, group: str, ask: Ask, timeout_ns: int) -> LeasedMessages:
         """The same for a member of an assigned group; its wait ends at once when it has to hear of something."""
         room = self.driver.members
         waiter = room.enter(group, ask, 0)
@@ -234,11 +253,7 @@ class AsyncDriver:
         """How many messages a member holds. With the lock held."""
         if topic not in self.driver.node.open:
             return 0
-        return sum(
-            one.group(group).leases.held_by.get(member, 0)
-            for one in self.driver.node.topic(topic).partitions
-            if group in one.machine.numbers
-        )
+        return self.driver.execute_locked(CountHeld(topic, group, member), self.driver.now())
 
     def _after_change(self) -> None:
         for (topic, number, offset), waiting in self._readers.items():
@@ -262,6 +277,16 @@ class AsyncDriver:
         for done in [*self._waits]:
             _resolve(done)
         _call_all([*self._sitting])
+
+
+def _after(command: Poll, found: LeasedMessages) -> Poll | None:
+    """What is still wanted when these were found; None if that is enough."""
+    limit, bytes_max = command.limit - len(found), command.bytes_max
+    if bytes_max is not None:
+        bytes_max -= found.content_bytes()
+    if limit <= 0 or (bytes_max is not None and bytes_max <= 0):
+        return None
+    return msgspec.structs.replace(command, limit=limit, bytes_max=bytes_max)
 
 
 def _resolve(done: "asyncio.Future[None]") -> None:

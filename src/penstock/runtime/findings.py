@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from ..broker.damage import Damage, DamageLedger, Skip
+from ..api.health import Damage, RecoveryEvent
+from ..broker.damage import DamageLedger, Skip
 from ..broker.node import Node
 from ..broker.partition import Now
-from ..broker.recovery import RecoveryEvent
 from ..config import StorageConfig
 from ..ports import Disk
 from .world import World

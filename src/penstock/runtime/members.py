@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ..broker.answers import by_lease
-from ..broker.consumption import Wanted, ready_count
-from ..broker.giving_back import give_back
-from ..broker.handed import Handed
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import LOCAL
+from ..broker.consumption import ready_count
 from ..broker.memberships import Ask
 from ..broker.partition import Now, Partition
 from ..delivery import Delivery
-from ..errors import Fatal, PartitionFaulty, PenstockError
+from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
 from .waiting import Waiter
 
@@ -86,7 +86,8 @@ class MemberRoom:
 
         def take_or_wait(now: Now) -> Waiter:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = Waiter(Wanted(ask.member, ask.limit, 0), until_ns, on_settled=on_settled)
+            command = Poll("", group, ask.member, ask.limit)
+            waiter = Waiter(command, LOCAL, until_ns, on_settled=on_settled)
             messages = self._take(group, ask, now)
             if messages or timeout_ns == 0 or self._driver.node.assigned.has_news(group, ask):
                 waiter.settle(messages)
@@ -110,14 +111,7 @@ class MemberRoom:
         self.leave(waiter)
         if waiter.messages:
             with suppress(PenstockError):
-                self._driver.change_at_once(lambda now: self._give_back(waiter.messages, now))
-
-    def _give_back(self, messages: Handed, now: Now) -> None:
-        for place, lease, offsets in by_lease(messages):
-            # As in `ThreadDriver._release`.
-            with suppress(PartitionFaulty):
-                partition = self._driver.node.partition(place.topic, place.partition)
-                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
+                self._driver.start(waiter.messages.release())
 
     def _sit_down(self, group: str, ask: Ask, waiter: Waiter, now: Now) -> None:
         node = self._driver.node
@@ -145,7 +139,7 @@ class MemberRoom:
         assigned.wait(seat.group, member, self._driver.now(), is_over=True)
         self._driver.expect(assigned.due_ns(seat.group, member))
 
-    def _take(self, group: str, ask: Ask, now: Now) -> Handed:
+    def _take(self, group: str, ask: Ask, now: Now) -> LeasedMessages:
         return self._driver.node.assigned.poll(group, ask, now)
 
     # The rest is called with the lock held.
@@ -188,7 +182,7 @@ class MemberRoom:
     def _is_served(self, seat: _Seat, now: Now) -> bool:
         if self._has_news(seat):
             # Whoever is no member any more hears so with its next call.
-            seat.waiter.settle(Handed())
+            seat.waiter.settle(LeasedMessages())
             return True
         if not any(_may_have(*place) for place in seat.places):
             return False
@@ -198,7 +192,7 @@ class MemberRoom:
             raise
         except PenstockError as error:
             # A damaged batch, a full disk: theirs to know, and none of whoever made messages ready.
-            seat.waiter.settle(Handed(), error)
+            seat.waiter.settle(LeasedMessages(), error)
             return True
         if messages:
             seat.waiter.settle(messages)
@@ -208,13 +202,13 @@ class MemberRoom:
         """Let those go whose time is up; when the next one's is."""
         for waiter in [one for one in self._seats if one.until_ns <= now_ns]:
             self._get_up(self._seats[waiter])
-            waiter.settle(Handed())
+            waiter.settle(LeasedMessages())
         return min((one.until_ns for one in self._seats), default=NEVER_NS)
 
     def dismiss(self, error: BaseException) -> None:
         """Everybody goes with an error: the house is closed."""
         for waiter in self._seats:
-            waiter.settle(Handed(), error)
+            waiter.settle(LeasedMessages(), error)
         self._seats.clear()
         self._by_group.clear()
 

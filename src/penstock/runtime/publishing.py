@@ -1,14 +1,13 @@
 """Publishing through a driver: how long to wait, and what can be said afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from ..broker.delaying import Delayed
-from ..broker.partition import Now, Partition
-from ..broker.partition import Published as Stored
+from ..api.publish import Publish, Schedule
+from ..api.publish import Published as Stored
+from ..broker.partition import Partition
 from ..config import FsyncPolicy
-from ..model import Message
 from .threads import ThreadDriver
 
 
@@ -39,36 +38,14 @@ class Published(NamedTuple):
     is_delayed: bool = False
 
 
-def publish(
-    driver: ThreadDriver, topic: str, messages: Sequence[Message], acks: Acks, partition: int | None
-) -> list[Published]:
+def publish(driver: ThreadDriver, command: Publish | Schedule, acks: Acks) -> list[Published]:
     """Store messages; return when they are as safe as `acks` asks."""
-
-    def store(now: Now) -> list[Stored]:
-        return driver.node.publish(topic, messages, now, partition=partition)
-
-    return _settled(driver, topic, store, acks)
-
-
-def publish_delayed(
-    driver: ThreadDriver, topic: str, delayed: Sequence[Delayed], acks: Acks, partition: int | None
-) -> list[Published]:
-    """The same for messages that are to come later."""
-
-    def store(now: Now) -> list[Stored]:
-        return driver.node.publish_delayed(topic, delayed, now, partition=partition)
-
-    return _settled(driver, topic, store, acks) if delayed else []
-
-
-def _settled(
-    driver: ThreadDriver, topic: str, store: Callable[[Now], list[Stored]], acks: Acks
-) -> list[Published]:
-    is_always = driver.config.fsync is FsyncPolicy.ALWAYS
-    stored = driver.change(store) if acks is Acks.LEADER else driver.change_at_once(store)
+    topic = command.topic
+    stored = driver.execute(command) if acks is Acks.LEADER else driver.start(command)[0]
     # A repeat may be durable long since; and one whose first is not waits as long as that does.
     if acks is Acks.ALL and not driver.look(lambda _now: is_durable(driver, topic, stored)):
         driver.sync()
+    is_always = driver.config.fsync is FsyncPolicy.ALWAYS
     is_safe = acks is Acks.ALL or (acks is Acks.LEADER and is_always)
     guarantee = Guarantee.FSYNCED if is_safe else Guarantee.BUFFERED
     return [

@@ -8,20 +8,24 @@ A command that a Ctrl-C cut in two leaves memory and journal apart, so the next 
 its files, which hold everything that was written, whole.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from pyroaring import BitMap64
+import msgspec
 
-from ..broker.consumption import Wanted, check_duration, ready_for
-from ..broker.giving_back import give_back
-from ..broker.handed import Handed
-from ..broker.node import Node, Swept
+from ..api.command import Command
+from ..api.consume import CountReady, Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import LOCAL, Principal
+from ..api.received import Received
+from ..broker.changes import Done
+from ..broker.node import Node
 from ..broker.partition import Now, now_of
-from ..broker.received import Received
+from ..broker.sweeping import sweep_due
 from ..config import LogConfig, StorageConfig
-from ..errors import Fatal, NotFound, PartitionFaulty, PenstockError, Refused, Unavailable
+from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
@@ -33,7 +37,7 @@ from .tickets import Ticket
 from .waiting import Waiter, WaitingRoom
 from .world import SteppedClock, World
 
-A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
@@ -105,14 +109,6 @@ class ThreadDriver:
             self._check()
             return command(self.now())
 
-    def look_at(self, command: Callable[[A], T], about: A) -> T:
-        """The same without the time. Nothing is made for it: those who wait ask again and again."""
-        if self._is_torn:
-            self._mend()
-        with self.lock:
-            self._check()
-            return command(about)
-
     def change_at_once(self, command: Callable[[Now], T]) -> T:
         """Run a command; its effect is durable with the next sync, whenever that is."""
         return self._change(command, self.note_change)[0]
@@ -141,29 +137,78 @@ class ThreadDriver:
             return None  # The plan that is being made covers it.
         return self._point.changed(0)
 
+    def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
+        """Carry out a command; return when its effect is as durable as the fsync policy says."""
+        if command.is_query:
+            if self._is_torn:
+                self._mend()
+            with self.lock:
+                self._check()
+                return self.node.execute(command, principal, self.now()).outcome()
+        run = partial(self._executed, command, principal)
+        guard = self._point.maintenance() if command.is_structural else self.lock
+        reply, ticket = self._run(run, lambda: self._point.changed(0, is_to_wait=True), guard)
+        if ticket is not None:
+            self._point.wait(ticket)
+        if command.is_structural:
+            # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
+            # their turn under new settings.
+            self.tick()
+        return reply
+
+    def start(
+        self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
+    ) -> tuple[R, Ticket | None]:
+        """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
+        run = partial(self._executed, command, principal)
+        draw = self._point.draw_for
+        return self._run(run, (lambda: draw(writers)) if writers else self.note_change)
+
+    def _executed(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
+        return self.node.execute(command, principal, now)
+
     def _change(
         self, command: Callable[[Now], T], note: Callable[[], Ticket | None] | None = None
     ) -> tuple[T, Ticket | None]:
-        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something."""
+        """Run a function on the node as if it were a command."""
+
+        def run(now: Now) -> Done[T]:
+            try:
+                reply: T | PenstockError = command(now)
+            except Fatal:
+                raise
+            except PenstockError as error:
+                reply = error
+            return self.node.changes.done(reply, now)
+
+        return self._run(run, note)
+
+    def _run(
+        self,
+        run: Callable[[Now], Done[T]],
+        note: Callable[[], Ticket | None] | None,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> tuple[T, Ticket | None]:
+        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something.
+
+        `guard` holds the lock while the command runs; the lock itself, if it is not given.
+        """
         if self._is_torn:
             self._mend()
         # As with `_failing`; but every publish comes by here, and to make a generator costs as much as the lock.
         try:
-            with self.lock:
+            with guard or self.lock:
                 self._check()
                 try:
-                    reply = command(self.now())
-                    ticket = None if note is None else note()
-                    self.serve()
-                    if self.node.changes.touched:
-                        self._act_on_changes(is_noted=note is not None)
+                    done = run(self.now())
+                    failure = done.reply if isinstance(done.reply, PenstockError) else None
+                    is_noted = note is not None and failure is None
+                    ticket = note() if note is not None and is_noted else None
+                    self.serve(done.wakes)
+                    self._act_on(done, is_noted=is_noted)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
-                except Fatal:
-                    raise
                 except PenstockError:
-                    # It may have ended leases on the way.
-                    self._act_on_changes(is_noted=False)
                     raise
                 except BaseException:
                     self._is_torn = True
@@ -171,17 +216,19 @@ class ThreadDriver:
         except Fatal as error:
             self._committer.fail(error)
             raise
-        return reply, ticket
+        return done.outcome(), ticket
 
-    def _act_on_changes(self, *, is_noted: bool) -> None:
-        """Tick in time for what was recorded; sync soon if dead letters wait for it, or as the policy says."""
-        if self.node.changes.touched:
-            due_ns, has_letters = self.node.changes.take(self.now)
-            self.expect(due_ns)
-            if has_letters:
+    def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
+        """Tick in time for what was recorded; sync soon if letters wait for it, or as the policy says."""
+        if done.marks:
+            self.expect(done.due_ns)
+            if done.has_letters:
                 self._hurry()
             elif not is_noted:
                 self.note_change()
+        if self.node.changes.touched:
+            # Waiting consumers were served, which records leases.
+            self._act_on(self.node.changes.done(None, self.now()), is_noted=is_noted)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -211,15 +258,8 @@ class ThreadDriver:
             except BaseException:
                 self._is_torn = True
                 raise
-            # Somebody may be waiting for what is no more.
-            self._dismiss_lost()
             self.after_change()
             return reply
-
-    def _dismiss_lost(self) -> None:
-        for place in self._room.groups():
-            if place[0] not in self.node.open:
-                self._room.dismiss(NotFound("topic", place[0]), [place])
 
     def _mend(self) -> None:
         with self._failing(), self._point.maintenance():
@@ -238,34 +278,31 @@ class ThreadDriver:
 
     def poll(
         self,
-        topic: str,
-        group: str,
-        wanted: Wanted,
+        command: Poll,
         timeout_ns: int = 0,
         *,
         is_needless: Callable[[], bool] = _never_needless,
     ) -> list[Received]:
         """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever).
 
-        Asked with the lock held, `is_needless` says that there are some elsewhere; then nobody waits.
+        Asked with the lock held, `is_needless` says that there are some elsewhere; then the caller does not wait.
         """
-        waiter = self.enter(topic, group, wanted, timeout_ns, is_needless=is_needless)
+        waiter = self.enter(command, LOCAL, timeout_ns, is_needless=is_needless)
         if waiter.is_settled:
             return waiter.outcome().messages()
         is_timed = timeout_ns >= 0 and not self._is_stepped
         try:
             waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
         except BaseException:
-            self.abandon(topic, group, waiter)
+            self.abandon(waiter)
             raise
-        self.leave(topic, group, waiter)
+        self.leave(waiter)
         return waiter.outcome().messages()
 
     def enter(
         self,
-        topic: str,
-        group: str,
-        wanted: Wanted,
+        command: Poll,
+        principal: Principal,
         timeout_ns: int,
         on_settled: Callable[[], None] | None = None,
         *,
@@ -276,49 +313,37 @@ class ThreadDriver:
         With `on_settled`, which is called once, from any thread, the ticker sees to it that the wait ends in time.
         """
 
-        def take_or_wait(now: Now) -> Waiter:
+        def take_or_wait(now: Now) -> Done[Waiter]:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = Waiter(wanted, until_ns, on_settled=on_settled)
-            messages = self.take(topic, group, wanted, now)
-            if messages or not (timeout_ns and wanted.limit) or is_needless():
-                waiter.settle(messages)
+            waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
+            done = self.node.execute(command, principal, now)
+            if isinstance(done.reply, PenstockError):
+                return Done(done.reply, *done[1:])
+            if done.reply or not (timeout_ns and command.limit) or is_needless():
+                waiter.settle(done.reply)
             else:
-                self._room.enter(topic, group, waiter)
+                self._room.enter(waiter)
             if on_settled is not None:
                 self.expect(until_ns)
-            return waiter
+            return Done(waiter, *done[1:])
 
-        return self._change(take_or_wait)[0]
+        return self._run(take_or_wait, None)[0]
 
-    def leave(self, topic: str, group: str, waiter: Waiter) -> None:
+    def leave(self, waiter: Waiter) -> None:
         """Wait no longer; what the waiter was settled with stays with it."""
         with self.lock:
-            self._room.leave(topic, group, waiter)
+            self._room.leave(waiter)
 
-    def abandon(self, topic: str, group: str, waiter: Waiter) -> None:
-        """Wait no longer, and give back what came a moment too late: nobody will see it, so it does not count."""
-        self.leave(topic, group, waiter)
+    def abandon(self, waiter: Waiter) -> None:
+        """Wait no longer, and give back what came a moment too late: no client will see it, so it does not count."""
+        self.leave(waiter)
         if waiter.messages:
             with suppress(PenstockError):
-                self.change_at_once(lambda now: self._release(topic, waiter.messages, now))
+                self.start(waiter.messages.release())
 
-    def take(self, topic: str, group: str, wanted: Wanted, now: Now) -> Handed:
-        """Lease messages; a group that is new begins at the earliest. With the lock held."""
-        partitions = self.node.topic(topic).partitions
-        if any(group not in one.machine.numbers for one in partitions):
-            # A poll that is refused for its lease makes no group.
-            for partition in partitions:
-                check_duration(partition, wanted.duration_ms)
-            self.node.open_group(topic, group, now)
-        return self.node.poll(topic, group, wanted, now)
-
-    def _release(self, topic: str, messages: Sequence[Received], now: Now) -> None:
-        for message in messages:
-            # Of a faulty partition nothing can be given back; the others have to hear of it all the same.
-            with suppress(PartitionFaulty):
-                partition = self.node.partition(topic, message.partition)
-                delivery = partition.machine.groups[message.place.group]
-                give_back(partition, delivery, message.lease, BitMap64((message.offset,)), now)
+    def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
+        """Carry out a command in the middle of another one, which waits for both. With the lock held."""
+        return self.node.carry_out(command, principal, now)
 
     @property
     def is_awaited(self) -> bool:
@@ -335,21 +360,26 @@ class ThreadDriver:
             self._is_hurried = True
             self._point.draw()
 
-    def serve(self, topic: str | None = None) -> None:
-        """Hand out what is ready to those who wait. With the lock held."""
+    def serve(self, topics: Collection[str] | None = None) -> None:
+        """Hand out what is ready to the consumers that wait, of some topics or of all. With the lock held."""
         if self._room.queues:
-            for place in self._room.groups(topic):
+            for place in self._room.groups(topics):
                 self._serve_group(*place)
         self.members.serve()
         self.after_change()
 
     def _serve_group(self, topic: str, group: str) -> None:
         if topic not in self.node.open:
+            self._room.dismiss(NotFound("topic", topic), [(topic, group)])
             return
         now = self.now()
-        partitions = self.node.topic(topic).partitions
-        ready = sum(ready_for(one, group) for one in partitions)
-        self._room.serve(topic, group, ready, lambda wanted: self.take(topic, group, wanted, now))
+        ready = self.execute_locked(CountReady(topic, group), now)
+
+        def take(waiter: Waiter, limit: int) -> LeasedMessages:
+            command = msgspec.structs.replace(waiter.command, limit=limit)
+            return self.execute_locked(command, now, waiter.principal)
+
+        self._room.serve((topic, group), ready, take)
 
     def tick(self) -> None:
         """Let time pass: leases that nobody answered come back, retries are due, waits are over."""
@@ -374,10 +404,6 @@ class ThreadDriver:
         with self.lock:
             self.expect(self.clock.monotonic_ns() + wait_ns)
 
-    def sweep(self, topic: str | None = None) -> dict[str, Swept]:
-        """Remove what retention lets go: of one topic, or of all."""
-        return self.rearrange(lambda now: self.node.retain(now, topic))
-
     def _expect_sweep(self, due_ns: float) -> None:
         self._sweep_at_ns = due_ns
         self.expect(due_ns)
@@ -395,7 +421,7 @@ class ThreadDriver:
             self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
 
     def _sweep_due(self, now: Now) -> None:
-        self.node.retain_due(now)
+        sweep_due(self.node, now)
 
     def _tick_and_tell(self) -> float:
         if self._point.is_closed:
@@ -464,7 +490,7 @@ class ThreadDriver:
             if self.node.pump(self.now()):
                 self._hurry()
                 self.serve()
-            self._act_on_changes(is_noted=True)
+            self._act_on(self.node.changes.done(None, self.now()), is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:

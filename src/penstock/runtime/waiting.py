@@ -6,26 +6,25 @@ one. A message is put into the hands of the one it is for, so ten thousand who w
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from ..broker.consumption import Wanted
-from ..broker.handed import Handed
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import Principal
 from ..errors import Fatal, PenstockError
 from .ticker import NEVER_NS
-
-Take = Callable[[Wanted], Handed]
-"""Lease up to so many messages to a member."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One consumer that found nothing. Settled once, with messages, with none (time is up) or with an error."""
+    """A poll that found nothing. Settled once, with messages, with none (time is up) or with an error."""
 
-    wanted: Wanted
+    command: Poll
+    principal: Principal
     until_ns: int
-    messages: Handed = field(default_factory=Handed)
+    messages: LeasedMessages = field(default_factory=LeasedMessages)
     error: BaseException | None = None
     is_settled: bool = False
     on_settled: Callable[[], None] | None = None
@@ -34,14 +33,18 @@ class Waiter:
     def __post_init__(self) -> None:
         self._pending.acquire()
 
-    def settle(self, messages: Handed, error: BaseException | None = None) -> None:
+    @property
+    def place(self) -> "Place":
+        return self.command.topic, self.command.group
+
+    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
         """With the driver's lock held."""
         self.messages, self.error, self.is_settled = messages, error, True
         self._pending.release()
         if self.on_settled is not None:
             self.on_settled()
 
-    def outcome(self) -> Handed:
+    def outcome(self) -> LeasedMessages:
         """What it was settled with."""
         if self.error is not None:
             raise self.error.with_traceback(None)
@@ -55,6 +58,9 @@ class Waiter:
 Place = tuple[str, str]
 """A topic and a group."""
 
+Take = Callable[[Waiter, int], LeasedMessages]
+"""Execute the command of a waiter for up to so many messages."""
+
 
 class WaitingRoom:
     """Those who wait, by topic and group, in the order in which they came. Not thread-safe: under the driver's lock.
@@ -65,44 +71,43 @@ class WaitingRoom:
     def __init__(self) -> None:
         self.queues: dict[Place, OrderedDict[Waiter, None]] = {}
         # Those who wait for a limited time only. Event loops keep time by themselves, so theirs are not among them.
-        self._timed: dict[Waiter, Place] = {}
+        self._timed: set[Waiter] = set()
 
     def __bool__(self) -> bool:
         """Whether anybody waits. Needs no lock."""
         return bool(self.queues)
 
-    def enter(self, topic: str, group: str, waiter: Waiter) -> None:
-        self.queues.setdefault((topic, group), OrderedDict())[waiter] = None
+    def enter(self, waiter: Waiter) -> None:
+        self.queues.setdefault(waiter.place, OrderedDict())[waiter] = None
         if waiter.until_ns < NEVER_NS:
-            self._timed[waiter] = (topic, group)
+            self._timed.add(waiter)
 
-    def leave(self, topic: str, group: str, waiter: Waiter) -> None:
-        """Forget one who has given up."""
-        queue = self.queues.get((topic, group))
+    def leave(self, waiter: Waiter) -> None:
+        """Forget a waiter whose caller has given up."""
+        queue = self.queues.get(waiter.place)
         if queue is not None:
             queue.pop(waiter, None)
-            self._timed.pop(waiter, None)
-            self._forget_if_empty((topic, group))
+            self._timed.discard(waiter)
+            self._forget_if_empty(waiter.place)
 
-    def groups(self, topic: str | None = None) -> Sequence[Place]:
-        """Where somebody waits; of one topic, or of all."""
-        return [place for place in self.queues if topic is None or place[0] == topic]
+    def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
+        """Where consumers wait; of some topics, or of all."""
+        return [place for place in self.queues if topics is None or place[0] in topics]
 
-    def serve(self, topic: str, group: str, ready: int, take: Take) -> None:
-        """Share `ready` messages among those who wait; who gets nothing keeps their place."""
-        queue = self.queues.get((topic, group), OrderedDict())
+    def serve(self, place: Place, ready: int, take: Take) -> None:
+        """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
+        queue = self.queues.get(place, OrderedDict())
         left: list[Waiter] = []
         while queue and ready > 0:
             waiter, _ = queue.popitem(last=False)
             share = -(-ready // (len(queue) + 1))
-            limit = min(share, waiter.wanted.limit)
             try:
-                messages = take(waiter.wanted._replace(limit=limit))
+                messages = take(waiter, min(share, waiter.command.limit))
             except Fatal:
                 raise
             except PenstockError as error:
                 # A damaged batch, a full disk: theirs to know, and none of whoever made messages ready.
-                self._settle(waiter, Handed(), error)
+                self._settle(waiter, LeasedMessages(), error)
                 continue
             if messages:
                 ready -= len(messages)
@@ -112,10 +117,12 @@ class WaitingRoom:
         for waiter in reversed(left):
             queue[waiter] = None
             queue.move_to_end(waiter, last=False)
-        self._forget_if_empty((topic, group))
+        self._forget_if_empty(place)
 
-    def _settle(self, waiter: Waiter, messages: Handed, error: BaseException | None = None) -> None:
-        self._timed.pop(waiter, None)
+    def _settle(
+        self, waiter: Waiter, messages: LeasedMessages, error: BaseException | None = None
+    ) -> None:
+        self._timed.discard(waiter)
         waiter.settle(messages, error)
 
     def _forget_if_empty(self, place: Place) -> None:
@@ -124,10 +131,10 @@ class WaitingRoom:
 
     def end_overdue(self, now_ns: int) -> None:
         """Let those go whose time is up."""
-        for waiter, place in [*self._timed.items()]:
+        for waiter in [*self._timed]:
             if waiter.until_ns <= now_ns:
-                self.leave(*place, waiter)
-                waiter.settle(Handed())
+                self.leave(waiter)
+                waiter.settle(LeasedMessages())
 
     def next_until_ns(self) -> float:
         return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
@@ -136,4 +143,4 @@ class WaitingRoom:
         """Everybody at these places goes with an error; without any, everybody: the house is closed."""
         for place in [*self.queues] if places is None else places:
             for waiter in self.queues.pop(place):
-                self._settle(waiter, Handed(), error)
+                self._settle(waiter, LeasedMessages(), error)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ..codec import Head
+from ..codec import Encoded
 from ..errors import Fatal, PenstockError, Unavailable
 from ..log import Appended, Log, SyncPlan
 from ..log.segment import Segment
-from ..model import Buffer, Offset
+from ..model import Offset
 from ..ports import Clock
 from .commit import Committer, SyncPoint
 from .guard import FreeSpaceGuard
@@ -24,12 +24,12 @@ class LogWriter:
         )
         self._is_broken = False
 
-    def append(self, batch: Buffer, head: Head) -> Appended:
+    def append(self, encoded: Encoded) -> Appended:
         """Write a verified batch. NoSpace: nothing was written, and a later call may succeed.
 
         Any other error leaves open whether the batch will be there after a restart.
         """
-        log, point = self._log, self._point
+        log, point, head = self._log, self._point, encoded.head
         try:
             with point.lock:
                 if self._committer.failure or point.is_closed or self._is_broken:
@@ -38,7 +38,7 @@ class LogWriter:
                 active, end_offset, append_time = log.segments[-1], log.end_offset, log.append_time
                 size = active.size
                 try:
-                    appended = log.append(batch, head, now_ns=self._clock.now_ns())
+                    appended = log.append(encoded, now_ns=self._clock.now_ns())
                     ticket = point.changed(head.length)
                 except PenstockError:
                     raise

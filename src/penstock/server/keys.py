@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..broker.authorise import Principal, Role
+from ..api.principals import Principal, Role
 from ..errors import AlreadyExists, DamagedFile, NoSpace, NotFound, Refused
 from ..model import check_name
 from ..runtime.failures import translated

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Set
 from random import Random
 from typing import NamedTuple
 
+from ..api.health import RecoveryEvent
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..broker.recovery import RecoveryEvent
 from ..broker.topics import TopicRecord, Topics
-from ..codec import decode_messages
+from ..codec import batches_in, decode_messages
 from ..config import LogConfig
 from ..errors import Damaged, Refused
 from ..log import Log, open_log
 from ..log.journal import Journal
 from ..log.layout import LOG
-from ..log.records import RecordFormat, batches_in
+from ..log.records import RecordFormat
 from ..model import LogId
 from .disk import SimDisk
 from .operations import Tree

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from ..broker.received import Received
+from ..api.groups import Mode
+from ..api.received import Received
 from ..delivery import Answered
 from ..delivery.offsets import each_offset
-from ..groups import Mode
 from .groupbook import Entry, GroupBook, Status
 from .scene import Scene
 from .violation import Checker, Violation

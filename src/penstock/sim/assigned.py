@@ -4,12 +4,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ..api.answers import Kind
+from ..api.groups import Mode, PartitionOffset
+from ..api.members import CommitAsMember
+from ..api.received import Received
+from ..api.topics import AddPartitions
 from ..broker.memberships import Ask, Join
 from ..broker.partition import Now
-from ..broker.received import Received
 from ..errors import NotOwner, StaleGeneration, Unavailable, UnknownMember
-from ..groups import Mode, TopicPartition
-from .members import OLD_KEPT, Answer, Member
+from ..model import TopicPartition
+from .members import OLD_KEPT, Member
 from .ownerbook import SESSION_MS, Call
 from .schedule import MS
 from .shell import Shell
@@ -54,7 +58,7 @@ class AssignedMember(Member):
         self._release(shell)
         if self.generation:
             self._poll(shell, 50)
-            self._answer_all(shell, Answer.ACK, self.hand)
+            self._answer_all(shell, Kind.ACK, self.hand)
 
     def _choose(self, shell: Shell, lot: float) -> None:
         entropy = self.place.entropy
@@ -81,7 +85,7 @@ class AssignedMember(Member):
         elif lot < 0.975:
             self._grow(shell)
         else:
-            self._answer_all(shell, Answer.ACK, self.old[: entropy.randint(1, 4)])
+            self._answer_all(shell, Kind.ACK, self.old[: entropy.randint(1, 4)])
 
     def _grow(self, shell: Shell) -> None:
         """One more partition, while everybody consumes."""
@@ -91,7 +95,7 @@ class AssignedMember(Member):
 
         def grow() -> None:
             with suppress(Unavailable):
-                shell.node.add_partitions(self.topic, total, shell.now())
+                shell.execute(AddPartitions(self.topic, total))
 
         self.place.act(self.place.new_scene(f"{total} partitions"), grow)
 
@@ -218,7 +222,8 @@ class AssignedMember(Member):
         self, shell: Shell, one: TopicPartition, to: int, generation: int | None
     ) -> None:
         try:
-            shell.node.assigned.commit(self.group, self.name, generation, {one: to}, shell.now())
+            offsets = (PartitionOffset(*one, to),)
+            shell.execute(CommitAsMember(self.group, self.name, offsets, generation))
         except (NotOwner, StaleGeneration, Unavailable) as error:
             self.place.note(f"refused: {error.code}")
             return

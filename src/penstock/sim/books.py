@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..broker.letters import PROVENANCE, Provenance
+from ..api.dead_letters import Provenance
+from ..api.received import Received
+from ..broker.dead_letters import PROVENANCE
 from ..broker.node import Node
 from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
-from ..broker.received import Received
 from ..broker.records import Forwarded, PartitionRecord
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..broker.partition import Partition
-from ..codec import Head, decode_messages
+from ..codec import Head, batches_in, decode_messages
 from ..codec.decode import open_body
 from ..codec.delays import delay_keys, due_times
 from ..delivery.delay_records import DelayCancelled, DelayMoved
 from ..delivery.offsets import each_offset
-from ..log.records import batches_in
 from ..model import Message
 from .scene import Scene
 from .violation import Checker, Violation

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..broker.delaying import Delayed
-from ..broker.partition import Published
+from ..api.delays import CancelDelayed, DelayedId, RescheduleDelayed
+from ..api.publish import Delayed, Published, Schedule
 from ..errors import NotFound, NotPending, PartlyPublished, Unavailable
 from ..model import Message
 from .delaybook import DelayBook, Fate
@@ -95,7 +95,7 @@ class Delayer:
 
     def _schedule(self, shell: Shell, errand: Errand) -> None:
         try:
-            results = shell.node.publish_delayed(self.topic, errand.delayed, shell.now())
+            results = shell.execute(Schedule(self.topic, errand.delayed))
         except PartlyPublished:
             errand.sent_in = -1
             return
@@ -171,18 +171,18 @@ class Delayer:
         due_ns = self.place.new_scene("").moment.wall_ns + entropy.choice(_DELAYS_MS) * MS
 
         def change() -> None:
-            node, now = shell.node, shell.now()
+            which = DelayedId(number, identity)
             try:
                 if is_cancel:
-                    node.cancel_delayed(self.topic, number, identity, now)
+                    shell.execute(CancelDelayed(self.topic, which))
                 else:
-                    node.reschedule(self.topic, number, identity, due_ns, now)
+                    shell.execute(RescheduleDelayed(self.topic, which, due_ns))
             except (NotPending, NotFound) as error:
                 self._require_finished(number, identity, error)
                 return
             except Unavailable:
                 return
-            self.place.books.follow(node, self.place.scene)
+            self.place.books.follow(shell.node, self.place.scene)
             self._await_change(shell, number)
 
         what = "cancels" if is_cancel else "moves"

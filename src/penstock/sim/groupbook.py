@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.groups import Mode
 from ..config import DeliveryConfig
 from ..delivery.commands import EXPIRED_LEASE, MEMBER_GONE
 from ..delivery.machine import Delivery
@@ -27,7 +28,6 @@ from ..delivery.records import (
     Retried,
     Rewound,
 )
-from ..groups import Mode
 from .scene import Scene
 from .schedule import MS
 from .violation import Checker, Violation

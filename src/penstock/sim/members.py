@@ -1,55 +1,36 @@
 """Members of groups: they poll, answer in any order, late, twice or never, go away and come back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from pyroaring import BitMap64
 
-from ..broker import consumption, groups
-from ..broker.consumption import Wanted
-from ..broker.partition import Now, Partition
-from ..broker.received import Received
-from ..broker.start import Start
-from ..delivery import Answered, Delivery
-from ..errors import Unavailable
+from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
+from ..api.command import Command
+from ..api.consume import Poll
+from ..api.groups import Commit, PartitionOffset, ResetGroup
+from ..api.received import Received
+from ..api.start import Start
+from ..broker.partition import Partition
+from ..delivery import Answered
+from ..delivery.offsets import each_offset
+from ..errors import NotFound, PenstockError, Unavailable
 from .place import Place
 from .shell import Shell, Waiting
 
-
-class Answer(Enum):
-    ACK = "ack"
-    NACK = "nack"
-    REJECT = "reject"
-    EXTEND = "extend"
-
-
-class Held(NamedTuple):
-    """Messages of one lease."""
-
-    partition: Partition
-    delivery: Delivery
-    lease: int
-    offsets: BitMap64
-
-
 # How often each is chosen. Whoever only acks never finds out what happens to the others.
 _MOODS = (
-    *[Answer.ACK] * 12,
-    *[Answer.NACK] * 4,
-    Answer.REJECT,
-    *[Answer.EXTEND] * 2,
+    *[Kind.ACK] * 12,
+    *[Kind.NACK] * 4,
+    Kind.REJECT,
+    *[Kind.EXTEND] * 2,
 )
 OLD_KEPT = 12
-
-
-def _reset(partition: Partition, delivery: Delivery, offset: int, now: Now) -> None:
-    name = partition.machine.names[delivery.group]
-    groups.reset([partition], name, Start.at_offset(offset), now, is_forced=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +57,7 @@ class Member:
             return
         if self.is_draining:
             self._poll(shell, 50)
-            self._answer_all(shell, Answer.ACK, self.hand)
+            self._answer_all(shell, Kind.ACK, self.hand)
             return
         lot = place.entropy.random()
         if lot < 0.45:
@@ -84,15 +65,15 @@ class Member:
         elif lot < 0.85:
             self._answer_some(shell)
         elif lot < 0.92:
-            self._answer_all(shell, Answer.ACK, self.old[: place.entropy.randint(1, 4)])
+            self._answer_all(shell, Kind.ACK, self.old[: place.entropy.randint(1, 4)])
         elif lot < 0.95:
             self._leave(shell)
         elif lot < 0.97:
             self.old, self.hand = self.hand[-OLD_KEPT:], []
         elif lot < 0.98:
-            self._move(shell, groups.commit)
+            self._commit_one(shell)
         elif lot < 0.983:
-            self._move(shell, _reset)
+            self._reset(shell)
 
     def nudge(self) -> None:
         """Something has come: whoever waits for it asks at once."""
@@ -100,27 +81,25 @@ class Member:
             self._poll(self.place.shell, 16)
 
     def _poll(self, shell: Shell, limit: int) -> None:
-        partitions = shell.node.topic(self.topic).partitions
-        number = self.place.entropy.randrange(len(partitions))
-        scene = self.place.new_scene(f"{self.name} polls {number} for {limit}")
-        self.place.act(scene, lambda: self._lease(shell, number, limit))
+        scene = self.place.new_scene(f"{self.name} polls for {limit}")
+        self.place.act(scene, lambda: self._lease(shell, limit))
 
-    def _lease(self, shell: Shell, number: int, limit: int) -> None:
-        wanted = Wanted(self.name, limit, self.lease_ms)
+    def _lease(self, shell: Shell, limit: int) -> None:
         try:
-            shell.node.open_group(self.topic, self.group, shell.now())
-            partition = shell.node.partition(self.topic, number)
-            delivery = partition.group(self.group)
-            received = consumption.poll(partition, delivery, wanted, shell.now())
+            leased = shell.execute(Poll(self.topic, self.group, self.name, limit, self.lease_ms))
         except Unavailable as error:
             self.place.note(f"refused: {error.code}")
             return
         self.place.books.follow(shell.node, self.place.scene)
-        self.place.books.check_received(self.name, partition, received, self.place.scene)
+        received = sorted(leased, key=attrgetter("partition"))
+        for number, some in groupby(received, attrgetter("partition")):
+            partition = shell.node.partition(self.topic, number)
+            self.place.books.check_received(self.name, partition, [*some], self.place.scene)
         self.hand.extend(received)
         self.received += len(received)
         if received:
-            self.place.note(f"got {[(one.offset, one.attempts) for one in received]}")
+            got = [(one.partition, one.offset, one.attempts) for one in received]
+            self.place.note(f"got {got}")
 
     def _answer_some(self, shell: Shell) -> None:
         if not self.hand:
@@ -129,7 +108,7 @@ class Member:
         chosen = entropy.sample(self.hand, entropy.randint(1, min(8, len(self.hand))))
         self._answer_all(shell, entropy.choice(_MOODS), chosen)
 
-    def _answer_all(self, shell: Shell, answer: Answer, chosen: Sequence[Received]) -> None:
+    def _answer_all(self, shell: Shell, answer: Kind, chosen: Sequence[Received]) -> None:
         ordered = sorted(chosen, key=lambda one: (one.partition, one.lease, one.offset))
         for _, same in groupby(ordered, key=lambda one: (one.partition, one.lease)):
             if self.place.shell is not shell:
@@ -137,10 +116,10 @@ class Member:
             together = list(same)
             offsets = [one.offset for one in together]
             what = f"{self.name} {answer.value}s {offsets} of {together[0].receipt}"
-            scene = replace(self.place.new_scene(what), rejecting=answer is Answer.REJECT)
+            scene = replace(self.place.new_scene(what), rejecting=answer is Kind.REJECT)
             self.place.act(scene, partial(self._answer, shell, answer, together))
 
-    def _answer(self, shell: Shell, answer: Answer, together: list[Received]) -> None:
+    def _answer(self, shell: Shell, answer: Kind, together: list[Received]) -> None:
         first = together[0]
         try:
             partition = shell.node.partition(first.topic, first.partition)
@@ -154,31 +133,26 @@ class Member:
         book = self.place.books.by_place[first.topic, first.partition]
         offsets = BitMap64([one.offset for one in together])
         expected = book.expected_answers(first, offsets, self.place.scene)
-        try:
-            held = Held(partition, delivery, first.lease, offsets)
-            answered = self._tell(answer, held, shell.now())
-        except Unavailable as error:
-            self.place.note(f"refused: {error.code}")
+        (outcome,) = shell.execute(Answer([self._said(answer, first, offsets)]))
+        if isinstance(outcome, Unavailable):
+            self.place.note(f"refused: {outcome.code}")
             return
-        expected.check(answered, is_ack=answer is Answer.ACK)
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        repeated, stale = BitMap64(outcome.repeated), BitMap64(outcome.stale | outcome.missing)
+        answered = Answered(done=offsets - repeated - stale, repeated=repeated, stale=stale)
+        expected.check(answered, is_ack=answer is Kind.ACK)
         self._forget(answer, together)
         self._await_reply(shell, partition, len(answered.done))
 
-    def _tell(self, answer: Answer, held: Held, now: Now) -> Answered:
-        error = f"{self.name} does not like it"
-        match answer:
-            case Answer.ACK:
-                return consumption.ack(*held, now)
-            case Answer.NACK:
-                return consumption.nack(*held, now, error=error)
-            case Answer.REJECT:
-                return consumption.reject(*held, now, error=error)
-            case Answer.EXTEND:
-                return consumption.extend(*held, now, duration_ms=self.lease_ms * 2)
+    def _said(self, answer: Kind, first: Received, offsets: BitMap64) -> LeaseAnswer:
+        reason = f"{self.name} does not like it" if answer in (Kind.NACK, Kind.REJECT) else ""
+        ms = self.lease_ms * 2 if answer is Kind.EXTEND else None
+        return LeaseAnswer(answer, *first.place, first.lease, [*each_offset(offsets)], reason, ms)
 
-    def _forget(self, answer: Answer, together: list[Received]) -> None:
+    def _forget(self, answer: Kind, together: list[Received]) -> None:
         """What was extended stays; of the rest some receipts are kept for mischief."""
-        if answer is Answer.EXTEND:
+        if answer is Kind.EXTEND:
             return
         gone = {id(one) for one in together}
         self.hand = [one for one in self.hand if id(one) not in gone]
@@ -196,10 +170,8 @@ class Member:
 
         shell.hold(partition, Waiting(partition.messages.end_offset, state_at, replied))
 
-    def _move(
-        self, shell: Shell, command: Callable[[Partition, Delivery, int, Now], object]
-    ) -> None:
-        """Commit everything below an offset, or begin again from one."""
+    def _commit_one(self, shell: Shell) -> None:
+        """Commit everything below an offset."""
         served = [*shell.node.topic(self.topic).partitions]
         if not served:
             return
@@ -208,13 +180,34 @@ class Member:
             return
         log = partition.messages
         to = self.place.entropy.randint(log.start_offset, log.end_offset)
-        what = f"{self.name} moves {partition.number} to {to} by {command.__name__}"
+        offset = PartitionOffset(self.topic, partition.number, to)
+        self._move(shell, Commit(self.group, (offset,)), to, [partition])
+
+    def _reset(self, shell: Shell) -> None:
+        """Begin again, from an offset that all partitions have."""
+        served = [*shell.node.topic(self.topic).partitions]
+        if not any(self.group in one.machine.numbers for one in served):
+            return
+        lowest = max(one.messages.start_offset for one in served)
+        highest = min(one.messages.end_offset for one in served)
+        if lowest <= highest:
+            to = self.place.entropy.randint(lowest, highest)
+            start = Start.at_offset(to)
+            reset = ResetGroup(self.group, topic=self.topic, to=start, is_forced=True)
+            self._move(shell, reset, to, served)
+
+    def _move(
+        self, shell: Shell, command: Command[Any], to: int, partitions: Sequence[Partition]
+    ) -> None:
+        numbers = [one.number for one in partitions]
+        what = f"{self.name} moves {numbers} to {to} by {type(command).__name__}"
         scene = replace(self.place.new_scene(what), moving_to=to)
 
         def call() -> None:
             with suppress(Unavailable):
-                command(partition, partition.group(self.group), to, shell.now())
-                self._await_reply(shell, partition, 0)
+                shell.execute(command)
+                for partition in partitions:
+                    self._await_reply(shell, partition, 0)
 
         self.place.act(scene, call)
 
@@ -224,10 +217,8 @@ class Member:
 
     def _release(self, shell: Shell) -> None:
         try:
-            for partition in shell.node.topic(self.topic).partitions:
-                if self.group in partition.machine.numbers:
-                    delivery = partition.group(self.group)
-                    consumption.release(partition, delivery, self.name, shell.now())
+            with suppress(NotFound):
+                shell.execute(ReleaseMember(self.topic, self.group, self.name))
         except Unavailable as error:
             self.place.note(f"refused: {error.code}")
             return

@@ -7,7 +7,8 @@ took too long to release. Until then nobody else may have it.
 from typing import NamedTuple
 
 from ..broker.node import Node
-from ..groups import Membership, TopicPartition
+from ..groups import Membership
+from ..model import TopicPartition
 from .books import Books
 from .scene import Scene
 from .schedule import MS

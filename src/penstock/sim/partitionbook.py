@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
+from ..api.received import Received
 from ..broker.partition import FORMAT, Partition
-from ..broker.received import Received
 from ..broker.records import (
     DelayLogMade,
     Forwarded,
@@ -20,7 +20,7 @@ from ..broker.records import (
     ModeSet,
     PartitionRecord,
 )
-from ..codec import Head, Origin, decode_messages
+from ..codec import Head, Origin, batches_in, decode_messages
 from ..codec.decode import open_body
 from ..codec.delays import delay_ids
 from ..config import DeliveryConfig
@@ -41,7 +41,6 @@ from ..delivery.records import (
 )
 from ..log import Log
 from ..log.checkpoint import read_checkpoint
-from ..log.records import batches_in
 from ..model import Message
 from .answers import Expected, expected_answers
 from .delaybook import DelayBook

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from ..broker.partition import Published
+from ..api.publish import Publish, PublishBatch, Published
 from ..codec import Marks, encode_messages
 from ..errors import OutOfSequence, PartlyPublished, Unavailable
 from ..model import Message, Priority
@@ -119,11 +119,12 @@ class Producer:
 
     def _send_as_zombie(self, shell: Shell, partition: int) -> None:
         marks = Marks(producer_id=self.producer_id, producer_epoch=self.epoch - 1, first_sequence=0)
-        encoded = encode_messages([Message(b"zombie of %s" % self.name.encode())], marks=marks)
+        message = Message(b"zombie of %s" % self.name.encode())
+        batch = encode_messages([message], marks=marks).to_bytes()
 
         def call() -> None:
             try:
-                shell.node.append_batch(self.topic, partition, encoded, shell.now())
+                shell.execute(PublishBatch(self.topic, partition, batch))
             except (OutOfSequence, Unavailable):
                 return
             raise Violation(Checker.NO_DUP, f"{self.name}: epoch {self.epoch - 1} was not fenced")
@@ -178,17 +179,17 @@ class Producer:
         self._await_reply(shell, batch, results)
 
     def _store(self, shell: Shell, batch: Batch) -> Sequence[Published]:
-        node, now = shell.node, shell.now()
         if self.kind is not Kind.COUNTED:
             where = None if batch.partition == ANY else batch.partition
-            return node.publish(self.topic, batch.messages, now, partition=where)
+            return shell.execute(Publish(self.topic, batch.messages, where))
         marks = Marks(
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             first_sequence=batch.first_sequence,
         )
         encoded = encode_messages(batch.messages, marks=marks)
-        return node.append_batch(self.topic, batch.partition, encoded, now)
+        command = PublishBatch(self.topic, batch.partition, encoded.to_bytes())
+        return shell.execute(command).stored
 
     def _start_over(self, error: OutOfSequence) -> None:
         """Right only if the disk has lost what it had called durable."""

@@ -5,7 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import TypeVar
 
+from ..api.command import Command
+from ..api.principals import LOCAL
 from ..broker.clearing import clear_delayed
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
@@ -13,6 +16,7 @@ from ..errors import NoSpace
 from .schedule import MS, Schedule
 
 Place = tuple[str, int]
+R = TypeVar("R")
 _SNAPSHOT_ONE_IN = 5
 
 
@@ -55,6 +59,10 @@ class Shell:
     def now(self) -> Now:
         clock = self.schedule.clock
         return Now(clock.now_ns(), clock.monotonic_ns() - self.boot_ns)
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out a command, or raise what it was refused with."""
+        return self.node.execute(command, LOCAL, self.now()).outcome()
 
     def later(self, delay_ms_max: int, what: str, call: Callable[[], None]) -> None:
         """Do something after a random delay, unless this life is over by then."""

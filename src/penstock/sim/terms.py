@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from random import Random
 
+from ..api.groups import Mode
 from ..config import TopicConfig, TtlAction
-from ..groups import Mode
 from .durability import Model
 
 # One seed in so many has a disk that says "synced" and does nothing.

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from ..api.principals import LOCAL
+from ..api.topics import CreateTopic
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.topics import settings_of
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
 from .absence import Absences, Outage
 from .assigned import AssignedMember
@@ -313,9 +316,9 @@ class World:
         try:
             node = Node(self.disk, now=now, entropy=self.entropy)
             if TOPIC not in node.open:
-                node.create_topic(
-                    TOPIC, partitions=self.terms.partitions, config=self.terms.config, now=now
-                )
+                settings = settings_of(self.terms.config)
+                create = CreateTopic(TOPIC, self.terms.partitions, settings)
+                node.execute(create, LOCAL, now).outcome()
         except Fatal:
             self.note("the power goes while the node starts")
             self._lose_power()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..client import Client
 from ..client.queries import SegmentFile, files
-from ..codec import HEAD_BYTES, Head, read_head, verify
+from ..codec import HEAD_BYTES, Head, batches_in, read_head
 from ..errors import MalformedBatch, NotFound, OffsetOutOfRange, Refused
 from .decoding import Stored
 from .offsets import OffsetRange
@@ -89,22 +89,10 @@ def _batches(
         if first.length > len(piece):
             piece = memoryview(os.pread(file, first.length, position))
         used = 0
-        for head, data in _whole(piece, seed):
+        for head, data in batches_in(piece, seed=seed, is_cut=True):
             yield head, data
             used += head.length
         position += used
-
-
-def _whole(piece: memoryview, seed: int) -> Iterator[tuple[Head, memoryview]]:
-    """The batches that are all in a piece; at least the first one is, or it is damaged."""
-    position = 0
-    while position + HEAD_BYTES <= len(piece):
-        length = read_head(piece, position, seed=seed).length
-        if position and position + length > len(piece):
-            return
-        head = verify(piece, position, seed=seed)
-        yield head, piece[position : position + length]
-        position += length
 
 
 def _position_of(file: int, segment: SegmentFile, start: int, seed: int) -> int:

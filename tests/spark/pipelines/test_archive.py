@@ -45,7 +45,7 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
         headers=[[("a", b"1"), ("a", b"\x80")], []],
         priorities=[0, 4],
     )
-    client.append_batch("full", 0, encode(columns))
+    client.append_batch("full", 0, encode(columns).to_bytes())
     archived(tmp_path, client.url, "full")
     (path,) = LakeFiles(tmp_path).paths()
     assert "/topic=full/date=2023-11-14/" in path
@@ -71,7 +71,7 @@ def test_files_are_divided_by_the_time_of_their_messages(client, tmp_path, split
     ]
     moments = [int(one.timestamp()) * 10**9 for one in times]
     values = [str(one).encode() for one in range(5)]
-    client.append_batch(topic, 0, encode(Columns(values=values, timestamps=moments)))
+    client.append_batch(topic, 0, encode(Columns(values=values, timestamps=moments)).to_bytes())
     archived(tmp_path, client.url, topic, split=split)
     assert len(LakeFiles(tmp_path).paths()) == files
     assert places(tmp_path) == visible(client, topic)
@@ -82,7 +82,7 @@ def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
     client.create_topic("days", partitions=1)
     moments = [(one * 7 % 40) * 86_400 * 10**9 for one in range(200)]
     values = [b"x"] * 200
-    client.append_batch("days", 0, encode(Columns(values=values, timestamps=moments)))
+    client.append_batch("days", 0, encode(Columns(values=values, timestamps=moments)).to_bytes())
     archived(tmp_path, client.url, "days")
     assert places(tmp_path) == visible(client, "days")
     assert verify(LakeFiles(tmp_path), client, is_content_read=True).problems == []

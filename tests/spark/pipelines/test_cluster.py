@@ -24,7 +24,7 @@ def test_a_cluster_archives_every_message_once_though_executor_and_driver_die(
     client.create_topic("clustered", partitions=2)
     for partition in range(2):
         for _ in range(10):
-            batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1))
+            batch = encode(Columns(values=[bytes(100)] * 1000, timestamps=1)).to_bytes()
             client.append_batch("clustered", partition, bytes(batch))
     with standalone_cluster(tmp_path) as cluster:
         words = [cluster.url, broker, str(tmp_path)]

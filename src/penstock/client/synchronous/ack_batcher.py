@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...codec.answers import Kind, LeaseAnswer
+from ...api.answers import Kind, LeaseAnswer
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
 from ..ack_batcher import AnswerBuffer, AnswersReply, send_answers
 from .io import Lock

@@ -8,9 +8,9 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Self
 
+from ...api.answers import Kind
 from ...api.arguments import text, whole_number
 from ...api.units import Duration, duration_ms, duration_s
-from ...codec.answers import Kind
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after

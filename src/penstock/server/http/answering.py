@@ -1,17 +1,25 @@
-"""Answers of whoever holds messages: by receipt, or by offset."""
+"""Answers of consumers for messages that they hold: by receipt, or by offset."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from ...api.answers import Answer as Answers
+from ...api.answers import (
+    AnswerOffset,
+    Kind,
+    LeaseAnswer,
+    LeaseOutcome,
+    OffsetKind,
+    TakeBack,
+    by_lease,
+    checked_reason,
+)
+from ...api.principals import Action
+from ...api.receipts import Place, Receipt, read_receipt
 from ...api.units import time_text
-from ...broker import by_offset
-from ...broker.answers import Receipted, Result
-from ...broker.authorise import Command
-from ...broker.letters import dead_letter_topic
-from ...broker.partition import Now, Partition
-from ...broker.received import Place, read_receipt
+from ...broker.dead_letters import dead_letter_topic
 from ...errors import (
     BadRequest,
     NotFound,
@@ -32,7 +40,6 @@ from .times import Span, span_ms
 
 _MS = 1_000_000
 RECEIPTS_MAX = 100_000
-REASON_CHARACTERS_MAX = 4096
 
 
 class ReceiptsIn(Strict):
@@ -112,9 +119,6 @@ class OffsetAnswer(Strict):
     reason: str = ""
 
 
-Shown = Callable[[Receipted, Now], Any]
-Run = Callable[[Sequence[str], Now], list[Result]]
-
 _ACK = msgspec.json.Decoder(ReceiptsIn)
 _NACK = msgspec.json.Decoder(NackIn)
 _REJECT = msgspec.json.Decoder(RejectIn)
@@ -122,37 +126,36 @@ _EXTEND = msgspec.json.Decoder(ExtendIn)
 _OFFSET = msgspec.json.Decoder(OffsetAnswer)
 
 
+class _Answered(NamedTuple):
+    """A receipt whose answer was taken, with the outcome of its lease."""
+
+    text: str
+    receipt: Receipt
+    outcome: LeaseOutcome
+    now_ns: int
+
+
+Shown = Callable[[_Answered], Any]
+
+
 async def ack(request: Request) -> Answer:
     """Finish messages."""
-    sent = await request.json(_ACK)
-
-    def run(receipts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.ack(receipts, now)
-
-    return await respond(request, "ack", sent, run, ack_out)
+    return await respond(request, await request.json(_ACK), Kind.ACK, ack_out)
 
 
 async def nack(request: Request) -> Answer:
     """Failed: try again later, or give up if that was the last attempt."""
     sent = await request.json(_NACK)
-    reason = checked_reason(sent.reason)
     delay_ms = None if sent.delay is None else span_ms("delay", sent.delay)
-
-    def run(receipts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.nack(receipts, now, error=reason, delay_ms=delay_ms)
-
-    return await respond(request, "nack", sent, run, nack_out)
+    reason = checked_reason(sent.reason)
+    return await respond(request, sent, Kind.NACK, nack_out, reason=reason, ms=delay_ms)
 
 
 async def reject(request: Request) -> Answer:
     """No attempt will ever succeed: a dead letter, at once."""
     sent = await request.json(_REJECT)
     reason = checked_reason(sent.reason)
-
-    def run(receipts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.reject(receipts, now, error=reason)
-
-    return await respond(request, "reject", sent, run, nack_out)
+    return await respond(request, sent, Kind.REJECT, nack_out, reason=reason)
 
 
 async def extend(request: Request) -> Answer:
@@ -165,51 +168,57 @@ async def extend(request: Request) -> Answer:
     else:
         duration_ms = span_ms("extension_seconds", (sent.extension_seconds or 0) * 1000)
 
-    def run(receipts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.extend(receipts, now, duration_ms=duration_ms)
-
-    def out(done: Receipted, now: Now) -> ExtendOut:
+    def out(done: _Answered) -> ExtendOut:
         return ExtendOut(
-            receipt_handle=done.receipt,
+            receipt_handle=done.text,
             success=True,
-            topic=done.topic,
-            partition=done.partition,
-            offset=done.offset,
-            new_deadline=time_text(now.wall_ns + duration_ms * _MS),
+            topic=done.receipt.place.topic,
+            partition=done.receipt.place.partition,
+            offset=done.receipt.offset,
+            new_deadline=time_text(done.now_ns + duration_ms * _MS),
         )
 
-    return await respond(request, "extend", sent, run, out)
+    return await respond(request, sent, Kind.EXTEND, out, ms=duration_ms)
 
 
-def checked_reason(reason: str) -> str:
-    if len(reason) > REASON_CHARACTERS_MAX:
-        raise TooLarge("reason in characters", found=len(reason), limit=REASON_CHARACTERS_MAX)
-    return reason
-
-
-async def respond(request: Request, kind: str, sent: ReceiptsIn, run: Run, out: Shown) -> Answer:
-    """Run a command for the receipts and answer each: flat for one, a list for many."""
-    receipts = receipts_of(sent)
-    _allow_topics(request, receipts)
-    driver = request.door.driver
-
-    def command(now: Now) -> tuple[list[Result], Now]:
-        return run(receipts, now), now
-
-    results, now = await driver.change(command)
-    request.door.traffic.count_answer(kind, len(results))
+async def respond(
+    request: Request,
+    sent: ReceiptsIn,
+    kind: Kind,
+    out: Shown,
+    *,
+    reason: str = "",
+    ms: int | None = None,
+) -> Answer:
+    """Answer for messages by their receipts and say what came of each: flat for one, a list for many."""
+    texts = receipts_of(sent)
+    receipts = [_receipt_or_error(text) for text in texts]
+    leases = by_lease([one for one in receipts if isinstance(one, Receipt)])
+    answers = [
+        LeaseAnswer(kind, *place, lease, offsets, reason, ms)
+        for (place, lease), offsets in leases.items()
+    ]
+    is_admin = request.action is Action.CHANGE_GROUP
+    outcomes = await request.execute(TakeBack(answers) if is_admin else Answers(answers))
+    request.door.traffic.count_answer(kind.value, len(texts))
+    now_ns = request.door.driver.driver.clock.now_ns()
+    by_place = dict(zip(leases, outcomes, strict=True))
+    results = [
+        _result(text, receipt, by_place, now_ns)
+        for text, receipt in zip(texts, receipts, strict=True)
+    ]
     if sent.receipt_handle is not None:
         (result,) = results
         return (
             error_response(result)
             if isinstance(result, PenstockError)
-            else json_response(out(result, now))
+            else json_response(out(result))
         )
     shown = [
-        {"receipt_handle": receipt[:300], "success": False, **error_fields(one)}
+        {"receipt_handle": text[:300], "success": False, **error_fields(one)}
         if isinstance(one, PenstockError)
-        else out(one, now)
-        for receipt, one in zip(receipts, results, strict=True)
+        else out(one)
+        for text, one in zip(texts, results, strict=True)
     ]
     return json_response({"results": shown})
 
@@ -227,95 +236,94 @@ def receipts_of(sent: ReceiptsIn) -> Sequence[str]:
     return receipts
 
 
-def _places(receipts: Sequence[str]) -> set[Place]:
-    places = set()
-    for text in receipts:
-        try:
-            places.add(read_receipt(text).place)
-        except Refused:
-            continue  # It is answered on its own.
-    return places
+def _receipt_or_error(text: str) -> Receipt | Refused:
+    try:
+        return read_receipt(text)
+    except Refused as error:
+        return error
 
 
-def _allow_topics(request: Request, receipts: Sequence[str]) -> None:
-    if request.principal.prefixes:
-        for topic in {place.topic for place in _places(receipts)}:
-            request.allow(topic)
+def _result(
+    text: str,
+    receipt: Receipt | Refused,
+    outcomes: Mapping[tuple[Place, int], LeaseOutcome | PenstockError],
+    now_ns: int,
+) -> _Answered | PenstockError:
+    if isinstance(receipt, Refused):
+        return receipt
+    outcome = outcomes[receipt.place, receipt.lease]
+    if isinstance(outcome, PenstockError):
+        return outcome
+    place, offset = receipt.place, receipt.offset
+    if offset in outcome.missing:
+        return NotFound("message", f"{place.topic}/{place.partition}/{offset}")
+    if offset in outcome.stale:
+        return StaleReceipt(text)
+    return _Answered(text, receipt, outcome, now_ns)
 
 
-def ack_out(done: Receipted, _now: Now) -> AckOut:
+def ack_out(done: _Answered) -> AckOut:
     return AckOut(
-        receipt_handle=done.receipt,
+        receipt_handle=done.text,
         success=True,
-        topic=done.topic,
-        partition=done.partition,
-        offset=done.offset,
-        committed_offset=done.floor - 1,
-        offset_advanced=done.has_floor_moved,
-        in_flight_count=done.in_flight,
+        topic=done.receipt.place.topic,
+        partition=done.receipt.place.partition,
+        offset=done.receipt.offset,
+        committed_offset=done.outcome.floor - 1,
+        offset_advanced=done.outcome.has_floor_moved,
+        in_flight_count=done.outcome.in_flight,
     )
 
 
-def nack_out(done: Receipted, now: Now) -> NackOut:
-    is_dead = done.waits_ms is None and done.is_finished
-    visible_ns = None if done.waits_ms is None else now.wall_ns + done.waits_ms * _MS
+def nack_out(done: _Answered) -> NackOut:
+    topic, offset = done.receipt.place.topic, done.receipt.offset
+    retry_ms = done.outcome.retry_in_ms.get(offset)
+    is_dead = retry_ms is None and offset in done.outcome.finished
     return NackOut(
-        receipt_handle=done.receipt,
+        receipt_handle=done.text,
         success=True,
-        topic=done.topic,
-        partition=done.partition,
-        offset=done.offset,
+        topic=topic,
+        partition=done.receipt.place.partition,
+        offset=offset,
         action="dlq" if is_dead else "requeued",
-        delivery_count=done.attempts,
-        next_visible_at=None if visible_ns is None else time_text(visible_ns),
-        dlq_topic=dead_letter_topic(done.topic) if is_dead else None,
+        delivery_count=done.receipt.attempts,
+        next_visible_at=None if retry_ms is None else time_text(done.now_ns + retry_ms * _MS),
+        dlq_topic=dead_letter_topic(topic) if is_dead else None,
     )
 
 
 async def ack_offset(request: Request) -> Answer:
     """Finish one message; repeated is fine, and late while no other consumer holds it."""
-
-    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
-        by_offset.ack(partition, asked.group, asked.offset, now, owner=asked.owner)
-
-    return await _by_offset(request, "ack", run)
+    return await _by_offset(request, OffsetKind.ACK)
 
 
 async def nack_offset(request: Request) -> Answer:
     """Give one message back as failed."""
-
-    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
-        reason = checked_reason(asked.reason)
-        by_offset.nack(partition, asked.group, asked.offset, now, owner=asked.owner, error=reason)
-
-    return await _by_offset(request, "nack", run)
+    return await _by_offset(request, OffsetKind.NACK)
 
 
 async def ack_cumulative(request: Request) -> Answer:
     """Finish everything up to an offset, that one included."""
-
-    def run(partition: Partition, asked: OffsetAnswer, now: Now) -> None:
-        by_offset.ack_cumulative(partition, asked.group, asked.offset, now, owner=asked.owner)
-
-    return await _by_offset(request, "ack", run)
+    return await _by_offset(request, OffsetKind.ACK_UP_TO)
 
 
-async def _by_offset(
-    request: Request, kind: str, run: Callable[[Partition, OffsetAnswer, Now], None]
-) -> Answer:
+async def _by_offset(request: Request, kind: OffsetKind) -> Answer:
     body = await request.body()
     asked = decode(body, _OFFSET) if body else request.query(OffsetAnswer)
     if asked.offset < 0:
         raise BadRequest(f"an offset is not negative, got {asked.offset}", field="offset")
-    request.allow(asked.topic)
-    check_name(asked.group, "group")
-    driver = request.door.driver
-
-    def command(now: Now) -> None:
-        run(request.node.partition(asked.topic, asked.partition), asked, now)
-
-    await driver.change(command)
-    request.door.traffic.count_answer(kind, 1)
+    await request.execute(
+        AnswerOffset(
+            kind,
+            asked.topic,
+            asked.partition,
+            check_name(asked.group, "group"),
+            asked.offset,
+            asked.owner,
+            checked_reason(asked.reason),
+        )
+    )
+    request.door.traffic.count_answer("nack" if kind is OffsetKind.NACK else "ack", 1)
     return nothing()
 
 
@@ -327,7 +335,7 @@ def _by_receipt(name: str, call: Any, summary: str, body: type, answer: Any) -> 
         method="POST",
         path=f"/messages/{name}",
         call=call,
-        command=Command.ANSWER,
+        action=Action.ANSWER,
         summary=summary,
         tag="answers",
         body=body,
@@ -342,7 +350,7 @@ def _by_place(name: str, call: Any, summary: str) -> Route:
         method="POST",
         path=f"/{name}",
         call=call,
-        command=Command.ANSWER,
+        action=Action.ANSWER,
         summary=summary,
         tag="answers",
         query=OffsetAnswer,

@@ -1,15 +1,20 @@
 """Answers to many messages in one request, in columns: what our own clients send."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
-from ...broker.column_answers import Failure, answer_columns
-from ...broker.partition import Now
-from ...codec.answers import decode_answers
-from ...errors import BadRequest, MalformedBatch, TooLarge
-from .answering import checked_reason
+from ...api.answers import Answer as Answers
+from ...api.answers import (
+    LeaseAnswer,
+    LeaseOutcome,
+    checked_reason,
+    decode_answers,
+    stale_receipt,
+)
+from ...api.principals import Action
+from ...errors import BadRequest, MalformedBatch, NotFound, PenstockError, TooLarge
 from .requests import Request
 from .responses import BATCH, Answer, json_response
 from .routing import Route, TopicIn
@@ -28,23 +33,30 @@ async def answer(request: Request) -> Answer:
     if request.content_type != BATCH:
         raise BadRequest(f"content-type must be {BATCH.decode()}")
     answers = decode_answers(await request.body())
-    for topic in {one.topic for one in answers}:
-        request.allow(topic)
     for one in answers:
         checked_reason(one.reason)
-
-    def run(now: Now) -> tuple[int, list[Failure]]:
-        return answer_columns(request.node.partition, answers, now)
-
-    count, failures = await request.door.driver.change(run)
+    outcomes = await request.execute(Answers(answers))
     for one in answers:
         request.door.traffic.count_answer(one.kind.value, len(one.offsets))
     failed = [
-        {"topic": one.topic, "partition": one.partition, "offset": one.offset}
-        | error_fields(one.error)
-        for one in failures
+        {"topic": one.topic, "partition": one.partition, "offset": offset} | error_fields(error)
+        for one, outcome in zip(answers, outcomes, strict=True)
+        for offset, error in _failures(one, outcome)
     ]
+    count = sum(len(one.offsets) for one in answers) - len(failed)
     return json_response(AnsweredOut(count, failed))
+
+
+def _failures(
+    said: LeaseAnswer, outcome: LeaseOutcome | PenstockError
+) -> Iterator[tuple[int, PenstockError]]:
+    """Offsets whose answer was not taken, and why."""
+    if isinstance(outcome, PenstockError):
+        yield from ((offset, outcome) for offset in said.offsets)
+        return
+    yield from ((offset, stale_receipt(said, offset)) for offset in outcome.stale)
+    for offset in outcome.missing:
+        yield offset, NotFound("message", f"{said.topic}/{said.partition}/{offset}")
 
 
 ROUTES = (
@@ -52,7 +64,7 @@ ROUTES = (
         method="POST",
         path="/messages/answers",
         call=answer,
-        command=Command.ANSWER,
+        action=Action.ANSWER,
         summary="Answer for many messages in columns; each that failed is listed",
         tag="answers",
         other_bodies={BATCH.decode(): "docs/formats/answers.md"},

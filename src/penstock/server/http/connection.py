@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from ...broker.fetching import InFile
+from ...api.fetch import FileRange
 from .following import Follower
 from .framing import BadFraming, RequestHead
 from .known_head import Known, KnownHead, KnownRead
@@ -367,7 +367,7 @@ class Connection(ReceivingConnection):
         cycle.on_response()
         return True
 
-    async def answer_from_file(self, scope: object, head: bytes, body: InFile) -> bool:
+    async def answer_from_file(self, scope: object, head: bytes, body: FileRange) -> bool:
         """Have the system send a whole answer. False: not now, send it the usual way."""
         cycle, transport = self.cycle, self.transport
         is_current = cycle.scope is scope and not cycle.response_started and not cycle.disconnected

@@ -1,26 +1,21 @@
 """Shared consumption: a long poll, or a stream that lasts until the client leaves."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from secrets import token_hex
 
 import msgspec
 
-from ...broker.answers import by_lease
-from ...broker.authorise import Command
-from ...broker.consumption import Wanted
-from ...broker.delaying import fired_ids
-from ...broker.giving_back import give_back
+from ...api.answers import ReleaseMember
+from ...api.consume import CountHeld, Poll
+from ...api.leased import LeasedMessages
+from ...api.principals import Action
 from ...broker.groups import check_group
-from ...broker.handed import Handed
-from ...broker.partition import Now
 from ...errors import (
     BadRequest,
-    Damaged,
     DamagedBatch,
     ModeConflict,
     NotFound,
-    OffsetOutOfRange,
     PenstockError,
     TooLarge,
     TooManyGroups,
@@ -98,96 +93,49 @@ def poll_timeout_ns(request: Request, written: Span) -> int:
     return min(span_ms("timeout", written), longest_ms) * _MS
 
 
-def lease_ms(request: Request, topic: str, written: Span | None) -> int:
-    if written is not None:
-        return span_ms("visibility_timeout", written)
-    node = request.door.driver
-    return node.look(lambda _now: request.node.topic(topic).facts.config.visibility_timeout_ms)
+def lease_ms(written: Span | None) -> int | None:
+    """None: as long as the topic says."""
+    return None if written is None else span_ms("visibility_timeout", written)
 
 
 async def poll(request: Request) -> Answer:
     """Messages for a group; any member gets any of them."""
     asked = request.query(PollQuery)
-    topic, group = request.params["topic"], check_group(asked.group)
     is_base64 = is_base64_wanted(asked.encoding)
-    wanted = Wanted(
+    command = Poll(
+        request.params["topic"],
+        check_group(asked.group),
         check_name(asked.owner, "owner"),
         poll_limit(request, asked.max),
-        lease_ms(request, topic, asked.visibility_timeout),
+        lease_ms(asked.visibility_timeout),
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
         bytes_max=OPENED_BYTES,
     )
-    messages: Handed
+    messages: LeasedMessages
     with request.ends_with_client():
         messages = await request.door.driver.poll(
-            [topic], group, wanted, poll_timeout_ns(request, asked.timeout)
+            [command], request.principal, poll_timeout_ns(request, asked.timeout)
         )
     messages = await within_bytes(request, messages)
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
-        return leased_response(messages, last_errors(request, messages))
+        return leased_response(messages)
     return json_response(PollOut(shown(request, messages, is_base64=is_base64)))
 
 
-async def within_bytes(request: Request, messages: Handed) -> Handed:
+async def within_bytes(request: Request, messages: LeasedMessages) -> LeasedMessages:
     """As many as fit into one answer, and at least one. The others go back as if they had never left."""
     fitting = fitting_count(messages)
     if fitting < len(messages):
         messages, others = messages.cut(fitting)
-        rest = by_lease(others)
-
-        def run(now: Now) -> None:
-            for place, lease, offsets in rest:
-                partition = request.node.partition(place.topic, place.partition)
-                give_back(partition, partition.machine.groups[place.group], lease, offsets, now)
-
-        await request.door.driver.change(run)
+        await request.execute(others.release())
     return messages
 
 
-def shown(request: Request, messages: Handed, *, is_base64: bool) -> list[ReceivedOut]:
+def shown(request: Request, messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
     request.door.traffic.delivered += len(messages)
-    errors, ids = last_errors(request, messages), _delay_ids(request, messages)
-    return received_out(messages, errors, ids, is_base64=is_base64)
-
-
-def _delay_ids(request: Request, messages: Handed) -> Mapping[tuple[str, int, int], int]:
-    """Which delayed messages they were, if they were any."""
-
-    def look_up(_now: Now) -> dict[tuple[str, int, int], int]:
-        found = {}
-        for part in messages.parts:
-            topic, number, _ = part.place
-            ids = fired_ids(request.node.partition(topic, number), part.offsets)
-            found.update({(topic, number, offset): one for offset, one in ids.items()})
-        return found
-
-    with suppress(NotFound, OffsetOutOfRange, Damaged):
-        return request.door.driver.look(look_up)
-    return {}
-
-
-def last_errors(request: Request, messages: Handed) -> Mapping[tuple[str, int, int], str]:
-    """What went wrong last, of those that were delivered before."""
-    if all(part.attempts == 1 for part in messages.parts):
-        return {}
-    again = [one for one in messages if one.attempts > 1]
-    node = request.door.driver
-
-    def look_up() -> dict[tuple[str, int, int], str]:
-        found = {}
-        for one in again:
-            partition = request.node.partition(one.topic, one.partition)
-            delivery = partition.machine.groups.get(one.place.group)
-            failure = None if delivery is None else delivery.failures.get(one.offset)
-            if failure is not None:
-                found[one.topic, one.partition, one.offset] = failure.error
-        return found
-
-    with suppress(NotFound):
-        return node.look(lambda _now: look_up())
-    return {}
+    return received_out(messages, is_base64=is_base64)
 
 
 async def consume(request: Request) -> Answer:
@@ -201,36 +149,32 @@ async def consume(request: Request) -> Answer:
         )
     is_base64 = is_base64_wanted(asked.encoding)
     lane = lane_of(asked.priority)
-    wanted = Wanted(owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES)
+    command = Poll(topic, group, owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES)
     # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
-    first = await request.door.driver.poll([topic], group, wanted, 0)
+    first = await request.door.driver.poll([command], request.principal, 0)
     is_sse = request.accepts(SSE)
-    lines = _lines(request, (topic, group), wanted, first, is_base64)
+    lines = _lines(request, command, first, is_base64)
     pieces = _as_sse(lines) if is_sse else _as_ndjson(lines)
     return Stream(pieces, SSE if is_sse else NDJSON)
 
 
 async def _lines(
-    request: Request,
-    place: tuple[str, str],
-    wanted: Wanted,
-    messages: Handed,
-    is_base64: bool,
+    request: Request, command: Poll, messages: LeasedMessages, is_base64: bool
 ) -> AsyncGenerator[list[bytes], None]:
     """Messages as JSON, those that are ready together; nothing now and then, when none came for a while."""
-    door, (topic, group) = request.door, place
-    key = (topic, group, wanted.member)
+    door, limit = request.door, command.limit
+    key = (command.topic, command.group, command.member)
     door.streams[key] = door.streams.get(key, 0) + 1
     try:
         with request.ends_with_client():
             yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
             while not door.is_draining:
-                held = door.driver.look(lambda _now: door.driver.held_by(*key))
-                if held >= wanted.limit:
-                    await door.driver.until_room(*key, wanted.limit, _KEEP_ALIVE_NS)
+                held = await request.execute(CountHeld(*key))
+                if held >= limit:
+                    await door.driver.until_room(*key, limit, _KEEP_ALIVE_NS)
                     continue
-                rest = wanted._replace(limit=wanted.limit - held)
-                messages = await door.driver.poll([topic], group, rest, _KEEP_ALIVE_NS)
+                rest = msgspec.structs.replace(command, limit=limit - held)
+                messages = await door.driver.poll([rest], request.principal, _KEEP_ALIVE_NS)
                 yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
     finally:
         _leave(request, key)
@@ -243,9 +187,8 @@ def _leave(request: Request, key: tuple[str, str, str]) -> None:
     if door.streams[key]:
         return
     del door.streams[key]
-    driver = door.driver.driver
     with suppress(PenstockError):
-        driver.begin_change(lambda now: driver.node.release(topic, group, owner, now))
+        door.driver.driver.start(ReleaseMember(topic, group, owner))
 
 
 async def _as_ndjson(groups: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
@@ -271,7 +214,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/messages",
         call=poll,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Lend messages to a group, waiting for them if asked to",
         tag="consume",
         query=PollQuery,
@@ -284,7 +227,7 @@ ROUTES = (
         method="GET",
         path="/consume",
         call=consume,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Stream messages until the client leaves; its leases return at once",
         tag="consume",
         query=ConsumeQuery,

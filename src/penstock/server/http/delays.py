@@ -1,18 +1,32 @@
 """Delayed messages: listed, looked at, cancelled, rescheduled; by their place or by a business key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from ...api.delays import (
+    FIRST_PLACE,
+    CancelDelayed,
+    DelayedId,
+    DelayedMessage,
+    DelayedPage,
+    DelayPlace,
+    DelayState,
+    DelayStats,
+    DescribeDelays,
+    GetDelayed,
+    ListDelayed,
+    RescheduleDelayed,
+)
+from ...api.principals import Action
+from ...api.publish import Published
 from ...api.units import time_text
-from ...broker.authorise import Command
-from ...broker.delaying import Waiting, describe, due_of, find_by_key
-from ...broker.partition import Now, Partition, Published
+from ...broker.delaying import due_of
 from ...broker.publishing import Answer as Stored
 from ...delivery.wheel import WHEEL_COUNTS
-from ...errors import BadRequest, NotFound, NotPending, PartitionFaulty
+from ...errors import BadRequest, NotFound, NotPending
 from .paging import page_limit
 from .requests import Request
 from .responses import Answer, json_response
@@ -124,15 +138,17 @@ def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | Non
     return None if delay is None else now_ns + span_ms("delay", delay) * _MS
 
 
-def delayed_out(one: Waiting, now_ns: int, *, is_base64: bool) -> DelayedOut:
-    message = one.message
+def _delayed_out(request: Request, one: DelayedMessage, *, is_base64: bool) -> DelayedOut:
+    message, remaining_ns = one.message, 0
+    if one.state is DelayState.PENDING:
+        remaining_ns = max(0, one.due_ns - request.door.driver.driver.clock.now_ns())
     return DelayedOut(
         topic=one.topic,
         partition=one.partition,
         offset=one.id,
         deliver_at=time_text(one.due_ns),
         deliver_at_too=time_text(one.due_ns),
-        time_remaining=max(0, one.due_ns - now_ns) // _MS if one.state.value == "PENDING" else 0,
+        time_remaining=remaining_ns // _MS,
         state=one.state.value,
         priority=None if message is None else message.priority,
         delay_key=content_of(one.delay_key, is_base64=is_base64),
@@ -146,147 +162,83 @@ async def list_delayed(request: Request) -> Answer:
     asked, topic = request.query(DelayedQuery), request.params["topic"]
     is_base64, limit = is_base64_wanted(asked.encoding), page_limit(asked.limit)
     after = _cursor(asked.cursor)
-
-    def look(now: Now) -> tuple[Sequence[Waiting], int]:
-        if asked.delay_key is not None:
-            return [request.node.delayed_find(topic, asked.delay_key.encode())], now.wall_ns
-        return _behind(request, topic, after, limit + 1), now.wall_ns
-
-    found, now_ns = request.door.driver.look(look)
-    shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in found[:limit]]
-    following = "-".join(map(str, _place(found[limit - 1]))) if len(found) > limit else None
+    if asked.delay_key is not None:
+        page = DelayedPage([await request.execute(GetDelayed(topic, asked.delay_key.encode()))])
+    else:
+        page = await request.execute(ListDelayed(topic, limit, after))
+    shown = [_delayed_out(request, one, is_base64=is_base64) for one in page.messages]
+    following = None if page.cursor is None else "-".join(map(str, page.cursor))
     unreadable = sum(one.damage is not None for one in shown)
     return json_response(DelayedListOut(shown, len(shown), unreadable, following))
 
 
-def _place(one: Waiting) -> tuple[int, int, int]:
-    return one.due_ns, one.partition, one.id
-
-
-def _behind(
-    request: Request, topic: str, after: tuple[int, int, int], wanted: int
-) -> Sequence[Waiting]:
-    """So many behind a place. Several may be due at the same time, so some of them are asked for once more."""
-    asked = wanted
-    while True:
-        found = request.node.delayed(topic, limit=asked, after_ns=max(0, after[0] - 1))
-        behind = [one for one in found if _place(one) > after]
-        if len(behind) >= wanted or len(found) < asked:
-            return behind[:wanted]
-        asked *= 2
-
-
-def _cursor(written: str) -> tuple[int, int, int]:
+def _cursor(written: str) -> DelayPlace:
     if not written:
-        return (0, 0, -1)
+        return FIRST_PLACE
     parts = written.split("-")
     if len(parts) != 3 or not all(
         one.isascii() and one.isdecimal() and len(one) < 20 for one in parts
     ):
         raise BadRequest("cursor is not one of ours", field="cursor")
-    return int(parts[0]), int(parts[1]), int(parts[2])
+    return DelayPlace(*map(int, parts))
 
 
 async def get(request: Request) -> Answer:
-    topic, offset = request.params["topic"], int(request.params["offset"])
-    number = int(request.params["partition"])
-    return _shown(request, lambda _now: request.node.delayed_get(topic, number, offset))
-
-
-async def find(request: Request) -> Answer:
-    """The first partition that knows the offset."""
-    topic, offset = request.params["topic"], int(request.params["offset"])
-
-    def look(_now: Now) -> Waiting:
-        for number in range(len(request.node.topic(topic).partitions)):
-            try:
-                return request.node.delayed_get(topic, number, offset)
-            except (NotFound, PartitionFaulty):
-                continue
-        raise NotFound("delayed message", f"{topic}/{offset}")
-
-    return _shown(request, look)
-
-
-def _shown(request: Request, look: Any) -> Answer:
-    one, now_ns = request.door.driver.look(lambda now: (look(now), now.wall_ns))
-    return json_response(delayed_out(one, now_ns, is_base64=False))
+    """The delayed message of the path; without a partition there, the first that has the offset."""
+    return await _get(request, _of_path(request))
 
 
 async def cancel(request: Request) -> Answer:
-    return await _change(request, _by_place(request), request.node.cancel_delayed)
+    return await _cancel(request, _of_path(request))
 
 
 async def cancel_by_key(request: Request) -> Answer:
-    return await _change(request, _by_key(request), request.node.cancel_delayed)
+    return await _cancel(request, _of_query(request))
 
 
 async def reschedule(request: Request) -> Answer:
-    return await _change(request, _by_place(request), await _move(request))
+    return await _reschedule(request, _of_path(request))
 
 
 async def reschedule_by_key(request: Request) -> Answer:
-    return await _change(request, _by_key(request), await _move(request))
+    return await _reschedule(request, _of_query(request))
 
 
-def _by_place(request: Request) -> Callable[[], tuple[Partition, int]]:
-    topic, number = request.params["topic"], int(request.params["partition"])
-    return lambda: (request.node.partition(topic, number), int(request.params["offset"]))
+def _of_path(request: Request) -> DelayedId:
+    partition = request.params.get("partition")
+    return DelayedId(None if partition is None else int(partition), int(request.params["offset"]))
 
 
-def _by_key(request: Request) -> Callable[[], tuple[Partition, int]]:
-    topic, key = request.params["topic"], request.query(KeyQuery).delay_key.encode()
-    return lambda: find_by_key(request.node.topic(topic).partitions, key)
+def _of_query(request: Request) -> bytes:
+    return request.query(KeyQuery).delay_key.encode()
 
 
-async def _move(request: Request) -> Callable[[str, int, int, Now], None]:
-    """What gives a message the time that the client asks for."""
+async def _get(request: Request, which: DelayedId) -> Answer:
+    found = await request.execute(GetDelayed(request.params["topic"], which))
+    return json_response(_delayed_out(request, found, is_base64=False))
+
+
+async def _cancel(request: Request, which: DelayedId | bytes) -> Answer:
+    found = await request.execute(CancelDelayed(request.params["topic"], which))
+    return json_response(_delayed_out(request, found, is_base64=False))
+
+
+async def _reschedule(request: Request, which: DelayedId | bytes) -> Answer:
     sent = await request.json(_MOVE)
-    driver = request.door.driver.driver
-    moment = due_ns(sent.delay, sent.deliver_at, driver.clock.now_ns())
+    moment = due_ns(sent.delay, sent.deliver_at, request.door.driver.driver.clock.now_ns())
     if moment is None:
         raise BadRequest("give one of delay and deliver_at", field="delay")
-    return lambda topic, number, identity, now: request.node.reschedule(
-        topic, number, identity, moment, now
-    )
-
-
-async def _change(
-    request: Request,
-    place: Callable[[], tuple[Partition, int]],
-    change: Callable[[str, int, int, Now], None],
-) -> Answer:
-    """Change a delayed message, also one that cannot be read, and show what it is now."""
-
-    def run(now: Now) -> tuple[Waiting, int]:
-        partition, identity = place()
-        change(partition.topic, partition.number, identity, now)
-        return describe(partition, identity), now.wall_ns
-
-    one, now_ns = await request.door.driver.change(run)
-    return json_response(delayed_out(one, now_ns, is_base64=False))
+    moved = await request.execute(RescheduleDelayed(request.params["topic"], which, moment))
+    return json_response(_delayed_out(request, moved, is_base64=False))
 
 
 async def stats(request: Request) -> Answer:
-    def look(_now: Now) -> dict[str, dict[str, Any]]:
-        found = {}
-        for topic in request.door.visible(request, request.node.topic_names()):
-            facts = request.node.delay_facts(topic)
-            dues = [one.next_due_ns for one in facts if one.next_due_ns is not None]
-            found[topic] = {
-                "pending": sum(one.pending for one in facts),
-                "delivered": sum(one.delivered for one in facts),
-                "cancelled": sum(one.cancelled for one in facts),
-                "expired": sum(one.expired for one in facts),
-                "lost": sum(one.lost for one in facts),
-                "unreadable": sum(one.unreadable for one in facts),
-                "next": time_text(min(dues)) if dues else None,
-                "wheel": [sum(level) for level in zip(*(one.wheel for one in facts), strict=True)],
-                "size_bytes": sum(one.size_bytes for one in facts),
-            }
-        return {topic: one for topic, one in found.items() if one["size_bytes"]}
-
-    by_topic = request.door.driver.look(look)
+    found = await request.execute(DescribeDelays())
+    by_topic = {
+        topic: _stats_of_topic(partitions)
+        for topic, partitions in found.items()
+        if request.principal.reaches(topic) and any(one.size_bytes for one in partitions)
+    }
     totals = {
         name: sum(one[name] for one in by_topic.values())
         for name in ("pending", "delivered", "cancelled", "expired", "lost")
@@ -294,6 +246,21 @@ async def stats(request: Request) -> Answer:
     wheels = (one["wheel"] for one in by_topic.values())
     wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]
     return json_response(DelayStatsOut(**totals, wheel=wheel, by_topic=by_topic))
+
+
+def _stats_of_topic(partitions: Sequence[DelayStats]) -> dict[str, Any]:
+    dues = [one.next_due_ns for one in partitions if one.next_due_ns is not None]
+    return {
+        "pending": sum(one.pending for one in partitions),
+        "delivered": sum(one.delivered for one in partitions),
+        "cancelled": sum(one.cancelled for one in partitions),
+        "expired": sum(one.expired for one in partitions),
+        "lost": sum(one.lost for one in partitions),
+        "unreadable": sum(one.unreadable for one in partitions),
+        "next": time_text(min(dues)) if dues else None,
+        "wheel": [sum(level) for level in zip(*(one.wheel for one in partitions), strict=True)],
+        "size_bytes": sum(one.size_bytes for one in partitions),
+    }
 
 
 _TAG = "delay"
@@ -306,7 +273,7 @@ def _route(method: str, path: str, call: Any, summary: str, **more: Any) -> Rout
         method=method,
         path=path,
         call=call,
-        command=Command.CHANGE_DELAYED if is_change else Command.SEE_DELAYED,
+        action=Action.CHANGE_DELAYED if is_change else Action.SEE_DELAYED,
         summary=summary,
         tag=_TAG,
         errors=(NotFound, NotPending) if is_change else (NotFound,),
@@ -333,12 +300,12 @@ ROUTES = (
     _route(
         "PATCH", _ONE, reschedule, "Deliver at another time; 409 once it has fired", body=MoveIn
     ),
-    _route("GET", "/topics/{topic}/delayed/{offset}", find, "The first that has this offset"),
+    _route("GET", "/topics/{topic}/delayed/{offset}", get, "The first that has this offset"),
     Route(
         method="GET",
         path="/delay/stats",
         call=stats,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="How many messages wait for their time, and what became of others",
         tag=_TAG,
         answer=DelayStatsOut,

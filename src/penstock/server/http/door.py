@@ -11,7 +11,9 @@ from itertools import count
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from ...broker.authorise import Command, authorise
+from ...api.answers import ReleaseMember
+from ...api.principals import Action
+from ...broker.authorise import authorise
 from ...config import LimitsConfig
 from ...errors import PenstockError
 from ...runtime.asynchronous import AsyncDriver
@@ -36,7 +38,7 @@ from .unsent import Unsent
 _REQUEST_ID_MAX = 128
 _SAFE = frozenset({"GET", "HEAD"})
 # What they answer may be many megabytes.
-_LARGE = frozenset({Command.FETCH, Command.CONSUME, Command.SEE_DEAD_LETTERS, Command.SEE_DELAYED})
+_LARGE = frozenset({Action.FETCH, Action.CONSUME, Action.SEE_DEAD_LETTERS, Action.SEE_DELAYED})
 _UNKNOWN_ROUTE = "unknown"
 # What nginx calls it; never sent, only counted.
 _CLIENT_GONE = 499
@@ -155,7 +157,7 @@ class Door:
             return self._told(request, outcome)
         route = self.admit(request)
         if request.scope["method"] in _SAFE:
-            if route.command in _LARGE:
+            if route.action in _LARGE:
                 self.unsent.require_room()
             return route, await route.call(request)
         if not request.is_whole:
@@ -181,7 +183,7 @@ class Door:
         method, path = request.scope["method"], request.scope["path"]
         self.gate.check_host(request)
         route, request.params = self.router.find(method, path)
-        request.command = route.command
+        request.action = route.action
         self.gate.check_site(request)
         if not route.is_open:
             self.gate.identify(request, route.path)
@@ -258,9 +260,9 @@ class Door:
         """Of these topics those that whoever asks may see."""
         return [one for one in topics if request.principal.reaches(one)]
 
-    def require(self, request: Request, command: Command, topic: str | None = None) -> None:
+    def require(self, request: Request, action: Action, topic: str | None = None) -> None:
         """For routes whose command depends on what is asked."""
-        authorise(request.principal, command, topic)
+        authorise(request.principal, action, topic)
 
     def configure(self, settings: Settings) -> None:
         """Take over what a running process can."""
@@ -280,14 +282,9 @@ class Door:
 
     def release_shared(self, member: SharedMember) -> None:
         """Somebody is gone: what they hold is ready again at once."""
-        driver = self.driver.driver
         for topic in member.topics:
             with suppress(PenstockError):
-                driver.begin_change(
-                    lambda now, topic=topic: driver.node.release(  # type: ignore[misc]  # A default, bound at once.
-                        topic, member.group, member.name, now
-                    )
-                )
+                self.driver.driver.start(ReleaseMember(topic, member.group, member.name))
 
     def drain(self) -> None:
         """Let everybody go who waits, and say that we are not ready; what is under way is finished."""

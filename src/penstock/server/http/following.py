@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...broker.fetching import Fetched, fetch_from
+from ...api.fetch import Fetch, FetchReply
+from ...api.start import Start
 from ...errors import PenstockError
 from .consuming import poll_timeout_ns
 from .key_ends import key_ended
@@ -82,7 +83,7 @@ class Follower:
         self._send, self._tell = send, tell
         driver = self._door.driver
         fetched = outcome_of(self._admitted, offset)
-        is_over = isinstance(fetched, Exception) or not fetched.is_empty
+        is_over = isinstance(fetched, Exception) or fetched.wake_at is None
         if is_over or not self._wait_s or driver.is_draining:
             self._answer(fetched)
             return
@@ -96,18 +97,17 @@ class Follower:
         self._timer = driver.loop.call_later(self._wait_s, self._end, place)
         driver.sit(place, self._wake)
 
-    def _admitted(self, offset: int) -> Fetched:
+    def _admitted(self, offset: int) -> FetchReply:
         self._entrance.admit()
         return self._fetched(offset)
 
-    def _fetched(self, offset: int) -> Fetched:
+    def _fetched(self, offset: int) -> FetchReply:
         self._door.unsent.require_room()
-        return self._door.driver.driver.look_at(self._found, offset)
-
-    def _found(self, offset: int) -> Fetched:
-        asked, is_checked = self._asked, self._is_checked
-        partition = self._door.driver.driver.node.partition(self._topic, self._partition)
-        return fetch_from(partition, offset, asked.max_bytes, asked.limit, is_checked=is_checked)
+        asked, start = self._asked, Start.at_offset(offset)
+        command = Fetch(
+            self._topic, self._partition, start, asked.max_bytes, asked.limit, self._is_checked
+        )
+        return self._door.driver.driver.execute(command, self._request.principal)
 
     def _wake(self) -> None:
         if not self._is_woken:
@@ -137,13 +137,13 @@ class Follower:
             # For the loop to tell, and not for whoever published what was waited for.
             self._door.driver.loop.call_soon(_raise, bug)
 
-    def _answer(self, found: Fetched | Exception) -> None:
+    def _answer(self, found: FetchReply | Exception) -> None:
         if isinstance(found, Exception):
             self._tell(found)
             return
         size = len(found.data)
         is_large = size > COPIED_BYTES_MAX and is_for_pieces(self._request.scope, size)
-        if is_large or found.in_file is not None or found.skipped:
+        if is_large or found.file_range is not None or found.skipped:
             self._tell(batches(found))
             return
         name = self._door.name(self._request)

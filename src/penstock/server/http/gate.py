@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...broker.authorise import LOCAL, READING, authorise
+from ...api.principals import LOCAL
+from ...broker.authorise import READING, authorise
 from ...errors import BadRequest, Forbidden, ForbiddenOrigin, TooManyRequests, Unauthenticated
 from ..audit import AuditLog
 from ..keys import KeyRing
@@ -82,7 +83,7 @@ class Gate:
         site = request.header(b"sec-fetch-site")
         if site in _OWN_SITES or request.header(b"origin") is not None:
             return
-        if request.scope["method"] not in _SAFE or request.command not in READING:
+        if request.scope["method"] not in _SAFE or request.action not in READING:
             raise ForbiddenOrigin(
                 "a page of another site may not have a browser do this; list its origin in "
                 "http.allowed_origins and have it use CORS"
@@ -123,16 +124,20 @@ class Gate:
     def check(self, request: Request, topic: str | None) -> None:
         """Forbidden, unless the route's command is for this role and the topic for this key."""
         try:
-            authorise(request.principal, request.command, topic)
-        except Forbidden:
-            self.refusals.note(request.principal.name, request.command.value, topic or "")
+            authorise(request.principal, request.action, topic)
+        except Forbidden as error:
+            self.note_refusal(request, error)
             raise
+
+    def note_refusal(self, request: Request, error: Forbidden) -> None:
+        topic = str(error.fields.get("topic", ""))
+        self.refusals.note(request.principal.name, request.action.value, topic)
 
     def check_prefixes(self, request: Request, prefixes: Sequence[str]) -> None:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
         principal = request.principal
         if not principal.covers(prefixes):
-            self.refusals.note(principal.name, request.command.value, ", ".join(prefixes))
+            self.refusals.note(principal.name, request.action.value, ", ".join(prefixes))
             raise Forbidden(
                 f"{principal.name} makes keys with prefixes that begin with {' or '.join(principal.prefixes)}",
                 principal=principal.name,

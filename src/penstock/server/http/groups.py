@@ -1,20 +1,28 @@
 """Groups: what they have finished, how far they are behind, what their members hold."""
 
-from collections import Counter
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from ...api.answers import Kind, checked_reason
+from ...api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    FaultyPartition,
+    GroupLag,
+    InFlight,
+    ListGroups,
+    ListInFlight,
+    PartitionOffset,
+    PlanReset,
+    ResetGroup,
+)
+from ...api.members import CommitAsMember
+from ...api.principals import Action
+from ...api.start import EARLIEST, LATEST, Start
 from ...api.units import time_text
-from ...broker import groups as group_facts
-from ...broker.answers import Result, answer
-from ...broker.authorise import Command
-from ...broker.giving_back import take_back
-from ...broker.groups import InFlight, PartitionLag
-from ...broker.partition import Now
-from ...broker.start import EARLIEST, LATEST, Start
 from ...errors import (
     BadRequest,
     GroupBusy,
@@ -25,7 +33,6 @@ from ...errors import (
     StaleReceipt,
     TooManyGroups,
 )
-from ...groups import TopicPartition
 from .answering import (
     ExtendIn,
     ExtendOut,
@@ -33,12 +40,11 @@ from .answering import (
     NackOut,
     ReceiptsIn,
     RejectIn,
-    checked_reason,
     nack_out,
     respond,
 )
 from .answering import extend as extend_receipts
-from .members import allow_member, written
+from .members import written
 from .paging import PageQuery, page_of
 from .requests import Request
 from .responses import Answer, json_response, nothing
@@ -84,7 +90,7 @@ class LagOut(msgspec.Struct, omit_defaults=True):
     group: str
     total: int
     partitions: list[dict[str, Any]]
-    faulty: list[dict[str, Any]] = []
+    faulty: list[FaultyPartition] = []
 
 
 class OffsetsOut(msgspec.Struct):
@@ -139,93 +145,70 @@ _REJECT = msgspec.json.Decoder(RejectIn)
 
 async def list_groups(request: Request) -> Answer:
     asked = request.query(PageQuery)
-    found = request.door.driver.look(lambda _now: request.node.group_names())
-    seen, cursor = page_of(
-        [name for name, topics in found.items() if request.door.visible(request, topics)],
-        asked,
-        str,
+    found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
+    seen, cursor = page_of(list(found), asked, str)
+    return json_response(
+        GroupsOut([{"group": name, "topics": found[name]} for name in seen], cursor)
     )
-    shown = [{"group": name, "topics": request.door.visible(request, found[name])} for name in seen]
-    return json_response(GroupsOut(shown, cursor))
-
-
-def topics_of(request: Request) -> list[str]:
-    """Topics of the group in the path, those that whoever asks may see; NotFound if there is none."""
-    name = request.params["group"]
-    found = request.node.group_names().get(name, [])
-    seen = request.door.visible(request, found)
-    if not seen:
-        raise NotFound("group", name)
-    return seen
 
 
 async def describe(request: Request) -> Answer:
-    name = request.params["group"]
-
-    def look() -> GroupOut:
-        topics, held = topics_of(request), Counter[str]()
-        for one in request.node.in_flight(name):
-            if one.topic in topics:
-                held[one.member] += 1
-        facts = request.node.assigned.describe(name)
-        members = [
-            MemberOut(
-                one.id,
-                one.client,
-                held.pop(one.id, 0),
-                written([place for place in one.assigned if place.topic in topics]),
-                written([place for place in one.to_release if place.topic in topics]),
-            )
-            for one in facts.members
-            if not set(topics).isdisjoint(one.topics)
-        ]
-        members += [MemberOut(one, one, count, [], []) for one, count in sorted(held.items())]
-        modes = {topic: mode for topic, mode in facts.modes.items() if topic in topics}
-        return GroupOut(name, facts.state, facts.generation, facts.assignor, modes, topics, members)
-
-    return json_response(request.door.driver.look(lambda _now: look()))
+    name, prefixes = request.params["group"], request.principal.prefixes
+    facts = await request.execute(DescribeGroup(name, prefixes=prefixes))
+    topics, held = list(facts.modes), dict(facts.in_flight)
+    members = [
+        MemberOut(
+            one.id,
+            one.client,
+            held.pop(one.id, 0),
+            written(one.assigned),
+            written(one.to_release),
+        )
+        for one in facts.members
+        if not set(topics).isdisjoint(one.topics)
+    ]
+    members += [MemberOut(one, one, count, [], []) for one, count in held.items()]
+    return json_response(
+        GroupOut(
+            facts.group,
+            facts.state,
+            facts.generation,
+            facts.assignor,
+            facts.modes,
+            topics,
+            members,
+        )
+    )
 
 
 async def delete(request: Request) -> Answer:
     """Forget a group: its progress, leases and attempts."""
     name = request.params["group"]
-
-    def forget(now: Now) -> None:
-        for topic in topics_of(request):
-            request.node.close_group(topic, name, now)
-
-    await request.door.driver.change(forget)
+    await request.execute(CloseGroup(name, prefixes=request.principal.prefixes))
     request.audit(f"group {name} deleted")
     return nothing()
 
 
-def _lags(request: Request, now: Now) -> list[PartitionLag]:
-    seen = set(topics_of(request))
-    return [one for one in request.node.lag(request.params["group"], now) if one.topic in seen]
-
-
 async def lag(request: Request) -> Answer:
-    found, faults = request.door.driver.look(
-        lambda now: (_lags(request, now), request.node.faults())
-    )
-    total, topics = sum(one.lag for one in found), {one.topic for one in found}
-    faulty = [
-        {"topic": one.topic, "partition": one.number, "path": one.path, "reason": one.reason}
-        for one in faults
-        if one.topic in topics
-    ]
-    lags = [one._asdict() for one in found]
-    return json_response(LagOut(request.params["group"], total, lags, faulty))
+    found = await _lag(request)
+    total = sum(one.lag for one in found.partitions)
+    lags = [one._asdict() for one in found.partitions]
+    return json_response(LagOut(request.params["group"], total, lags, found.faulty))
+
+
+async def _lag(request: Request) -> GroupLag:
+    """How far the group in the path is behind on the topics that the principal reaches."""
+    name, prefixes = request.params["group"], request.principal.prefixes
+    return await request.execute(DescribeLag(name, prefixes=prefixes))
 
 
 async def offsets(request: Request) -> Answer:
-    found = request.door.driver.look(lambda now: _lags(request, now))
-    return json_response(OffsetsOut(request.params["group"], _by_topic(found)))
+    return json_response(OffsetsOut(request.params["group"], _by_topic(await _lag(request))))
 
 
-def _by_topic(found: list[PartitionLag]) -> dict[str, dict[str, int]]:
+def _by_topic(found: GroupLag) -> dict[str, dict[str, int]]:
     floors: dict[str, dict[str, int]] = {}
-    for one in found:
+    for one in found.partitions:
         floors.setdefault(one.topic, {})[str(one.partition)] = one.floor
     return floors
 
@@ -233,34 +216,21 @@ def _by_topic(found: list[PartitionLag]) -> dict[str, dict[str, int]]:
 async def commit(request: Request) -> Answer:
     """Finish everything below some offsets."""
     sent = await request.json(_COMMIT)
-    name = group_facts.check_group(request.params["group"])
-    places = [
-        (request.allow(topic), _partition(number), offset)
+    name = request.params["group"]
+    offsets = tuple(
+        PartitionOffset(topic, _partition(number), offset)
         for topic, numbers in sent.offsets.items()
         for number, offset in numbers.items()
-    ]
-    if not places:
+    )
+    if not offsets:
         raise BadRequest("offsets is empty", field="offsets")
-
-    def run(now: Now) -> bool:
-        # First everything that can be refused, so that nothing is done by halves.
-        for topic, number, offset in places:
-            log = request.node.partition(topic, number).messages
-            if not 0 <= offset <= log.end_offset:
-                raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
-        if sent.member_id is not None:
-            allow_member(request, sent.member_id)
-            offsets = {TopicPartition(topic, number): to for topic, number, to in places}
-            member, generation = sent.member_id, sent.generation
-            done = request.node.assigned.commit(name, member, generation, offsets, now)
-            return any(done.values())
-        request.node.open_group_on(sent.offsets, name, now)
-        moved = [request.node.commit(topic, number, name, to, now) for topic, number, to in places]
-        return any(moved)
-
-    advanced = await request.door.driver.change(run)
-    found = request.door.driver.look(lambda now: _lags(request, now))
-    return json_response(CommitOut(name, _by_topic(found), advanced))
+    if sent.member_id is None:
+        advanced = await request.execute(Commit(name, offsets, opens_group=True))
+    else:
+        advanced = await request.execute(
+            CommitAsMember(name, sent.member_id, offsets, sent.generation)
+        )
+    return json_response(CommitOut(name, _by_topic(await _lag(request)), advanced))
 
 
 def _partition(written: str) -> int:
@@ -272,30 +242,16 @@ def _partition(written: str) -> int:
 async def reset(request: Request) -> Answer:
     """Start a group again from another place."""
     sent = await request.json(_RESET)
-    name, place = request.params["group"], _start(sent.to)
-    if sent.topic is not None:
-        request.allow(sent.topic)
-
-    def run(now: Now) -> list[dict[str, Any]]:
-        topics = topics_of(request) if sent.topic is None else [sent.topic]
-        if not sent.dry_run:
-            # First everything that can be refused, so that no topic is reset without the others.
-            for topic in topics:
-                request.node.check_reset(topic, name, place, now, is_forced=sent.force)
-        moves = []
-        for topic in topics:
-            if sent.dry_run:
-                found = request.node.plan_reset(topic, name, place)
-            else:
-                found = request.node.reset_group(topic, name, place, now, is_forced=sent.force)
-            moves += [{"topic": topic, **one._asdict()} for one in found]
-        return moves
-
+    name, to = request.params["group"], _start(sent.to)
+    prefixes = request.principal.prefixes
     if sent.dry_run:
-        moves = request.door.driver.look(run)
+        found = await request.execute(PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to))
     else:
-        moves = await request.door.driver.change(run)
+        found = await request.execute(
+            ResetGroup(name, topic=sent.topic, prefixes=prefixes, to=to, is_forced=sent.force)
+        )
         request.audit(f"group {name} to {sent.to}")
+    moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
     return json_response(ResetOut(name, sent.dry_run, moves))
 
 
@@ -311,12 +267,8 @@ def _start(to: str | int) -> Start:
 async def in_flight(request: Request) -> Answer:
     """What the members hold."""
     asked, name = request.query(PageQuery), request.params["group"]
-
-    def look(now: Now) -> tuple[list[InFlight], int]:
-        seen = set(topics_of(request))
-        return [one for one in request.node.in_flight(name) if one.topic in seen], now.wall_ns
-
-    found, now_ns = request.door.driver.look(look)
+    found = await request.execute(ListInFlight(name, prefixes=request.principal.prefixes))
+    now_ns = request.door.driver.driver.now().wall_ns
     seen, cursor = page_of(
         found, asked, lambda one: f"{one.topic}/{one.partition:06}/{one.offset:020}"
     )
@@ -340,25 +292,16 @@ def _held_out(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:
 
 async def release(request: Request) -> Answer:
     """Take messages from their holders: they are ready at once, and the attempt does not count."""
-    sent = await request.json(_RECEIPTS)
-
-    def run(texts: Sequence[str], now: Now) -> list[Result]:
-        return answer(request.node.partition, texts, partial(take_back, now=now))
-
-    released = await respond(request, "release", sent, run, nack_out)
+    released = await respond(request, await request.json(_RECEIPTS), Kind.RELEASE, nack_out)
     request.audit(f"group {request.params['group']}: messages taken back")
     return released
 
 
 async def bury(request: Request) -> Answer:
-    """Make dead letters of messages that somebody holds."""
+    """Make dead letters of messages that consumers hold."""
     sent = await request.json(_REJECT)
     reason = checked_reason(sent.reason)
-
-    def run(texts: Sequence[str], now: Now) -> list[Result]:
-        return request.node.reject(texts, now, error=reason)
-
-    buried = await respond(request, "reject", sent, run, nack_out)
+    buried = await respond(request, sent, Kind.REJECT, nack_out, reason=reason)
     request.audit(f"group {request.params['group']}: dead letters by hand")
     return buried
 
@@ -371,7 +314,7 @@ def _see(path: str, call: Any, summary: str, answer: type, query: type | None = 
         method="GET",
         path=path,
         call=call,
-        command=Command.SEE_GROUPS,
+        action=Action.SEE_GROUPS,
         summary=summary,
         tag=_TAG,
         query=query,
@@ -385,7 +328,7 @@ def _take(name: str, call: Any, summary: str, body: type, answer: Any) -> Route:
         method="POST",
         path=f"/groups/{{group}}/inflight/{name}",
         call=call,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary=summary,
         tag=_TAG,
         body=body,
@@ -402,7 +345,7 @@ ROUTES = (
         method="DELETE",
         path="/groups/{group}",
         call=delete,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary="Forget a group and its progress",
         tag=_TAG,
         status=204,
@@ -414,7 +357,7 @@ ROUTES = (
         method="POST",
         path="/groups/{group}/offsets",
         call=commit,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Finish everything below some offsets",
         tag=_TAG,
         body=CommitIn,
@@ -426,7 +369,7 @@ ROUTES = (
         method="POST",
         path="/groups/{group}/offsets/reset",
         call=reset,
-        command=Command.CHANGE_GROUP,
+        action=Action.CHANGE_GROUP,
         summary="Start a group again from another place; `dry_run` only says what would happen",
         tag=_TAG,
         body=ResetIn,

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from ...api.health import Damage, DeliveryFigures, Findings, SeeHealth, SeeReliability
+from ...api.principals import Action, Principal
+from ...api.topics import DescribeTopics, ListTopics
 from ...api.units import time_text
-from ...broker.authorise import Command, Principal, authorise
-from ...broker.damage import Damage
-from ...broker.findings import Findings, findings_of
+from ...broker.authorise import authorise
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
 from .gate import key_sent
 from .metrics import render_metrics
@@ -83,7 +84,7 @@ class ReliabilityOut(msgspec.Struct):
     dead: int
     expired: int
     skipped: int
-    groups: dict[str, dict[str, int]]
+    groups: dict[str, DeliveryFigures]
 
 
 def uptime_s(request: Request) -> float:
@@ -103,9 +104,8 @@ async def ready(request: Request) -> Answer:
     door = request.door
     if door.is_draining:
         raise Draining
-    is_full, findings = door.driver.look(
-        lambda now: (request.node.guard.look(now), findings_of(request.node))
-    )
+    health = await request.execute(SeeHealth())
+    is_full, findings = health.is_full, health.findings
     checks = {
         "storage": "full: publishes are refused" if is_full else "ok",
         "auth": "on" if door.gate.is_on else _open_word(request),
@@ -128,7 +128,7 @@ def _reader_of(request: Request) -> Principal | None:
         return None
     with suppress(Unauthenticated, Forbidden, TooManyRequests):
         gate.identify(request, "/readyz")
-        authorise(request.principal, Command.SEE_STATS)
+        authorise(request.principal, Action.SEE_STATS)
         return request.principal
     return None
 
@@ -177,18 +177,14 @@ async def version(request: Request) -> Answer:
 
 async def stats(request: Request) -> Answer:
     """All topics with their sizes."""
-    node = request.door.driver
-    found = node.look(
-        lambda _now: {name: request.node.describe(name) for name in request.node.topic_names()}
-    )
+    names = await request.execute(ListTopics(request.principal.prefixes))
     shown = {
-        name: {
-            "partitions": len(parts),
-            "messages": sum(one.messages for one in parts),
-            "size_bytes": sum(one.size_bytes for one in parts),
+        one.name: {
+            "partitions": len(one.partitions),
+            "messages": sum(part.messages for part in one.partitions),
+            "size_bytes": sum(part.size_bytes for part in one.partitions),
         }
-        for name, parts in found.items()
-        if request.principal.reaches(name)
+        for one in await request.execute(DescribeTopics(names))
     }
     total = sum(one["size_bytes"] for one in shown.values())
     broker = request.door.settings.broker.id
@@ -197,29 +193,10 @@ async def stats(request: Request) -> Answer:
 
 async def reliability(request: Request) -> Answer:
     """What became of deliveries."""
-
-    def count() -> dict[str, dict[str, int]]:
-        groups: dict[str, dict[str, int]] = {}
-        for partition in request.node.partitions():
-            if not request.principal.reaches(partition.topic):
-                continue
-            for name, one in partition.user_groups():
-                figures = {
-                    "in_flight": one.leases.in_flight,
-                    "waiting": len(one.waiting),
-                    "dead": one.dead_count,
-                    "expired": one.expired_count,
-                    "skipped": one.skipped_count,
-                }
-                known = groups.setdefault(name, dict.fromkeys(figures, 0))
-                for figure, number in figures.items():
-                    known[figure] += number
-        return groups
-
-    groups = request.door.driver.look(lambda _now: count())
+    groups = await request.execute(SeeReliability(request.principal.prefixes))
     totals = {
-        name: sum(one[name] for one in groups.values())
-        for name in ("in_flight", "waiting", "dead", "expired", "skipped")
+        name: sum(getattr(one, name) for one in groups.values())
+        for name in DeliveryFigures.__struct_fields__
     }
     return json_response(ReliabilityOut(**totals, groups=groups))
 
@@ -236,7 +213,7 @@ def _health_route(path: str, call: Any, summary: str) -> Route:
         method="GET",
         path=path,
         call=call,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary=summary,
         tag="health",
         query=HealthQuery,
@@ -255,7 +232,7 @@ ROUTES = (
         method="GET",
         path="/version",
         call=version,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary="The version of the broker",
         tag="health",
         answer=VersionOut,
@@ -265,7 +242,7 @@ ROUTES = (
         method="GET",
         path="/stats",
         call=stats,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Sizes of everything",
         tag="health",
         answer=StatsOut,
@@ -274,7 +251,7 @@ ROUTES = (
         method="GET",
         path="/reliability/stats",
         call=reliability,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="What became of deliveries, by group",
         tag="health",
         answer=ReliabilityOut,
@@ -283,7 +260,7 @@ ROUTES = (
         method="GET",
         path="/metrics",
         call=metrics,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Metrics for Prometheus",
         tag="health",
         other_answers={METRICS_TYPE.decode(): "the text format"},

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ...api.publish import PublishEach, PublishOutcome, PublishValues
 from ...broker.partition import Now
-from ...broker.plain import publish_values
-from ...broker.publishing import Answer
 from ...errors import NotFound, PenstockError
 from ...model import Message
 from ...runtime.asynchronous import AsyncDriver
@@ -24,7 +23,7 @@ class Run(NamedTuple):
 
 # As calling the class does it, without a call of its own.
 _run: Callable[[tuple[int, int, int]], Run] = partial(tuple.__new__, Run)
-Answers = Run | list[Answer]
+Answers = Run | list[PublishOutcome]
 Store = Callable[[Now], None]
 Serve = Callable[[Work], None]
 # More save nothing by sharing, and what they hold until the end of the turn no longer fits in the caches.
@@ -136,7 +135,8 @@ class Inlet:
 
     def _stored(self, topic: str, values: Sequence[bytes], now: Now) -> Answers:
         try:
-            partition, offset, *_ = publish_values(self._driver.driver.node, topic, values, now)
+            stored = self._driver.driver.execute_locked(PublishValues(topic, values), now)
+            partition, offset, *_ = stored[0]
         except PenstockError:
             parcel = _Parcel(topic, values, is_synced=False, answered=None)
             self._store_messages(topic, None, [parcel], now)
@@ -192,7 +192,8 @@ class Inlet:
         if len(parcels) > 1:
             values = [value for one in parcels for value in one.values]
         try:
-            partition, offset, *_ = publish_values(self._driver.driver.node, topic, values, now)
+            stored = self._driver.driver.execute_locked(PublishValues(topic, values), now)
+            partition, offset, *_ = stored[0]
         except PenstockError:
             # Too large together, or one of them by itself, or no room for all: then each gets its own answer.
             self._store_messages(topic, None, parcels, now)
@@ -209,9 +210,9 @@ class Inlet:
             messages += one.messages or [
                 Message(value, timestamp=now.wall_ns) for value in one.values
             ]
-        node = self._driver.driver.node
+        command = PublishEach(topic, messages, partition)
         try:
-            answers = node.publish_each(topic, messages, now, partition=partition)
+            answers = self._driver.driver.execute_locked(command, now)
         except NotFound as error:
             answers = [error] * len(messages)
         first = 0

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from ...api.principals import Action, Role
 from ...api.units import time_text
-from ...broker.authorise import Command, Role
 from ...errors import AlreadyExists, BadRequest, NotFound
 from ..keys import StoredKey
 from .paging import PageQuery, page_of
@@ -123,7 +123,7 @@ ROUTES = (
         method="POST",
         path="/admin/keys",
         call=create,
-        command=Command.CHANGE_KEYS,
+        action=Action.CHANGE_KEYS,
         summary="Make a key; the answer shows it, and nothing ever does again",
         tag="keys",
         body=KeyIn,
@@ -135,7 +135,7 @@ ROUTES = (
         method="GET",
         path="/admin/keys",
         call=list_keys,
-        command=Command.SEE_KEYS,
+        action=Action.SEE_KEYS,
         summary="List keys",
         tag="keys",
         query=PageQuery,
@@ -145,7 +145,7 @@ ROUTES = (
         method="POST",
         path="/admin/keys/{key_id}/rotate",
         call=rotate,
-        command=Command.CHANGE_KEYS,
+        action=Action.CHANGE_KEYS,
         summary="Make a second secret for a key; the one before goes after a while",
         tag="keys",
         body=RotateIn,
@@ -156,7 +156,7 @@ ROUTES = (
         method="DELETE",
         path="/admin/keys/{key_id}",
         call=revoke,
-        command=Command.CHANGE_KEYS,
+        action=Action.CHANGE_KEYS,
         summary="Revoke a key, at once",
         tag="keys",
         status=204,

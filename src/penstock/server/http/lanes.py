@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
+from ...api.groups import DescribeLanes, PartitionLanes
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
-from ...broker.consumption import PartitionLanes
-from ...broker.partition import Now
 from ...errors import NotFound
 from ...model import Priority
 from .requests import Request
@@ -36,37 +35,12 @@ class LanesOut(msgspec.Struct):
 
 async def lanes(request: Request) -> Answer:
     asked = request.query(LanesQuery)
-
-    def look(now: Now) -> dict[str, tuple[str, Sequence[PartitionLanes]]]:
-        groups = request.node.group_names()
-        if asked.group is not None and asked.group not in groups:
-            raise NotFound("group", asked.group[:60])
-        found: dict[str, tuple[str, Sequence[PartitionLanes]]] = {}
-        for topic in request.door.visible(request, request.node.topic_names()):
-            name = _group_of(request, topic, asked.group, groups, now)
-            if name is not None:
-                found[topic] = (name, request.node.lanes(topic, name, now))
-        return found
-
-    found = request.door.driver.look(look)
-    everything = [one for _, parts in found.values() for one in parts]
+    prefixes = request.principal.prefixes
+    found = await request.execute(DescribeLanes(prefixes=prefixes, group=asked.group))
+    everything = [part for one in found.values() for part in one.partitions]
     return json_response(
         LanesOut({topic: _topic_out(*one) for topic, one in found.items()}, _totals(everything))
     )
-
-
-def _group_of(
-    request: Request, topic: str, asked: str | None, groups: dict[str, list[str]], now: Now
-) -> str | None:
-    """The group whose lanes are shown; none if nobody reads the topic."""
-    readers = [name for name, topics in groups.items() if topic in topics]
-    if asked is not None:
-        return asked if asked in readers else None
-
-    def behind(name: str) -> int:
-        return sum(one.lag for one in request.node.lag(name, now) if one.topic == topic)
-
-    return max(readers, key=behind, default=None)
 
 
 def _topic_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:
@@ -107,7 +81,7 @@ ROUTES = (
         method="GET",
         path="/priority/stats",
         call=lanes,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="What waits in each priority lane, and how it is served",
         tag="priority",
         query=LanesQuery,

@@ -1,15 +1,14 @@
 """A poll's answer in binary: batches as clients read them, with receipts in columns beside them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 
-from ...broker.handed import Handed, Part
+from ...api.leased import LeasedMessages, LeasedPart
 from ...codec import Columns, encode
-from ...codec.encode import without_empty
+from ...codec.columns import without_empty
 from ...codec.leased import Lent, collapsed, encode_leased
 from ...config import LimitsConfig
-from ...model import Priority
 from .responses import BATCH, HeaderPairs, Response
 
 # What is within its own limits is sent, whatever the limits of today are.
@@ -25,31 +24,25 @@ ANSWER_BYTES = 16 << 20
 OPENED_BYTES = ANSWER_BYTES + (1 << 20)
 # Parts stay small enough to be read without a second thought about memory.
 _PART_BYTES = 8 << 20
-# A column's place among the fields of Message, and one of priorities that are all as usual.
-_TIMESTAMPS = 4
-_NORMAL = (Priority.NORMAL,)
 
 
-def leased_response(
-    messages: Handed, errors: Mapping[tuple[str, int, int], str], headers: HeaderPairs = ()
-) -> Response:
-    """`errors` is what went wrong last, by topic, partition and offset."""
+def leased_response(messages: LeasedMessages, headers: HeaderPairs = ()) -> Response:
     parts = [
-        (_lent(part, errors), encode(_columns(part), limits=_LIMITS))
+        (_lent(part), encode(_columns(part), limits=_LIMITS))
         for some in _pieces(messages)
         for part in some.leased()
     ]
     return Response(encode_leased(parts), 200, BATCH, headers)
 
 
-def _columns(part: Part) -> Columns:
+def _columns(part: LeasedPart) -> Columns:
     """As an encoder takes them. What is known to say nothing is not looked through."""
     if not part.is_bare:
         return without_empty(part.columns)
-    return without_empty([part.values, (), (), _NORMAL, part.columns[_TIMESTAMPS], (), (), ()])
+    return Columns(values=part.values, timestamps=part.columns.timestamps)
 
 
-def _pieces(messages: Handed) -> Iterator[Handed]:
+def _pieces(messages: LeasedMessages) -> Iterator[LeasedMessages]:
     """So many at a time that a part does not become too large, and at least one."""
     while messages:
         count = fitting_count(messages, _PART_BYTES)
@@ -60,25 +53,20 @@ def _pieces(messages: Handed) -> Iterator[Handed]:
         yield some
 
 
-def fitting_count(messages: Handed, bytes_max: int = ANSWER_BYTES) -> int:
+def fitting_count(messages: LeasedMessages, bytes_max: int = ANSWER_BYTES) -> int:
     """How many of these stay below so many bytes together; at least one."""
     if messages.content_bytes() <= bytes_max:
         return len(messages)
     return max(1, bisect_right(list(accumulate(messages.content_sizes())), bytes_max))
 
 
-def _lent(part: Part, errors: Mapping[tuple[str, int, int], str]) -> Lent:
-    place, attempts = part.place, part.attempts
+def _lent(part: LeasedPart) -> Lent:
+    attempts, offsets = part.attempts, list(part.offsets)
+    errors = part.last_errors
     return Lent(
-        place.topic,
-        place.partition,
-        place.group,
+        *part.place,
         part.lease,
-        list(part.offsets),
+        offsets,
         attempts if isinstance(attempts, int) else collapsed(attempts),
-        {
-            offset: errors[place.topic, place.partition, offset]
-            for offset in (part.offsets if errors else ())
-            if (place.topic, place.partition, offset) in errors
-        },
+        {offset: errors[offset] for offset in offsets if offset in errors} if errors else {},
     )

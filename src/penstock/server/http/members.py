@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...api.consume import Poll
+from ...api.groups import ListRebalances, Mode, OpenGroup
+from ...api.leased import LeasedMessages
+from ...api.members import Assignor, Standing
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
-from ...broker.consumption import Wanted
 from ...broker.groups import check_group
-from ...broker.handed import Handed
 from ...broker.memberships import Ask, Join
 from ...broker.partition import Now
 from ...errors import (
@@ -23,12 +25,10 @@ from ...errors import (
     TooManyGroups,
     UnknownMember,
 )
-from ...groups import Assignor, Mode, Standing, TopicPartition
-from ...model import check_name
+from ...model import TopicPartition, check_name
 from .consuming import (
     checked_request_id,
     lane_of,
-    last_errors,
     lease_ms,
     poll_limit,
     poll_timeout_ns,
@@ -220,10 +220,11 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.door.shared
     session_s = _session_ms(sent) / 1000
-    await request.door.driver.change(lambda now: request.node.open_group_on(topics, group, now))
+    await request.execute(OpenGroup(group, tuple(topics)))
     # A poll for nothing finds out if it is an assigned group.
-    wanted = Wanted(check_name(sent.member_id or "http", "member"), 0, 1000)
-    await request.door.driver.poll(topics, group, wanted, 0)
+    name = check_name(sent.member_id or "http", "member")
+    polls = [Poll(topic, group, name, 0, 1000) for topic in topics]
+    await request.door.driver.poll(polls, request.principal, 0)
     member = shared.join(group, sent.member_id, sent.client_id, topics, session_s)
     return json_response(JoinOut(member.name, 0, False, [], False))
 
@@ -339,7 +340,7 @@ async def poll(request: Request) -> Answer:
     )
     driver = request.door.driver
     driver.look(lambda _now: allow_member(request, ask.member))
-    messages: Handed
+    messages: LeasedMessages
     with request.ends_with_client():
         messages = await driver.poll_member(group, ask, poll_timeout_ns(request, asked.timeout))
     news = driver.look(lambda _now: _news(request, ask.member))
@@ -355,7 +356,7 @@ class _News(NamedTuple):
     changes: int = 0
 
 
-def _polled(request: Request, messages: Handed, news: _News, *, is_base64: bool) -> Answer:
+def _polled(request: Request, messages: LeasedMessages, news: _News, *, is_base64: bool) -> Answer:
     if request.accepts(BATCH):
         request.door.traffic.delivered += len(messages)
         headers = (
@@ -363,7 +364,7 @@ def _polled(request: Request, messages: Handed, news: _News, *, is_base64: bool)
             (b"penstock-rebalance-required", b"%d" % news.must_release),
             (b"penstock-changes", b"%d" % news.changes),
         )
-        return leased_response(messages, last_errors(request, messages), headers)
+        return leased_response(messages, headers)
     out = shown(request, messages, is_base64=is_base64)
     return json_response(MemberPollOut(out, news.generation, news.must_release))
 
@@ -372,20 +373,24 @@ async def _poll_shared(
     request: Request, asked: MemberPollQuery, member: SharedMember, limit: int
 ) -> Answer:
     """Of any of its topics. A poll that is open is a sign of life."""
-    lent = asked.visibility_timeout
-    wanted = Wanted(
-        member.name,
-        limit,
-        min(lease_ms(request, topic, lent) for topic in member.topics),
-        lane_of(asked.priority),
-        checked_request_id(asked.request_id),
-        bytes_max=OPENED_BYTES,
-    )
+    polls = [
+        Poll(
+            topic,
+            member.group,
+            member.name,
+            limit,
+            lease_ms(asked.visibility_timeout),
+            lane_of(asked.priority),
+            checked_request_id(asked.request_id),
+            bytes_max=OPENED_BYTES,
+        )
+        for topic in member.topics
+    ]
     member.polls += 1
     try:
         with request.ends_with_client():
-            messages: Handed = await request.door.driver.poll(
-                member.topics, member.group, wanted, poll_timeout_ns(request, asked.timeout)
+            messages: LeasedMessages = await request.door.driver.poll(
+                polls, request.principal, poll_timeout_ns(request, asked.timeout)
             )
     finally:
         member.polls -= 1
@@ -404,30 +409,23 @@ def _news(request: Request, member: str) -> _News:
 
 
 async def rebalances(request: Request) -> Answer:
-    def look(_now: Now) -> dict[str, list[dict[str, Any]]]:
-        groups = request.node.group_names()
-        return {
-            name: _rebalances_of(request, name)
-            for name in request.node.assigned.groups
-            if request.door.visible(request, groups.get(name, []))
-        }
-
-    return json_response(RebalancesOut(request.door.driver.look(look)))
-
-
-def _rebalances_of(request: Request, group: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "generation": one.generation,
-            "cause": one.cause.value,
-            "members": list(one.members),
-            "at": time_text(one.wall_ns),
-            "partitions_passed": len(one.passed),
-            "forced": one.forced,
-            "took_ms": one.took_ms,
-        }
-        for one in request.node.assigned.groups[group].rebalances
-    ]
+    found = await request.execute(ListRebalances(prefixes=request.principal.prefixes))
+    shown = {
+        name: [
+            {
+                "generation": one.generation,
+                "cause": one.cause.value,
+                "members": list(one.members),
+                "at": time_text(one.wall_ns),
+                "partitions_passed": len(one.passed),
+                "forced": one.forced,
+                "took_ms": one.took_ms,
+            }
+            for one in some
+        ]
+        for name, some in found.items()
+    }
+    return json_response(RebalancesOut(shown))
 
 
 _TAG = "members"
@@ -439,7 +437,7 @@ def _post(name: str, call: Any, summary: str, **more: Any) -> Route:
         method="POST",
         path=f"/groups/{{group}}/{name}",
         call=call,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary=summary,
         tag=_TAG,
         topic_in=TopicIn.REST,
@@ -463,7 +461,7 @@ ROUTES = (
         method="GET",
         path="/groups/{group}/poll",
         call=poll,
-        command=Command.CONSUME,
+        action=Action.CONSUME,
         summary="Lend messages of a member's own partitions to it",
         tag=_TAG,
         query=MemberPollQuery,
@@ -476,7 +474,7 @@ ROUTES = (
         method="GET",
         path="/rebalance/stats",
         call=rebalances,
-        command=Command.SEE_STATS,
+        action=Action.SEE_STATS,
         summary="Why assignments changed lately, by group",
         tag=_TAG,
         answer=RebalancesOut,

@@ -10,12 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...broker.authorise import Principal
+from ...api.health import EventKind
+from ...api.principals import Principal
 from ...broker.consumption import lane_stats
+from ...broker.delaying import stats_of
 from ...broker.findings import findings_of
 from ...broker.groups import lag_of
 from ...broker.partition import Partition
-from ...broker.recovery import EventKind
 from ...delivery import Delivery
 from ...groups import Membership
 from ...model import Priority
@@ -206,8 +207,8 @@ def _of_lanes(
 
 def _of_delays(door: "Door") -> Iterator[Sample]:
     node = door.driver.driver.node
-    for topic in node.topic_names():
-        facts = node.delay_facts(topic)
+    for topic in sorted(node.open):
+        facts = [*map(stats_of, node.topic(topic).partitions)]
         if not any(one.size_bytes for one in facts):
             continue
         yield Sample(

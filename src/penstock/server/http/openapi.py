@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ...broker.authorise import Command
+from ...api.principals import Action
 from ...errors import (
     BadRequest,
     Forbidden,
@@ -33,16 +33,16 @@ _ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyReques
 # What these do is written down, and a disk without a byte left takes nothing.
 _WRITES = frozenset(
     {
-        Command.CREATE_TOPIC,
-        Command.CONFIGURE_TOPIC,
-        Command.DELETE_TOPIC,
-        Command.PUBLISH,
-        Command.CONSUME,
-        Command.ANSWER,
-        Command.COMMIT,
-        Command.CHANGE_GROUP,
-        Command.CHANGE_DELAYED,
-        Command.REDRIVE,
+        Action.CREATE_TOPIC,
+        Action.CONFIGURE_TOPIC,
+        Action.DELETE_TOPIC,
+        Action.PUBLISH,
+        Action.CONSUME,
+        Action.ANSWER,
+        Action.COMMIT,
+        Action.CHANGE_GROUP,
+        Action.CHANGE_DELAYED,
+        Action.REDRIVE,
     }
 )
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
@@ -115,7 +115,7 @@ def _operation(
         "tags": [route.tag],
         "parameters": [*_path_parameters(route), *_query_parameters(route, components)],
         "responses": {str(route.status): _success(route, schema_of), **_failures(route)},
-        "x-penstock-command": route.command.value,
+        "x-penstock-command": route.action.value,
     }
     content = {kind: {"schema": {"type": "string"}} for kind in route.other_bodies}
     if route.body is not None:
@@ -165,7 +165,7 @@ def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
 def failures_of(route: Route) -> set[int]:
     """Every status that is not a success."""
     found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
-    if route.command in _WRITES:
+    if route.action in _WRITES:
         found.add(NoSpace)
     if not route.is_open:
         found.add(Unauthenticated)
@@ -229,7 +229,7 @@ ROUTES = (
         method="GET",
         path="/openapi.json",
         call=_openapi,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary="This description",
         tag="health",
         is_open=True,
@@ -239,7 +239,7 @@ ROUTES = (
         method="GET",
         path="/docs",
         call=_docs,
-        command=Command.SEE_HEALTH,
+        action=Action.SEE_HEALTH,
         summary="All routes, for people",
         tag="health",
         is_open=True,

@@ -7,7 +7,7 @@ import struct
 from fcntl import ioctl
 from termios import TIOCOUTQ
 
-from ...broker.fetching import InFile
+from ...api.fetch import FileRange
 from .responses import COPIED_BYTES_MAX
 
 _INT = struct.Struct("@i")
@@ -22,7 +22,7 @@ class Outflow:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, socket: int, head: bytes, body: InFile
+        self, loop: asyncio.AbstractEventLoop, socket: int, head: bytes, body: FileRange
     ) -> None:
         self._loop, self._socket = loop, os.dup(socket)
         self._head = memoryview(head)

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from ...api.principals import Action
 from ...api.units import time_text
-from ...broker.authorise import Command
 from ...errors import BadRequest, NotFound
 from ...model import check_name
 from ...observability.prometheus import Sample
@@ -204,7 +204,7 @@ ROUTES = (
         method="GET",
         path="/pipelines",
         call=list_pipelines,
-        command=Command.SEE_PIPELINES,
+        action=Action.SEE_PIPELINES,
         summary="List pipelines that reported since the broker started",
         tag="pipelines",
         query=PageQuery,
@@ -214,7 +214,7 @@ ROUTES = (
         method="GET",
         path="/pipelines/{pipeline}",
         call=describe,
-        command=Command.SEE_PIPELINES,
+        action=Action.SEE_PIPELINES,
         summary="The last report of a pipeline",
         tag="pipelines",
         answer=PipelineOut,
@@ -224,7 +224,7 @@ ROUTES = (
         method="PUT",
         path="/pipelines/{pipeline}",
         call=report,
-        command=Command.REPORT_PIPELINE,
+        action=Action.REPORT_PIPELINE,
         summary="Say how a pipeline is; it does so itself, every few seconds",
         tag="pipelines",
         body=PipelineIn,
@@ -235,7 +235,7 @@ ROUTES = (
         method="DELETE",
         path="/pipelines/{pipeline}",
         call=forget,
-        command=Command.REPORT_PIPELINE,
+        action=Action.REPORT_PIPELINE,
         summary="Forget the reports of a pipeline; its work is not touched",
         tag="pipelines",
         status=204,

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
-from ...broker.delaying import Delayed
-from ...broker.partition import Now, Published
-from ...broker.publishing import Answer as Stored
-from ...broker.runs import PublishedRun
+from ...api.principals import Action
+from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Schedule
+from ...api.publish import PublishOutcome as Stored
 from ...config import LimitsConfig
 from ...errors import (
     BacklogFull,
@@ -318,14 +316,11 @@ def _delayed_of(item: MessageIn, moment: int, now_ns: int, limits: LimitsConfig)
 async def _schedule(
     request: Request, topic: str, partition: int | None, delayed: Delayed, acks: int
 ) -> Stored:
-    driver = request.door.driver
-
-    def store(now: Now) -> Stored:
-        (found,) = request.node.publish_delayed(topic, [delayed], now, partition=partition)
-        return found
-
+    driver, command = request.door.driver, Schedule(topic, [delayed], partition)
     try:
-        found, ticket = driver.driver.begin_change(store, writers=int(acks == _ALL))
+        (found,), ticket = driver.driver.start(
+            command, request.principal, writers=int(acks == _ALL)
+        )
         if ticket is not None and acks != _NONE:
             await driver.settled(ticket)
     except (Refused, Unavailable) as error:
@@ -405,11 +400,9 @@ async def append_batch(request: Request) -> Answer:
     if not batch:
         raise MalformedBatch("it is empty")
 
-    def store(now: Now) -> tuple[Sequence[Published], int]:
-        stored = request.node.append_batch(topic, partition, batch, now)
-        return stored, len(request.node.topic(topic).partitions)
-
-    stored, partitions = await request.door.driver.change(store, is_synced=acks == _ALL)
+    command = PublishBatch(topic, partition, batch)
+    found = await request.execute(command, is_synced=acks == _ALL)
+    stored = found.stored
     request.door.traffic.published += len(stored)
     out = BatchOut(
         partition,
@@ -418,7 +411,7 @@ async def append_batch(request: Request) -> Answer:
         len(stored),
         _is_repeat(stored),
         _guarantee(request, acks),
-        partitions,
+        found.partitions,
     )
     return json_response(out)
 
@@ -436,7 +429,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/messages",
         call=publish,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish messages; 200 if any was stored, otherwise the status of the first error",
         tag="publish",
         query=AcksQuery,
@@ -451,7 +444,7 @@ ROUTES = (
         method="POST",
         path="/produce",
         call=produce,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish one message, in the query or as JSON",
         tag="publish",
         query=ProduceIn,
@@ -464,7 +457,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/partitions/{partition}/batches",
         call=append_batch,
-        command=Command.PUBLISH,
+        action=Action.PUBLISH,
         summary="Publish one encoded batch, whole",
         tag="publish",
         query=AcksQuery,

@@ -1,16 +1,21 @@
 """What engines such as Spark ask for: the ends of many partitions in one cheap call, and where a query first began."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from ...broker.authorise import Command, Role
-from ...broker.partition import Now
-from ...broker.queries import QueryStarted
-from ...broker.start import Start
+from ...api.principals import Action, Role
+from ...api.queries import (
+    EndsReply,
+    ForgetQueryStart,
+    HoldFiles,
+    KeepQueryStart,
+    ListEnds,
+    QueryStart,
+    SealedFile,
+    SeeQueryStart,
+)
 from ...errors import BadRequest, DamagedBatch, Forbidden, NotFound, OffsetOutOfRange
-from ...log import Log
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
@@ -18,7 +23,6 @@ from .shapes import Int64, Strict
 from .times import Span, span_ms, time_ns
 
 _TOPICS_MAX = 1000
-_MS = 1_000_000
 
 
 class EndsQuery(Strict):
@@ -28,58 +32,14 @@ class EndsQuery(Strict):
     at: str | None = None
 
 
-class PartitionEnds(msgspec.Struct, omit_defaults=True):
-    """First offset kept, next offset to be written, and what `at` asked for."""
-
-    earliest: int
-    latest: int
-    at: int | None = None
-
-
-class TopicEnds(msgspec.Struct):
-    """A topic that is deleted and made again has another `id`."""
-
-    id: int
-    partitions: dict[str, PartitionEnds]
-
-
-class EndsOut(msgspec.Struct):
-    """`missing` are those that are not there."""
-
-    topics: dict[str, TopicEnds]
-    missing: list[str]
-
-
 async def ends(request: Request) -> Answer:
-    """Asked for some hundred times a second by every idle stream: no more than a look at numbers in memory."""
     asked = request.query(EndsQuery)
-    names = [request.allow(name) for name in asked.topics.split(",") if name]
+    names = [name for name in asked.topics.split(",") if name]
     if not 1 <= len(names) <= _TOPICS_MAX:
         raise BadRequest(f"topics must be 1..{_TOPICS_MAX} names, got {len(names)}", field="topics")
-    time = None if asked.at is None else Start.at_time(time_ns("at", asked.at))
-    return json_response(request.door.driver.look(lambda _now: _ends(request, names, time)))
-
-
-def _ends(request: Request, names: list[str], time: Start | None) -> EndsOut:
-    found, missing = {}, []
-    for name in names:
-        topic = request.node.open.get(name)
-        if topic is None:
-            missing.append(name)
-            continue
-        # A faulty one is an error: who plans by this would take it for a partition that there never was.
-        parts = topic.partitions
-        logs = [(str(number), parts[number].messages) for number in range(len(parts))]
-        found[name] = TopicEnds(
-            topic.facts.topic_id,
-            {
-                number: PartitionEnds(
-                    log.start_offset, log.end_offset, None if time is None else time.in_log(log)
-                )
-                for number, log in logs
-            },
-        )
-    return EndsOut(found, missing)
+    at_ns = None if asked.at is None else time_ns("at", asked.at)
+    found = await request.execute(ListEnds(names, at_ns))
+    return json_response(found)
 
 
 class FilesIn(Strict):
@@ -90,15 +50,6 @@ class FilesIn(Strict):
     hold: Span = "10m"
 
 
-class FileOut(msgspec.Struct):
-    """A sealed segment: whole batches from offset `start` up to `end`, in the first `size_bytes` of a file."""
-
-    path: str
-    start: int
-    end: int
-    size_bytes: int
-
-
 class FilesOut(msgspec.Struct):
     """Paths are below `data_dir`; heads are checked with `seed`. What is not in a file yet has to be fetched.
 
@@ -107,7 +58,7 @@ class FilesOut(msgspec.Struct):
 
     data_dir: str | None
     seed: int
-    files: list[FileOut]
+    files: list[SealedFile]
 
 
 _FILES = msgspec.json.Decoder(FilesIn)
@@ -122,29 +73,14 @@ async def files(request: Request) -> Answer:
     if hold_ms > _HOLD_MS_MAX:
         raise BadRequest(f"hold may be {_HOLD_MS_MAX} ms, got {hold_ms}", field="hold")
 
-    def run(now: Now) -> FilesOut:
-        partition = request.node.partition(topic, number)
-        log = partition.messages
-        if not log.start_offset <= sent.offset <= log.end_offset:
-            raise OffsetOutOfRange(sent.offset, start=log.start_offset, end=log.end_offset)
-        partition.pins.hold(sent.offset, now.monotonic_ns + hold_ms * _MS)
-        return FilesOut(_data_dir(request), log.seed, _sealed(log, sent))
-
-    return json_response(request.door.driver.look(run))
+    held = await request.execute(HoldFiles(topic, number, sent.offset, sent.end, hold_ms))
+    return json_response(FilesOut(_data_dir(request), held.seed, held.files))
 
 
 def _data_dir(request: Request) -> str | None:
     if request.principal.role is Role.READONLY:
         return None
     return str(Path(request.door.settings.broker.data_dir).absolute())
-
-
-def _sealed(log: Log, wanted: FilesIn) -> list[FileOut]:
-    return [
-        FileOut(one.path, one.base_offset, following.base_offset, one.size)
-        for one, following in pairwise(log.segments)
-        if one.base_offset < wanted.end and following.base_offset > wanted.offset
-    ]
 
 
 class StartIn(Strict):
@@ -155,66 +91,40 @@ class StartIn(Strict):
     asked: str
 
 
-class StartOut(msgspec.Struct):
-    query: str
-    offsets: dict[str, int]
-    ids: dict[str, int]
-    asked: str
-
-
 _START = msgspec.json.Decoder(StartIn)
 
 
 async def keep_start(request: Request) -> Answer:
     """The first start of a query; asked again for the same, it gets the first answer."""
-    sent, name = await request.json(_START), request.params["query"]
-    _allow_all(request, sent.offsets)
-    start = QueryStarted(name, sent.asked, sent.offsets, sent.ids)
-    driver = request.door.driver.driver
-    kept = await request.door.driver.in_thread(
-        lambda: driver.change(lambda now: driver.node.keep_query_start(start, now))
-    )
-    _allow_kept(request, kept)
-    return json_response(_start_out(kept))
+    sent = await request.json(_START)
+    start = QueryStart(request.params["query"], sent.offsets, sent.ids, sent.asked)
+    return json_response(_visible(request, await request.execute(KeepQueryStart(start))))
 
 
 async def see_start(request: Request) -> Answer:
-    return json_response(_start_out(_kept(request)))
+    return json_response(await _kept(request))
 
 
 async def forget_start(request: Request) -> Answer:
-    name, driver = _kept(request).name, request.door.driver.driver
-    await request.door.driver.in_thread(
-        lambda: driver.change(lambda now: driver.node.forget_query_start(name, now))
-    )
+    await request.execute(ForgetQueryStart((await _kept(request)).query))
     return nothing()
 
 
-def _kept(request: Request) -> QueryStarted:
-    name = request.params["query"]
-    found = request.door.driver.look(lambda _now: request.node.topics.queries.find(name))
-    _allow_kept(request, found)
-    return found
+async def _kept(request: Request) -> QueryStart:
+    return _visible(request, await request.execute(SeeQueryStart(request.params["query"])))
 
 
-def _allow_kept(request: Request, start: QueryStarted) -> None:
+def _visible(request: Request, start: QueryStart) -> QueryStart:
     """Forbidden without the names of the topics, which the caller may not know."""
-    try:
-        _allow_all(request, start.offsets)
-    except Forbidden:
-        name = request.principal.name
-        raise Forbidden(
-            f"{name} does not reach the topics of query {start.name[:60]}", principal=name
-        ) from None
-
-
-def _allow_all(request: Request, offsets: dict[str, int]) -> None:
-    for topic in {key.rpartition("/")[0] for key in offsets}:
-        request.allow(topic)
-
-
-def _start_out(start: QueryStarted) -> StartOut:
-    return StartOut(start.name, start.offsets, start.ids, start.asked)
+    principal = request.principal
+    if not all(map(principal.reaches, start.topics())):
+        error = Forbidden(
+            f"{principal.name} does not reach the topics of query {start.query[:60]}",
+            principal=principal.name,
+        )
+        request.door.gate.note_refusal(request, error)
+        raise error
+    return start
 
 
 _TAG = "read"
@@ -225,11 +135,11 @@ ROUTES = (
         method="GET",
         path="/offsets",
         call=ends,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Ends of all partitions of some topics",
         tag=_TAG,
         query=EndsQuery,
-        answer=EndsOut,
+        answer=EndsReply,
         errors=(DamagedBatch,),
         topic_in=TopicIn.REST,
     ),
@@ -237,7 +147,7 @@ ROUTES = (
         method="POST",
         path="/topics/{topic}/partitions/{partition}/files",
         call=files,
-        command=Command.FETCH,
+        action=Action.FETCH,
         summary="Files of a range of messages, kept for a while, for those who see the disk",
         tag=_TAG,
         body=FilesIn,
@@ -249,10 +159,10 @@ ROUTES = (
         method="GET",
         path=_START_PATH,
         call=see_start,
-        command=Command.SEE_GROUPS,
+        action=Action.SEE_GROUPS,
         summary="Where a query first began",
         tag=_TAG,
-        answer=StartOut,
+        answer=QueryStart,
         errors=(NotFound,),
         topic_in=TopicIn.REST,
     ),
@@ -260,18 +170,18 @@ ROUTES = (
         method="POST",
         path=_START_PATH,
         call=keep_start,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Keep where a query first began; the first answer stays",
         tag=_TAG,
         body=StartIn,
-        answer=StartOut,
+        answer=QueryStart,
         topic_in=TopicIn.REST,
     ),
     Route(
         method="DELETE",
         path=_START_PATH,
         call=forget_start,
-        command=Command.COMMIT,
+        action=Action.COMMIT,
         summary="Forget where a query first began",
         tag=_TAG,
         status=204,

@@ -1,13 +1,14 @@
 """Reading by offset or by time: no group, no lease, nothing is finished by it."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from ...broker.authorise import Command
-from ...broker.fetching import Fetched, MessagesRead
-from ...broker.start import EARLIEST, Start
+from ...api.command import Command
+from ...api.fetch import Fetch, FetchReply, Read, ReadReply
+from ...api.principals import Action
+from ...api.start import EARLIEST, Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
 from .consuming import poll_timeout_ns
 from .requests import Request
@@ -16,7 +17,7 @@ from .routing import Route, TopicIn
 from .shapes import Int64, MessageOut, Strict, is_base64_wanted, message_out
 from .times import Span, time_ns
 
-T = TypeVar("T")
+Reply = TypeVar("Reply", FetchReply, ReadReply)
 _LIMIT_MAX = 10_000
 # Stored batches cost the same however many messages they hold.
 _LIMIT_MAX_BATCHES = 1_000_000
@@ -72,22 +73,13 @@ async def fetch(request: Request) -> Answer:
     asked = asked_of(request)
     is_base64 = is_base64_wanted(asked.encoding)
     topic, partition = request.params["topic"], int(request.params["partition"])
-    size = {"limit": asked.limit, "bytes_max": asked.max_bytes}
-
-    def fetch_batches(start: Start) -> tuple[Fetched, int | None]:
-        is_checked = is_checked_here(request)
-        found = request.node.fetch(topic, partition, start, **size, is_checked=is_checked)
-        return found, found.offset if found.is_empty else None
-
-    def read(start: Start) -> tuple[MessagesRead, int | None]:
-        found = request.node.read(topic, partition, start, **size)
-        is_empty = not found.messages and not found.skipped
-        is_at_end = is_empty and found.next_offset == found.end_offset
-        return found, found.next_offset if is_at_end else None
-
+    start, timeout_ns = _start(asked), poll_timeout_ns(request, asked.timeout)
     if request.accepts(BATCH):
-        return batches(await _patiently(request, asked, fetch_batches))
-    found = await _patiently(request, asked, read)
+        is_checked = is_checked_here(request)
+        batched = Fetch(topic, partition, start, asked.max_bytes, asked.limit, is_checked)
+        return batches(await _await_messages(request, batched, timeout_ns))
+    command = Read(topic, partition, start, asked.limit, asked.max_bytes)
+    found = await _await_messages(request, command, timeout_ns)
     messages = [
         message_out(one, found.delay_ids.get(one.offset), is_base64=is_base64)
         for one in found.messages
@@ -103,21 +95,18 @@ async def fetch(request: Request) -> Answer:
     )
 
 
-async def _patiently(
-    request: Request, asked: FetchQuery, look: Callable[[Start], tuple[T, int | None]]
-) -> T:
-    """What `look` finds. If that is nothing, and the offset says where the next message will be, the request waits."""
-    driver, start = request.door.driver, _start(asked)
-    timeout_ns = poll_timeout_ns(request, asked.timeout)
-    found, awaited = driver.look(lambda _now: look(start))
+async def _await_messages(request: Request, command: Command[Reply], timeout_ns: int) -> Reply:
+    """The reply of a `Fetch` or `Read`; at the end of the partition, the request waits for the next message first."""
+    found = await request.execute(command)
+    awaited = found.wake_at
     if awaited is None or not timeout_ns:
         return found
     topic, partition = request.params["topic"], int(request.params["partition"])
     with request.ends_with_client():
-        await driver.until_beyond(topic, partition, awaited, timeout_ns)
-    # All who waited are answered together.
+        await request.door.driver.until_beyond(topic, partition, awaited, timeout_ns)
+    # All requests that waited are answered together.
     request.door.unsent.require_room()
-    return driver.look(lambda _now: look(Start.at_offset(awaited)))[0]
+    return await request.execute(replace(command, start=Start.at_offset(awaited)))
 
 
 def _start(asked: FetchQuery) -> Start:
@@ -137,7 +126,7 @@ def is_checked_here(request: Request) -> bool:
     return is_ours or connection is None or request.scope.get("scheme") == "https"
 
 
-def batches(fetched: Fetched) -> Response | FromFile:
+def batches(fetched: FetchReply) -> Response | FromFile:
     """Whole batches as they are stored. The first may begin below the offset: readers trim.
 
     What was skipped because it is damaged is told by a header of its own, as FROM-TO, separated by commas.
@@ -153,9 +142,9 @@ def batches(fetched: Fetched) -> Response | FromFile:
     if fetched.skipped:
         ranges = [b"%d-%d" % (one.start, one.end) for one in fetched.skipped[:_SKIPPED_LISTED_MAX]]
         headers.append((b"penstock-skipped", b",".join(ranges)))
-    if fetched.in_file is not None:
-        return FromFile(fetched.in_file, BATCH, headers)
-    # Not copied: nobody writes into what was read from a file.
+    if fetched.file_range is not None:
+        return FromFile(fetched.file_range, BATCH, headers)
+    # Not copied: what was read from a file is never written into.
     return Response(fetched.data, 200, BATCH, headers)
 
 
@@ -164,7 +153,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/partitions/{partition}/messages",
         call=fetch,
-        command=Command.FETCH,
+        action=Action.FETCH,
         summary="Read messages by offset or time",
         tag="read",
         query=FetchQuery,

@@ -10,18 +10,20 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from ...broker.authorise import LOCAL, Command, Principal
-from ...errors import BadRequest, TooLarge, TooManyRequests, UnsupportedMediaType
+from ...api.principals import LOCAL, Action, Principal
+from ...errors import BadRequest, Forbidden, TooLarge, TooManyRequests, UnsupportedMediaType
 from ...model import Buffer
 from .large_body import LARGE_BYTES, LargeBody
 from .pressure import Reservation
 from .responses import BATCH, JSON, NDJSON, Receive
 
 if TYPE_CHECKING:
+    from ...api.command import Command
     from ...broker.node import Node
     from ..keys import Credential
     from .door import Door
 
+R = TypeVar("R")
 T = TypeVar("T")
 _KIND_BYTES_MAX = 200
 _QUERY_FIELDS_MAX = 100
@@ -41,7 +43,7 @@ class Request:
     __slots__ = (
         "_content",
         "_headers",
-        "command",
+        "action",
         "credential",
         "door",
         "has_key_ended",
@@ -59,7 +61,7 @@ class Request:
         self.principal: Principal = LOCAL
         self.credential: Credential | None = None
         self.has_key_ended = False
-        self.command = Command.SEE_HEALTH
+        self.action = Action.SEE_HEALTH
         self.id = b""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         # The body, if it was waited for before the route was called.
@@ -115,6 +117,17 @@ class Request:
             if connection is not None:
                 connection.on_lost = None
 
+    async def execute(self, command: "Command[R]", *, is_synced: bool = False) -> "R":
+        """Carry out a command for the principal of this request; return when its effect is as durable as it has to be.
+
+        Forbidden is told to the audit log, as all refusals are.
+        """
+        try:
+            return await self.door.driver.execute(command, self.principal, is_synced=is_synced)
+        except Forbidden as error:
+            self.door.gate.note_refusal(self, error)
+            raise
+
     def allow(self, topic: str) -> str:
         """Forbidden, unless whoever asks may do this to the topic."""
         self.door.gate.check(self, topic)
@@ -126,11 +139,11 @@ class Request:
 
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
-        self.door.gate.audit.write(self.principal.name, self.command.value, what)
+        self.door.gate.audit.write(self.principal.name, self.action.value, what)
 
     def noting(self, what: str) -> AbstractContextManager[None]:
         """A block in which an administrator does something that is in the audit log already, unless it fails."""
-        return self.door.gate.audit.noted(self.principal.name, self.command.value, what)
+        return self.door.gate.audit.noted(self.principal.name, self.action.value, what)
 
     def query(self, kind: type[T]) -> T:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...broker.fetching import InFile
+from ...api.fetch import FileRange
 
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
@@ -115,7 +115,7 @@ class Stream:
 class FromFile:
     """A whole answer whose body lies in a file. Sent from there, or read if this connection cannot do that now."""
 
-    body: InFile
+    body: FileRange
     content_type: bytes
     headers: HeaderPairs
     status: int = 200

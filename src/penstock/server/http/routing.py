@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ...broker.authorise import Command
+from ...api.principals import Action
 from ...errors import MethodNotAllowed, NotFound, PenstockError, Refused
 from ...model import check_name
 from .requests import Request
@@ -36,7 +36,7 @@ class Route:
     method: str
     path: str
     call: Call
-    command: Command
+    action: Action
     summary: str
     tag: str
     query: type | None = None

@@ -2,14 +2,13 @@
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
+from ...api.leased import LeasedMessages
 from ...api.units import priority_of as parsed_priority
 from ...api.units import time_text
-from ...broker.received import Received
 from ...config import LimitsConfig
 from ...errors import BadRequest, Refused, TooLarge
 from ...model import Headers, Message, Priority
@@ -181,13 +180,7 @@ def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> M
     )
 
 
-def received_out(
-    messages: Sequence[Received],
-    last_errors: Mapping[tuple[str, int, int], str],
-    delay_ids: Mapping[tuple[str, int, int], int],
-    *,
-    is_base64: bool,
-) -> list[ReceivedOut]:
+def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
     return [
         ReceivedOut(
             topic=one.place.topic,
@@ -202,11 +195,12 @@ def received_out(
             expires_at=time_text_or_none(one.expires_at),
             attempts=one.attempts,
             delivery_count=one.attempts,
-            last_error=last_errors.get((one.topic, one.partition, one.offset)),
-            delay_id=delay_ids.get((one.topic, one.partition, one.offset)),
+            last_error=part.last_errors.get(one.offset),
+            delay_id=part.delay_ids.get(one.offset),
             receipt_handle=one.receipt,
         )
-        for one in messages
+        for part in messages.parts
+        for one in part.messages()
     ]
 
 

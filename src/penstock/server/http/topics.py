@@ -4,8 +4,18 @@ from typing import Any
 
 import msgspec
 
-from ...broker.authorise import Command
-from ...broker.topics import config_from, settings_of
+from ...api.principals import Action
+from ...api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    DescribeTopics,
+    ListTopics,
+    SweepTopics,
+    TopicDescription,
+)
 from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound
 from .paging import PageQuery, page_of
 from .requests import Request, decode
@@ -125,20 +135,12 @@ async def create(request: Request) -> Answer:
         sent = CreateIn(name=asked.name, num_partitions=asked.partitions)
     else:
         raise BadRequest("name is missing", field="name")
-    name, settings = request.allow(sent.name), request.door.settings
-    count = settings.topic.num_partitions if sent.num_partitions is None else sent.num_partitions
-    given = sent.config | _retention(sent.retention_hours)
-    config = config_from(settings.topic_defaults() | given)
-    driver = request.door.driver.driver
-
-    def work() -> None:
-        driver.change(
-            lambda now: driver.node.create_topic(name, partitions=count, config=config, now=now)
-        )
-
-    await request.door.driver.in_thread(work)
-    request.audit(name)
-    return json_response(CreatedOut(name, count, True), status=201)
+    usual = request.door.settings
+    count = usual.topic.num_partitions if sent.num_partitions is None else sent.num_partitions
+    settings = usual.topic_defaults() | sent.config | _retention(sent.retention_hours)
+    await request.execute(CreateTopic(sent.name, count, settings))
+    request.audit(sent.name)
+    return json_response(CreatedOut(sent.name, count, True), status=201)
 
 
 def _retention(hours: float | None) -> dict[str, Any]:
@@ -147,29 +149,27 @@ def _retention(hours: float | None) -> dict[str, Any]:
 
 async def list_topics(request: Request) -> Answer:
     asked = request.query(TopicsQuery)
-    names = request.door.driver.look(lambda _now: request.node.topic_names())
-    seen, cursor = page_of(request.door.visible(request, names), asked, str)
+    names = await request.execute(ListTopics(request.principal.prefixes))
+    seen, cursor = page_of(names, asked, str)
     if not asked.details:
         return json_response(TopicsOut(list(seen), cursor))
-    return json_response(TopicsOut([described(request, name) for name in seen], cursor))
+    found = await request.execute(DescribeTopics(seen))
+    return json_response(TopicsOut([_topic_out(one) for one in found], cursor))
 
 
 async def describe(request: Request) -> Answer:
-    return json_response(described(request, request.params["topic"]))
+    return json_response(_topic_out(await request.execute(DescribeTopic(request.params["topic"]))))
 
 
-def described(request: Request, name: str) -> TopicOut:
-    driver = request.door.driver
-    found, config = driver.look(
-        lambda _now: (request.node.describe(name), request.node.topic(name).facts.config)
-    )
+def _topic_out(topic: TopicDescription) -> TopicOut:
+    found = topic.partitions
     return TopicOut(
-        name,
+        topic.name,
         len(found),
         sum(one.messages for one in found),
         sum(one.size_bytes for one in found),
         {str(one.number): Ends(one.earliest, one.latest) for one in found if not one.fault},
-        settings_of(config),
+        topic.settings,
         {str(one.number): one.fault for one in found if one.fault},
     )
 
@@ -177,8 +177,8 @@ def described(request: Request, name: str) -> TopicOut:
 async def partitions(request: Request) -> Answer:
     asked = request.query(PageQuery)
     name = request.params["topic"]
-    found = request.door.driver.look(lambda _now: request.node.describe(name))
-    seen, cursor = page_of(found, asked, lambda one: f"{one.number:08}")
+    found = await request.execute(DescribeTopic(name))
+    seen, cursor = page_of(found.partitions, asked, lambda one: f"{one.number:08}")
     return json_response(PartitionsOut(name, [PartitionOut(*one) for one in seen], cursor))
 
 
@@ -187,45 +187,30 @@ async def configure(request: Request) -> Answer:
     name, changes = request.params["topic"], sent.config | _retention(sent.retention_hours)
     if not changes:
         raise BadRequest("there is nothing to change", field="config")
-    driver = request.door.driver.driver
-
-    def change() -> None:
-        driver.change(lambda now: driver.node.configure_topic(name, changes, now))
-        driver.tick()  # Delayed messages that could not be read may have their turn now.
-
-    await request.door.driver.in_thread(change)
+    configured = await request.execute(ConfigureTopic(name, changes))
     request.audit(name)
-    return json_response(described(request, name))
+    return json_response(_topic_out(configured))
 
 
 async def delete(request: Request) -> Answer:
-    name, driver = request.params["topic"], request.door.driver.driver
-    await request.door.driver.in_thread(
-        lambda: driver.rearrange(lambda now: driver.node.delete_topic(name, now))
-    )
+    name = request.params["topic"]
+    await request.execute(DeleteTopic(name))
     request.audit(name)
     return nothing()
 
 
 async def grow(request: Request) -> Answer:
     sent = await request.json(_GROW)
-    name, driver = request.params["topic"], request.door.driver.driver
-
-    def work() -> int:
-        before = driver.look(lambda _now: len(driver.node.topic(name).partitions))
-        driver.change(lambda now: driver.node.add_partitions(name, sent.count, now))
-        return before
-
-    before = await request.door.driver.in_thread(work)
+    name = request.params["topic"]
+    before = await request.execute(AddPartitions(name, sent.count))
     request.audit(f"{name}: {before} to {sent.count} partitions")
     return json_response(GrownOut(True, name, before, sent.count, sent.count - before))
 
 
 async def compact(request: Request) -> Answer:
     """Remove what retention lets go, now."""
-    name, driver = request.params["topic"], request.door.driver.driver
-
-    swept = await request.door.driver.in_thread(lambda: driver.sweep(name)[name])
+    name = request.params["topic"]
+    swept = (await request.execute(SweepTopics(name)))[name]
     request.audit(name)
     return json_response(CompactOut(name, swept.segments_removed, swept.bytes_freed))
 
@@ -237,7 +222,7 @@ ROUTES = (
         method="POST",
         path="/topics",
         call=create,
-        command=Command.CREATE_TOPIC,
+        action=Action.CREATE_TOPIC,
         summary="Create a topic",
         tag=_TAG,
         query=CreateQuery,
@@ -251,7 +236,7 @@ ROUTES = (
         method="GET",
         path="/topics",
         call=list_topics,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="List topics",
         tag=_TAG,
         query=TopicsQuery,
@@ -261,7 +246,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}",
         call=describe,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Describe a topic",
         tag=_TAG,
         answer=TopicOut,
@@ -272,7 +257,7 @@ ROUTES = (
         method="PATCH",
         path="/topics/{topic}",
         call=configure,
-        command=Command.CONFIGURE_TOPIC,
+        action=Action.CONFIGURE_TOPIC,
         summary="Change settings of a topic",
         tag=_TAG,
         body=ConfigureIn,
@@ -284,7 +269,7 @@ ROUTES = (
         method="DELETE",
         path="/topics/{topic}",
         call=delete,
-        command=Command.DELETE_TOPIC,
+        action=Action.DELETE_TOPIC,
         summary="Delete a topic with everything in it, dead letters included",
         tag=_TAG,
         status=204,
@@ -295,7 +280,7 @@ ROUTES = (
         method="GET",
         path="/topics/{topic}/partitions",
         call=partitions,
-        command=Command.SEE_TOPICS,
+        action=Action.SEE_TOPICS,
         summary="Partitions of a topic",
         tag=_TAG,
         query=PageQuery,
@@ -307,7 +292,7 @@ ROUTES = (
         method="POST",
         path="/admin/topics/{topic}/partitions",
         call=grow,
-        command=Command.CONFIGURE_TOPIC,
+        action=Action.CONFIGURE_TOPIC,
         summary="Add partitions, up to a new total",
         tag=_TAG,
         body=GrowIn,
@@ -319,7 +304,7 @@ ROUTES = (
         method="POST",
         path="/admin/topics/{topic}/compact",
         call=compact,
-        command=Command.COMPACT_TOPIC,
+        action=Action.COMPACT_TOPIC,
         summary="Remove what retention lets go, now",
         tag=_TAG,
         answer=CompactOut,

@@ -204,7 +204,7 @@ def _send(
             keys=[key for key, _ in messages],
             timestamps=time.time_ns(),
         )
-        batch = encode(columns, marks=marks)
+        batch = encode(columns, marks=marks).pieces()
         try:
             client.run(append_batch(part.topic, partition, batch, "all", is_numbered=True))
         except OutOfSequence as error:

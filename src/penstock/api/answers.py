@@ -1,0 +1,161 @@
+"""Answers of consumers for messages that they hold: ack, nack, reject, extend, release.
+
+Columns for many messages of one lease, and no receipt written out (docs/formats/answers.md); whether the consumer still
+holds them is decided by the broker.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import ClassVar
+
+import msgspec
+
+from ..errors import MalformedBatch, PenstockError, StaleReceipt, TooLarge
+from ..model import Buffer
+from .command import Command
+from .principals import Action
+from .receipts import Place, Receipt, write_receipt
+
+MAGIC = b"PAN1"
+MESSAGES_MAX = 100_000
+REASON_CHARACTERS_MAX = 4096
+
+
+class Kind(Enum):
+    """What is said of messages. A release gives back what was never looked at: it costs no attempt."""
+
+    ACK = "ack"
+    NACK = "nack"
+    REJECT = "reject"
+    EXTEND = "extend"
+    RELEASE = "release"
+
+
+class LeaseAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """One answer for some messages of one lease. `group` is the group's number on the partition.
+
+    `ms` is the delay of a nack (None: the backoff of the topic), or how long an extend lasts.
+    """
+
+    kind: Kind
+    topic: str
+    partition: int
+    group: int
+    lease: int
+    offsets: list[int]
+    reason: str = ""
+    ms: int | None = None
+
+
+class LeaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a `LeaseAnswer`, and how the group stands on the partition now.
+
+    Messages that the lease does not hold any more are `stale`, those that the partition does not have are `missing`;
+    `repeated` were acked under this lease before. `retry_in_ms` has the failed messages that wait for their retry,
+    `finished` those that do not come again.
+    """
+
+    floor: int = 0
+    has_floor_moved: bool = False
+    in_flight: int = 0
+    repeated: frozenset[int] = frozenset()
+    stale: frozenset[int] = frozenset()
+    missing: frozenset[int] = frozenset()
+    retry_in_ms: dict[int, int] = {}
+    finished: frozenset[int] = frozenset()
+
+
+class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
+    """Answers, carried out one after the other; an outcome or an error for each."""
+
+    action: ClassVar[Action] = Action.ANSWER
+    answers: Sequence[LeaseAnswer]
+
+    def topics(self) -> Iterable[str]:
+        return {one.topic for one in self.answers}
+
+
+class TakeBack(Answer, frozen=True):
+    """Answers that an administrator gives instead of the consumers that hold the messages."""
+
+    action: ClassVar[Action] = Action.CHANGE_GROUP
+
+
+class OffsetKind(Enum):
+    """What a consumer that keeps no receipts says of an offset; UP_TO acks it with everything before it."""
+
+    ACK = "ack"
+    NACK = "nack"
+    ACK_UP_TO = "ack_up_to"
+
+
+class AnswerOffset(Command[None], frozen=True):
+    """An answer by offset. With `owner`, only if that member holds the message.
+
+    NotFound, OffsetOutOfRange, WrongOwner, NotHeld: nothing has happened.
+    """
+
+    action: ClassVar[Action] = Action.ANSWER
+    kind: OffsetKind
+    topic: str
+    partition: int
+    group: str
+    offset: int
+    owner: str | None = None
+    reason: str = ""
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class ReleaseMember(Command[None], frozen=True):
+    """A member went away: everything that it holds of a topic is ready again at once."""
+
+    action: ClassVar[Action] = Action.CONSUME
+    topic: str
+    group: str
+    member: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+def by_lease(receipts: Iterable[Receipt]) -> dict[tuple[Place, int], list[int]]:
+    """The offsets of receipts, by the place and number of their lease."""
+    leases: dict[tuple[Place, int], list[int]] = {}
+    for place, offset, _, lease in receipts:
+        leases.setdefault((place, lease), []).append(offset)
+    return leases
+
+
+def stale_receipt(answer: LeaseAnswer, offset: int) -> StaleReceipt:
+    place = Place(answer.topic, answer.partition, answer.group)
+    return StaleReceipt(write_receipt(place, offset, 0, answer.lease))
+
+
+def checked_reason(reason: str) -> str:
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise TooLarge("reason in characters", found=len(reason), limit=REASON_CHARACTERS_MAX)
+    return reason
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(list[LeaseAnswer]).decode
+
+
+def encode_answers(answers: Sequence[LeaseAnswer]) -> bytes:
+    return MAGIC + _ENCODE(answers)
+
+
+def decode_answers(data: Buffer) -> list[LeaseAnswer]:
+    """Answers that a client encoded. MalformedBatch: the bytes are no answers; TooLarge: of too many messages."""
+    if bytes(data[: len(MAGIC)]) != MAGIC:
+        raise MalformedBatch(f"answers begin with {MAGIC.decode()}")
+    try:
+        found = _DECODE(data[len(MAGIC) :])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedBatch(f"answers: {str(error)[:200]}") from None
+    count = sum(len(one.offsets) for one in found)
+    if count > MESSAGES_MAX:
+        raise TooLarge("messages in one request", found=count, limit=MESSAGES_MAX)
+    return found

@@ -1,0 +1,47 @@
+"""What every command has. A command is a value: any protocol makes it, `Node.execute` alone carries it out."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Generic, TypeVar
+
+import msgspec
+
+from .principals import Action
+
+R = TypeVar("R")
+
+EVERY_TOPIC = ("",)
+"""What `Command.topics` returns for all topics: a principal with prefixes does not reach it."""
+
+
+class Command(msgspec.Struct, Generic[R], frozen=True):
+    """Something that a client can ask of a broker. `R` is its reply."""
+
+    # The right that it takes.
+    action: ClassVar[Action]
+    # Changes nothing, so its reply waits for nothing.
+    is_query: ClassVar[bool] = False
+    # Reads so much that an event loop has a thread carry it out.
+    is_long: ClassVar[bool] = False
+    # Opens, removes or syncs files itself: it runs while no sync is under way, and not in the thread of an event loop.
+    is_structural: ClassVar[bool] = False
+
+    def topics(self) -> Iterable[str]:
+        """The topics that it names: a principal with prefixes has to reach each of them."""
+        return ()
+
+
+class ScopedCommand(Command[R], frozen=True, kw_only=True):
+    """Something that is asked of one topic, or of all whose names begin with one of some prefixes; or of all."""
+
+    topic: str | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        # A principal reaches all topics of a prefix if it reaches one that is named as the prefix.
+        return (self.topic,) if self.topic is not None else self.prefixes or EVERY_TOPIC
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic is one of those that it is asked of."""
+        return (
+            topic == self.topic if self.topic is not None else topic.startswith(self.prefixes or "")
+        )

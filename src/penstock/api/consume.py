@@ -1,0 +1,57 @@
+"""Polls of shared groups: any member gets any message."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from ..model import Priority
+from .command import Command
+from .leased import LeasedMessages
+from .principals import Action
+
+
+class Poll(Command[LeasedMessages], frozen=True):
+    """Lease messages of a topic to a member of a group; a group that is new begins at the earliest.
+
+    `visibility_ms` None: as long as the topic says. `priority`: of this lane only. A poll that comes again with its
+    `request_id` gets the same messages again. As many batches are opened as hold `bytes_max` together, at least one.
+
+    NotFound, ModeConflict, TooManyGroups, Refused: nothing was leased. DamagedBatch: the next message cannot be read.
+    """
+
+    action: ClassVar[Action] = Action.CONSUME
+    topic: str
+    group: str
+    member: str
+    limit: int
+    visibility_ms: int | None = None
+    priority: Priority | None = None
+    request_id: str = ""
+    bytes_max: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class CountReady(Command[int], frozen=True):
+    """How many messages of a topic a poll of a group could get now; some may turn out to be expired."""
+
+    action: ClassVar[Action] = Action.CONSUME
+    is_query: ClassVar[bool] = True
+    topic: str
+    group: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class CountHeld(Command[int], frozen=True):
+    """How many messages of a topic a member of a group holds."""
+
+    action: ClassVar[Action] = Action.CONSUME
+    is_query: ClassVar[bool] = True
+    topic: str
+    group: str
+    member: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)

@@ -1,0 +1,181 @@
+"""Dead letters: browsed, counted, sent back."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import ClassVar
+
+import msgspec
+
+from ..errors import Refused
+from ..model import Message
+from .command import Command
+from .principals import Action
+
+REDRIVE_LIMIT = 10_000
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a dead letter came from and why it died, under the names that users see. Times are nanoseconds."""
+
+    original_topic: str
+    original_partition: int
+    original_offset: int
+    original_timestamp: int
+    delivery_attempts: int
+    first_delivery: int
+    last_delivery: int
+    last_consumer: str
+    group: str
+    last_error: str
+    dlq_timestamp: int
+    dlq_reason: str
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter: its place in the dead-letter topic, the message as it was published, and its provenance."""
+
+    partition: int
+    offset: int
+    message: Message
+    provenance: Provenance
+
+
+class Target(Enum):
+    """Which consumers get a redriven dead letter: all groups of its topic, or the group that failed."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+class GroupBy(Enum):
+    """What dead letters are counted by."""
+
+    REASON = "reason"
+    ERROR = "error"
+    CONSUMER = "consumer"
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant: all, or those for which every condition that is given holds.
+
+    `offsets` are pairs (partition, offset) of the dead-letter topic.
+    """
+
+    is_all: bool = False
+    reason: str | None = None
+    group: str | None = None
+    error: str | None = None
+    offsets: frozenset[tuple[int, int]] | None = None
+    before_ns: int | None = None
+    after_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        conditions = (self.reason, self.group, self.error, self.offsets)
+        times = (self.before_ns, self.after_ns)
+        if not self.is_all and all(one is None for one in (*conditions, *times)):
+            raise Refused("say which dead letters: a filter, or all of them")
+
+    def takes(self, letter: DeadLetter) -> bool:
+        died, place = letter.provenance, (letter.partition, letter.offset)
+        return (
+            (self.reason is None or died.dlq_reason == self.reason)
+            and (self.group is None or died.group == self.group)
+            and (self.error is None or died.last_error == self.error)
+            and (self.offsets is None or place in self.offsets)
+            and (self.before_ns is None or died.dlq_timestamp < self.before_ns)
+            and (self.after_ns is None or died.dlq_timestamp > self.after_ns)
+        )
+
+
+ALL = Selection(is_all=True)
+
+
+class Edit(msgspec.Struct, frozen=True, array_like=True):
+    """What is changed in a dead letter before it goes back. Null is a value that can be set."""
+
+    is_key_set: bool = False
+    key: bytes | None = None
+    is_value_set: bool = False
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] | None = None
+
+    @property
+    def size(self) -> int:
+        headers = sum(len(name) + len(value) for name, value in self.headers or ())
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True):
+    """Some dead letters, and the (partition, offset) where the next ones begin; None: these were the last."""
+
+    letters: list[DeadLetter]
+    cursor: tuple[int, int] | None = None
+
+
+class BrowseDeadLetters(Command[DeadLetterPage], frozen=True):
+    """The dead letters of a topic that were not redriven, partition by partition, oldest first."""
+
+    action: ClassVar[Action] = Action.SEE_DEAD_LETTERS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    topic: str
+    selection: Selection = ALL
+    limit: int = 100
+    cursor: tuple[int, int] = (0, 0)
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class DeadLetterCount(msgspec.Struct, frozen=True):
+    """How many dead letters share a reason, an error or a consumer, and when the first and last of them died."""
+
+    value: str
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+class CountDeadLetters(Command[list[DeadLetterCount]], frozen=True):
+    """How many dead letters of a topic share each reason, error or consumer; the most frequent first."""
+
+    action: ClassVar[Action] = Action.SEE_DEAD_LETTERS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    topic: str
+    by: GroupBy
+    selection: Selection = ALL
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class RedriveReply(msgspec.Struct, frozen=True):
+    """How many dead letters were meant, how many are on their way, and why others cannot go: (partition, offset, why).
+
+    `places` are those that a dry run found able to go, (partition, offset) each.
+    """
+
+    matched: int = 0
+    redriven: int = 0
+    failed: list[tuple[int, int, str]] = []
+    places: list[tuple[int, int]] = []
+
+
+class RedriveDeadLetters(Command[RedriveReply], frozen=True):
+    """Send dead letters of a topic back, to the topic or to the group that failed. Each arrives once, after a sync.
+
+    Refused, TooLarge: the limit is below 1, or the edit cannot be made.
+    """
+
+    action: ClassVar[Action] = Action.REDRIVE
+    is_long: ClassVar[bool] = True
+    topic: str
+    selection: Selection = ALL
+    target: Target = Target.TOPIC
+    edit: Edit | None = None
+    limit: int = REDRIVE_LIMIT
+    is_dry_run: bool = False
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)

@@ -1,0 +1,61 @@
+"""Principals: on whose behalf a command runs, and what kinds of commands there are to be allowed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(Enum):
+    """What a key is for."""
+
+    ADMIN = "admin"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    READONLY = "readonly"
+
+
+class Action(Enum):
+    """What a command does, as rights are given: many commands share one action."""
+
+    SEE_HEALTH = "see health"
+    SEE_STATS = "see stats"
+    SEE_TOPICS = "see topics"
+    CREATE_TOPIC = "create a topic"
+    CONFIGURE_TOPIC = "configure a topic"
+    DELETE_TOPIC = "delete a topic"
+    COMPACT_TOPIC = "compact a topic"
+    PUBLISH = "publish"
+    FETCH = "read by offset"
+    CONSUME = "consume"
+    ANSWER = "answer for messages"
+    COMMIT = "commit offsets"
+    SEE_GROUPS = "see groups"
+    CHANGE_GROUP = "reset or delete a group"
+    SEE_DELAYED = "see delayed messages"
+    CHANGE_DELAYED = "cancel or reschedule delayed messages"
+    SEE_DEAD_LETTERS = "see dead letters"
+    REDRIVE = "redrive dead letters"
+    SEE_PIPELINES = "see pipelines"
+    REPORT_PIPELINE = "report how a pipeline is"
+    SEE_KEYS = "see keys"
+    CHANGE_KEYS = "create, rotate or revoke keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The holder of a key. Without prefixes every topic is theirs; with some, only topics that begin with one."""
+
+    name: str
+    role: Role
+    prefixes: tuple[str, ...] = ()
+
+    def reaches(self, topic: str) -> bool:
+        return not self.prefixes or topic.startswith(self.prefixes)
+
+    def covers(self, prefixes: Sequence[str]) -> bool:
+        """Whether a key with these prefixes reaches nothing that this one does not."""
+        return not self.prefixes or (bool(prefixes) and all(map(self.reaches, prefixes)))
+
+
+LOCAL = Principal("local", Role.ADMIN)
+"""The process that embeds a broker, and every client of a server without keys: by default only this machine's."""

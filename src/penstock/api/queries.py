@@ -1,0 +1,123 @@
+"""What engines such as Spark ask for: the ends of many partitions, files of messages, where a query first began."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from .command import Command
+from .principals import Action
+
+
+class PartitionEnds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """First offset kept, next offset to be written, and the first offset of the time that was asked for."""
+
+    earliest: int
+    latest: int
+    at: int | None = None
+
+
+class TopicEnds(msgspec.Struct, frozen=True):
+    """Partitions by number. A topic that is deleted and made again has another `id`."""
+
+    id: int
+    partitions: dict[str, PartitionEnds]
+
+
+class EndsReply(msgspec.Struct, frozen=True):
+    """`missing` are the topics that are not there."""
+
+    topics: dict[str, TopicEnds]
+    missing: list[str]
+
+
+class ListEnds(Command[EndsReply], frozen=True):
+    """Ends of all partitions of some topics; with a time also the first offset that was stored at it or later.
+
+    PartitionFaulty: a reader that plans by this would take it for a partition that there never was.
+    """
+
+    action: ClassVar[Action] = Action.SEE_TOPICS
+    is_query: ClassVar[bool] = True
+    names: Sequence[str]
+    at_ns: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return self.names
+
+
+class SealedFile(msgspec.Struct, frozen=True):
+    """A sealed segment: whole batches from offset `start` up to `end`, in the first `size_bytes` of a file."""
+
+    path: str
+    start: int
+    end: int
+    size_bytes: int
+
+
+class HeldFiles(msgspec.Struct, frozen=True):
+    """Paths are below the data directory; heads are checked with `seed`."""
+
+    seed: int
+    files: list[SealedFile]
+
+
+class HoldFiles(Command[HeldFiles], frozen=True):
+    """The files of a range of offsets; what is in them stays for so long. A restart forgets that.
+
+    NotFound, OffsetOutOfRange.
+    """
+
+    action: ClassVar[Action] = Action.FETCH
+    is_query: ClassVar[bool] = True
+    topic: str
+    partition: int
+    offset: int
+    end: int
+    hold_ms: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class QueryStart(msgspec.Struct, frozen=True):
+    """Where a query first began: offsets by "topic/partition", ids by topic, and in its own words what it asked for."""
+
+    query: str
+    offsets: Mapping[str, int]
+    ids: Mapping[str, int]
+    asked: str
+
+    def topics(self) -> set[str]:
+        """The topics that the query reads."""
+        return {place.rpartition("/")[0] for place in self.offsets}
+
+
+class KeepQueryStart(Command[QueryStart], frozen=True):
+    """Keep where a query first began. The reply is what is kept already if it asked for the same, else this start.
+
+    What is kept may be of topics that the principal does not reach.
+    """
+
+    action: ClassVar[Action] = Action.COMMIT
+    is_structural: ClassVar[bool] = True
+    start: QueryStart
+
+    def topics(self) -> Iterable[str]:
+        return self.start.topics()
+
+
+class SeeQueryStart(Command[QueryStart], frozen=True):
+    """Where a query first began, which may be in topics that the principal does not reach. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_GROUPS
+    is_query: ClassVar[bool] = True
+    query: str
+
+
+class ForgetQueryStart(Command[None], frozen=True):
+    """A query has done its first batch, or is wanted no more. NotFound."""
+
+    action: ClassVar[Action] = Action.COMMIT
+    is_structural: ClassVar[bool] = True
+    query: str

@@ -1,0 +1,60 @@
+"""A message in the hands of a member, with the proof that it is theirs."""
+
+import msgspec
+
+from ..model import Headers, Priority
+from .receipts import Place, write_receipt
+
+# Their order for people: what was put first, then the delivery.
+_SHOWN = (
+    "value",
+    "key",
+    "headers",
+    "priority",
+    "timestamp",
+    "expires_at",
+    "idempotency_key",
+    "schema_id",
+    "offset",
+    "attempts",
+    "lease",
+    "place",
+)
+
+
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """A message and the lease under which it was handed out. `attempts` counts deliveries from 1."""
+
+    # What every message has comes first: most have nothing else, and what is not said costs nothing to make.
+    value: bytes | None
+    offset: int
+    timestamp: int
+    attempts: int
+    lease: int
+    place: Place
+    key: bytes | None = None
+    headers: Headers = ()
+    priority: Priority | int = int(Priority.NORMAL)
+    expires_at: int | None = None
+    idempotency_key: bytes | None = None
+    schema_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Received({', '.join(f'{name}={getattr(self, name)!r}' for name in _SHOWN)})"
+
+    @property
+    def id(self) -> int:
+        """Its number in a queue of one partition, counted from 1."""
+        return self.offset + 1
+
+    @property
+    def receipt(self) -> str:
+        return write_receipt(self.place, self.offset, self.attempts, self.lease)
+
+    @property
+    def topic(self) -> str:
+        return self.place.topic
+
+    @property
+    def partition(self) -> int:
+        return self.place.partition

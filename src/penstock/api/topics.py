@@ -1,0 +1,139 @@
+"""Topics: created, configured, described, listed, grown, swept and deleted."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from .command import EVERY_TOPIC, Command
+from .principals import Action
+
+PARTITIONS_DEFAULT = 3
+
+
+class PartitionFacts(NamedTuple):
+    """Size of a partition: first offset kept, next offset to be written, messages between them, bytes on disk.
+
+    `fault` says why a partition cannot be used; then nothing else is known of it.
+    """
+
+    number: int
+    earliest: int
+    latest: int
+    messages: int
+    size_bytes: int
+    fault: str = ""
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """A topic with its partitions and all of its settings, defaults included."""
+
+    name: str
+    partitions: tuple[PartitionFacts, ...]
+    settings: dict[str, Any]
+
+
+class Swept(NamedTuple):
+    """What a sweep did to a topic."""
+
+    segments_removed: int
+    bytes_freed: int
+    groups_forgotten: tuple[str, ...]
+
+
+class CreateTopic(Command[None], frozen=True):
+    """A new topic. `settings` are those that differ from the usual, under the names that users write.
+
+    AlreadyExists, InvalidConfig, Refused: there is no such topic then.
+    """
+
+    action: ClassVar[Action] = Action.CREATE_TOPIC
+    is_structural: ClassVar[bool] = True
+    name: str
+    partitions: int
+    settings: Mapping[str, Any] = {}
+
+    def topics(self) -> Iterable[str]:
+        return (self.name,)
+
+
+class ConfigureTopic(Command[TopicDescription], frozen=True):
+    """Change some settings of a topic; they hold from the next command on. NotFound, InvalidConfig."""
+
+    action: ClassVar[Action] = Action.CONFIGURE_TOPIC
+    is_structural: ClassVar[bool] = True
+    name: str
+    changes: Mapping[str, Any]
+
+    def topics(self) -> Iterable[str]:
+        return (self.name,)
+
+
+class AddPartitions(Command[int], frozen=True):
+    """More partitions, up to a new total; the reply is how many there were. NotFound, Refused: not more."""
+
+    action: ClassVar[Action] = Action.CONFIGURE_TOPIC
+    is_structural: ClassVar[bool] = True
+    name: str
+    total: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.name,)
+
+
+class DeleteTopic(Command[None], frozen=True):
+    """Remove a topic with everything in it, dead letters included. NotFound."""
+
+    action: ClassVar[Action] = Action.DELETE_TOPIC
+    is_structural: ClassVar[bool] = True
+    name: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.name,)
+
+
+class SweepTopics(Command[dict[str, Swept]], frozen=True):
+    """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all.
+
+    NoSpace: what could be done without is done.
+    """
+
+    action: ClassVar[Action] = Action.COMPACT_TOPIC
+    is_structural: ClassVar[bool] = True
+    name: str | None = None
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC if self.name is None else (self.name,)
+
+
+class ListTopics(Command[list[str]], frozen=True):
+    """The names of all topics that begin with one of the prefixes, sorted; without any prefix those of all topics."""
+
+    action: ClassVar[Action] = Action.SEE_TOPICS
+    is_query: ClassVar[bool] = True
+    prefixes: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.prefixes or EVERY_TOPIC
+
+
+class DescribeTopic(Command[TopicDescription], frozen=True):
+    """One topic. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_TOPICS
+    is_query: ClassVar[bool] = True
+    name: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.name,)
+
+
+class DescribeTopics(Command[list[TopicDescription]], frozen=True):
+    """Some topics; those that are not there are left out."""
+
+    action: ClassVar[Action] = Action.SEE_TOPICS
+    is_query: ClassVar[bool] = True
+    names: Sequence[str]
+
+    def topics(self) -> Iterable[str]:
+        return self.names

@@ -1,0 +1,38 @@
+"""Handlers: what `Node.execute` calls, one file for each family of commands.
+
+A handler is given the node, the command and the time; it reads, has partitions record what it decides, and returns the
+reply or raises. It is called by nothing else, and asks nothing about rights: `execute` has asked.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...api.command import Command
+from ..changes import Handler
+from . import (
+    answers,
+    consume,
+    dead_letters,
+    delays,
+    fetch,
+    groups,
+    health,
+    members,
+    publish,
+    queries,
+    topics,
+)
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    **answers.HANDLERS,
+    **consume.HANDLERS,
+    **dead_letters.HANDLERS,
+    **delays.HANDLERS,
+    **fetch.HANDLERS,
+    **groups.HANDLERS,
+    **health.HANDLERS,
+    **members.HANDLERS,
+    **publish.HANDLERS,
+    **queries.HANDLERS,
+    **topics.HANDLERS,
+}

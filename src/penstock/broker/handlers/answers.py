@@ -1,0 +1,139 @@
+"""Answers for messages that consumers hold: one decision for each lease."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from ...api.answers import (
+    Answer,
+    AnswerOffset,
+    Kind,
+    LeaseAnswer,
+    LeaseOutcome,
+    OffsetKind,
+    ReleaseMember,
+    TakeBack,
+)
+from ...api.command import Command
+from ...delivery import Answered, Delivery, by_offset
+from ...delivery.offsets import each_offset
+from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
+from .. import consumption
+from ..changes import Handler
+from ..giving_back import take_back
+from ..groups import existing
+from ..partition import Now, Partition
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_MS = 1_000_000
+_OFFSET_MAX = 1 << 62
+_FINISHING = frozenset({Kind.NACK, Kind.REJECT, Kind.RELEASE})
+
+
+def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | PenstockError]:
+    """An outcome for each answer. Refused, Unavailable instead of one: that lease is as it was."""
+    return [_outcome(node, one, now) for one in command.answers]
+
+
+def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | PenstockError:
+    try:
+        partition = node.partition(said.topic, said.partition)
+        if said.offsets and not 0 <= min(said.offsets) <= max(said.offsets) < _OFFSET_MAX:
+            raise Refused("an offset is a number from 0 on")
+        offsets = BitMap64(said.offsets)
+        delivery = partition.machine.groups.get(said.group)
+        if delivery is None:
+            return _with_stale(partition, offsets, LeaseOutcome())
+        floor = delivery.progress.floor
+        answered = _carry_out(partition, delivery, said, offsets, now)
+    except (Refused, Unavailable) as error:
+        return error
+    outcome = LeaseOutcome(
+        floor=delivery.progress.floor,
+        has_floor_moved=delivery.progress.floor > floor,
+        in_flight=delivery.leases.in_flight,
+        repeated=frozenset(each_offset(answered.repeated)),
+        retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
+        finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
+    )
+    return _with_stale(partition, answered.stale, outcome) if answered.stale else outcome
+
+
+def _carry_out(
+    partition: Partition, delivery: Delivery, said: LeaseAnswer, offsets: BitMap64, now: Now
+) -> Answered:
+    held = (partition, delivery, said.lease, offsets, now)
+    match said.kind:
+        case Kind.ACK:
+            return consumption.ack(*held)
+        case Kind.NACK:
+            return consumption.nack(*held, error=said.reason, delay_ms=said.ms)
+        case Kind.REJECT:
+            return consumption.reject(*held, error=said.reason)
+        case Kind.EXTEND:
+            return consumption.extend(*held, duration_ms=said.ms or 0)
+        case Kind.RELEASE:
+            return take_back(*held)
+
+
+def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) -> LeaseOutcome:
+    """An outcome with the offsets that are not held: those that the log has, and those that it does not."""
+    log = partition.messages
+    known = BitMap64(stale)
+    known.remove_range(0, log.start_offset)
+    if known and known.max() >= log.end_offset:
+        known.remove_range(log.end_offset, known.max() + 1)
+    return msgspec.structs.replace(
+        outcome, stale=frozenset(each_offset(known)), missing=frozenset(each_offset(stale - known))
+    )
+
+
+def _retries(delivery: Delivery, answered: Answered) -> dict[int, int]:
+    waiting = delivery.waiting
+    return {
+        offset: max(0, waiting[offset] - delivery.now_ns) // _MS
+        for offset in each_offset(answered.done | answered.repeated)
+        if offset in waiting
+    }
+
+
+def _finished(delivery: Delivery, answered: Answered) -> frozenset[int]:
+    done = each_offset(answered.done | answered.repeated)
+    return frozenset(filter(delivery.progress.is_finished, done))
+
+
+def answer_offset(node: "Node", command: AnswerOffset, now: Now) -> None:
+    """Finish a message, or give it back as failed. Late is not wrong while no other member holds it."""
+    partition = node.partition(command.topic, command.partition)
+    log, offset = partition.messages, command.offset
+    if not log.start_offset <= offset < log.end_offset:
+        raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
+    delivery = partition.group(command.group)
+    consumption.settle(partition, delivery, now)
+    owner = command.owner
+    match command.kind:
+        case OffsetKind.ACK:
+            partition.record(by_offset.ack(delivery, offset, member=owner), now)
+        case OffsetKind.ACK_UP_TO:
+            partition.record(by_offset.ack_up_to(delivery, offset, member=owner), now)
+        case OffsetKind.NACK:
+            lease = by_offset.held(delivery, offset, member=owner).number
+            offsets = BitMap64((offset,))
+            consumption.nack(partition, delivery, lease, offsets, now, error=command.reason)
+
+
+def release_member(node: "Node", command: ReleaseMember, now: Now) -> None:
+    for partition, delivery in existing(node.topic(command.topic).partitions, command.group):
+        consumption.release(partition, delivery, command.member, now)
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    Answer: answer,
+    TakeBack: answer,
+    AnswerOffset: answer_offset,
+    ReleaseMember: release_member,
+}

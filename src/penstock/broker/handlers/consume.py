@@ -1,0 +1,73 @@
+"""Polls of shared groups."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.consume import CountHeld, CountReady, Poll
+from ...api.groups import Mode
+from ...api.leased import LeasedMessages
+from ...api.start import EARLIEST
+from ...model import check_name
+from .. import consumption, groups
+from ..changes import Handler
+from ..consumption import Wanted
+from ..partition import Now
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
+    """Lease messages of any partition to a member, each time beginning with another partition."""
+    check_name(command.member, "member")
+    topic = node.topic(command.topic)
+    partitions, group = topic.partitions, command.group
+    duration_ms = command.visibility_ms
+    if duration_ms is None:
+        duration_ms = topic.facts.config.visibility_timeout_ms
+    partitions.next_serving(0)
+    if any(group not in one.machine.numbers for one in partitions):
+        # A poll that is refused for its lease makes no group.
+        for partition in partitions:
+            consumption.check_duration(partition, duration_ms)
+        groups.open_on(node, (command.topic,), group, EARLIEST, now)
+    places = [(partition, partition.group(group)) for partition in partitions]
+    groups.require_mode(places, group, Mode.SHARED, now)
+    client = (command.topic, group, command.member)
+    if (known := node.replays.answer_to(client, command.request_id)) is not None:
+        return known
+    topic.turn = (topic.turn + 1) % len(places)
+    in_turn = (*places[topic.turn :], *places[: topic.turn])
+    wanted = Wanted(
+        command.member,
+        command.limit,
+        duration_ms,
+        command.priority,
+        bytes_max=command.bytes_max,
+    )
+    timed = ((partition, delivery, duration_ms) for partition, delivery in in_turn)
+    found = consumption.poll_all(timed, wanted, now)
+    if command.request_id:
+        node.replays.keep(client, command.request_id, found)
+    return found
+
+
+def count_ready(node: "Node", command: CountReady, _now: Now) -> int:
+    partitions = node.topic(command.topic).partitions
+    return sum(consumption.ready_for(one, command.group) for one in partitions)
+
+
+def count_held(node: "Node", command: CountHeld, _now: Now) -> int:
+    return sum(
+        one.group(command.group).leases.held_by.get(command.member, 0)
+        for one in node.topic(command.topic).partitions
+        if command.group in one.machine.numbers
+    )
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    Poll: poll,
+    CountReady: count_ready,
+    CountHeld: count_held,
+}

@@ -1,0 +1,82 @@
+"""Delayed messages: listed, looked at, cancelled, rescheduled."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.delays import (
+    CancelDelayed,
+    DelayedId,
+    DelayedMessage,
+    DelayedPage,
+    DelayPlace,
+    DelayStats,
+    DescribeDelays,
+    GetDelayed,
+    ListDelayed,
+    RescheduleDelayed,
+)
+from ...errors import NotFound
+from .. import delaying
+from ..changes import Handler
+from ..partition import Now, Partition
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
+    partitions, limit = node.topic(command.topic).partitions, command.limit
+    found = delaying.pending(partitions, limit=limit + 1, after=command.after)
+    if len(found) <= limit:
+        return DelayedPage(found)
+    last = found[limit - 1]
+    return DelayedPage(found[:limit], DelayPlace(last.due_ns, last.partition, last.id))
+
+
+def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:
+    return delaying.get(*_find(node, command.topic, command.which))
+
+
+def cancel(node: "Node", command: CancelDelayed, now: Now) -> DelayedMessage:
+    """Also of a message that cannot be read."""
+    place = _find(node, command.topic, command.which)
+    delaying.cancel(*place, now)
+    return delaying.describe(*place)
+
+
+def reschedule(node: "Node", command: RescheduleDelayed, now: Now) -> DelayedMessage:
+    """Also of a message that cannot be read."""
+    place = _find(node, command.topic, command.which)
+    delaying.reschedule(*place, command.due_ns, now)
+    return delaying.describe(*place)
+
+
+def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition, int]:
+    partitions = node.topic(topic).partitions
+    if isinstance(which, bytes):
+        for partition in partitions:
+            found = partition.machine.delays.by_key.get(which)
+            if found is not None:
+                return partition, found
+        raise NotFound("delayed message with the key", which)
+    if which.partition is not None:
+        return node.partition(topic, which.partition), which.id
+    for partition in partitions:
+        if partition.machine.delays.state_of(which.id) is not None:
+            return partition, which.id
+    raise NotFound("delayed message", f"{topic}/{which.id}")
+
+
+def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:
+    names = sorted(node.open) if command.topic is None else [command.topic]
+    return {name: [*map(delaying.stats_of, node.topic(name).partitions)] for name in names}
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    ListDelayed: list_delayed,
+    GetDelayed: get,
+    CancelDelayed: cancel,
+    RescheduleDelayed: reschedule,
+    DescribeDelays: describe,
+}

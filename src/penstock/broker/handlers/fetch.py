@@ -1,0 +1,179 @@
+"""Reading a partition by offset or by time: whole batches as they are stored, or messages."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ...api.command import Command
+from ...api.fetch import (
+    Fetch,
+    FetchReply,
+    FileRange,
+    Peek,
+    Read,
+    ReadReply,
+    SkippedRange,
+)
+from ...api.leased import LeasedPart
+from ...api.receipts import Place
+from ...api.received import Received
+from ...codec import batches_in
+from ...codec.decode import Messages, open_body
+from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX
+from ...config import OnDamage
+from ...delivery import commands
+from ...delivery.offsets import each_offset
+from ...errors import DamagedBatch, Refused
+from ...log import Log
+from ...model import Message
+from ..changes import Handler
+from ..damage import behind
+from ..dead_letters import index_of
+from ..delaying import ids_of
+from ..partition import Now
+from ..start import offset_in
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_NOTHING = memoryview(b"")
+_NO_LEASE = 0
+# Compaction leaves few and small batches without messages; so many bytes of them are some milliseconds.
+_IDLE_BYTES_MAX = 4 << 20
+_READ_BYTES_MIN = 1 << 16
+
+
+def fetch(node: "Node", command: Fetch, _now: Now) -> FetchReply:
+    """Batches from a place on. Where the topic skips damage, from behind it."""
+    partition = node.partition(command.topic, command.partition)
+    log = partition.messages
+    offset = offset_in(log, command.start)
+    skipped: list[SkippedRange] = []
+    while True:
+        try:
+            found = _fetch_from(log, offset, command)
+        except DamagedBatch as damage:
+            end = behind(damage, partition.config)
+            skipped.append(SkippedRange(offset, end, damage.reason))
+            offset = end
+        else:
+            return replace(found, skipped=tuple(skipped)) if skipped else found
+
+
+def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
+    bytes_max, limit = command.bytes_max, command.limit
+    if bytes_max < 1 or (limit is not None and limit < 1):
+        raise Refused("a fetch needs room for at least one message")
+    if not command.is_checked and (found := _in_file(log, offset, bytes_max, limit)) is not None:
+        return found
+    run = log.read(offset, bytes_max=bytes_max)
+    data, next_offset = run.data, int(run.next_offset)
+    # Mostly there are fewer, and no head has to be read once more to find out.
+    if limit is not None and next_offset - offset > limit:
+        data, next_offset = _limited(data, log.seed, offset, limit)
+    return FetchReply(data, offset, next_offset, log.start_offset, log.end_offset, log.seed)
+
+
+def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchReply | None:
+    """None: they have to be read."""
+    found = log.find(offset, bytes_max=bytes_max, limit=OFFSET_MAX if limit is None else limit)
+    file = None if found is None else found.file.lend()
+    if found is None or file is None:
+        return None
+    return FetchReply(
+        _NOTHING,
+        offset,
+        int(found.next_offset),
+        log.start_offset,
+        log.end_offset,
+        log.seed,
+        FileRange(file, found.position, found.size),
+    )
+
+
+def _limited(data: memoryview, seed: int, offset: int, limit: int) -> tuple[memoryview, int]:
+    """As many batches as are needed for so many offsets."""
+    size, next_offset = 0, offset
+    for head, _ in batches_in(data, seed=seed, is_verified=True):
+        size, next_offset = size + head.length, head.next_offset
+        if next_offset >= offset + limit:
+            break
+    return data[:size], next_offset
+
+
+def read(node: "Node", command: Read, _now: Now) -> ReadReply:
+    partition, limit = node.partition(command.topic, command.partition), command.limit
+    log = partition.messages
+    first = offset = offset_in(log, command.start)
+    found: list[Message] = []
+    skipped: list[SkippedRange] = []
+    ids: dict[int, int] = {}
+    room, idle = command.bytes_max, _IDLE_BYTES_MAX
+    while len(found) < limit and offset < log.end_offset and idle > 0 and room > 0:
+        try:
+            run = log.read(offset, bytes_max=max(room, _READ_BYTES_MIN))
+        except DamagedBatch as damage:
+            if found and partition.config.on_damage is OnDamage.STOP:
+                break
+            end = behind(damage, partition.config)
+            skipped.append(SkippedRange(offset, end, damage.reason))
+            offset = end
+            continue
+        for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
+            if len(found) >= limit or (found and room < head.length):
+                room = 0
+                break
+            offset = head.next_offset
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            fresh = [one for one in Messages(body, head) if one.offset >= first]
+            found += fresh
+            ids |= ids_of(body, head)
+            if fresh:
+                room -= head.length
+            else:
+                idle -= head.length
+    if len(found) >= limit:
+        # Behind the last message, and not behind its batch.
+        del found[limit:]
+        offset = found[-1].offset + 1
+    return ReadReply(found, ids, offset, log.start_offset, log.end_offset, tuple(skipped))
+
+
+def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
+    partition = node.partition(command.topic, command.partition)
+    delivery = partition.group(command.group)
+    delivery.tick(now.monotonic_ns)
+    found: list[Received] = []
+    if command.limit <= 0:
+        return found
+    place = Place(partition.topic, partition.number, delivery.group)
+    choice = commands.choose(delivery, limit=command.limit, end=partition.messages.end_offset)
+    readable_from = 0
+    for offset in each_offset(choice.offsets):
+        if offset < readable_from or delivery.progress.is_finished(offset):
+            continue
+        try:
+            opened = partition.shelf.at(offset)
+        except DamagedBatch as damage:
+            if found and partition.config.on_damage is OnDamage.STOP:
+                break
+            readable_from = behind(damage, partition.config)
+            continue
+        index = index_of(opened, offset)
+        if index is None:
+            continue
+        failure = delivery.failures.get(offset)
+        attempts = 0 if failure is None else failure.attempts
+        row = opened.columns().rows(index, index + 1)
+        (message,) = LeasedPart(place, _NO_LEASE, row, attempts).messages()
+        if message.expires_at is None or message.expires_at > now.wall_ns:
+            found.append(message)
+    return found
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    Fetch: fetch,
+    Read: read,
+    Peek: peek,
+}

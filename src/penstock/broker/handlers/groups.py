@@ -1,0 +1,268 @@
+"""Groups: opened, closed and reset, what they have finished, how far they are behind, what their members hold."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command, ScopedCommand
+from ...api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    FaultyPartition,
+    GroupCommand,
+    GroupFacts,
+    GroupLag,
+    InFlight,
+    ListGroups,
+    ListInFlight,
+    ListRebalances,
+    MemberFacts,
+    Mode,
+    Move,
+    OpenGroup,
+    PartitionOffset,
+    PlanReset,
+    Rebalance,
+    ResetGroup,
+    TopicLanes,
+)
+from ...api.receipts import Place, write_receipt
+from ...api.start import EARLIEST, Start
+from ...delivery import Delivery
+from ...delivery.commands import rewind
+from ...delivery.offsets import each_offset
+from ...errors import GroupBusy, NotFound
+from .. import consumption, groups
+from ..changes import Handler
+from ..partition import Now, Partition
+from ..records import ModeSet, PartitionRecord
+from ..start import offset_in
+from ..topics import INTERNAL_PREFIX
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_MS = 1_000_000
+
+Places = Sequence[tuple[Partition, Delivery]]
+
+
+def _partitions(node: "Node", command: ScopedCommand[Any]) -> list[Partition]:
+    """The partitions that a command covers, without faulty ones. NotFound: there is no topic of the name given."""
+    if command.topic is not None:
+        return list(node.topic(command.topic).partitions)
+    return [one for one in node.partitions() if command.covers(one.topic)]
+
+
+def _places(node: "Node", command: GroupCommand[Any]) -> Places:
+    """Where a group reads, of what the command covers. NotFound: nowhere."""
+    found = groups.existing(_partitions(node, command), command.group)
+    if command.group.startswith(INTERNAL_PREFIX):
+        raise NotFound("group", command.group)
+    return found
+
+
+def _by_topic(places: Places) -> dict[str, Places]:
+    names = sorted({partition.topic for partition, _ in places})
+    return {name: [one for one in places if one[0].topic == name] for name in names}
+
+
+def open_group(node: "Node", command: OpenGroup, now: Now) -> None:
+    groups.open_on(node, command.topic_names, command.group, command.start, now)
+
+
+def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
+    places = _places(node, command)
+    for topic in _by_topic(places):
+        node.assigned.require_empty(command.group, topic)
+    for partition, _ in places:
+        partition.close_group(command.group, now)
+    node.assigned.forget([command.group])
+
+
+def list_groups(node: "Node", command: ListGroups, _now: Now) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for partition in _partitions(node, command):
+        for name, _ in partition.user_groups():
+            found.setdefault(name, set()).add(partition.topic)
+    return {name: sorted(topics) for name, topics in sorted(found.items())}
+
+
+def describe_group(node: "Node", command: DescribeGroup, _now: Now) -> GroupFacts:
+    places = _places(node, command)
+    membership = node.assigned.membership(command.group)
+    held = Counter[str]()
+    for _, delivery in places:
+        held.update(delivery.leases.held_by)
+    return GroupFacts(
+        command.group,
+        membership.state,
+        membership.generation,
+        membership.assignor.value,
+        {topic: str(groups.mode_of(some)) for topic, some in _by_topic(places).items()},
+        tuple(
+            MemberFacts(
+                one.id,
+                one.client,
+                tuple(sorted(filter(command.covers, one.topics))),
+                tuple(part for part in membership.readable(one.id) if command.covers(part.topic)),
+                tuple(part for part in membership.to_release(one.id) if command.covers(part.topic)),
+            )
+            for one in membership.members.values()
+        ),
+        tuple(_covered(one, command) for one in membership.rebalances),
+        dict(sorted(held.items())),
+    )
+
+
+def list_rebalances(node: "Node", command: ListRebalances, _now: Now) -> dict[str, list[Rebalance]]:
+    reading = {name for one in _partitions(node, command) for name, _ in one.user_groups()}
+    return {
+        name: [_covered(one, command) for one in membership.rebalances]
+        for name, membership in node.assigned.groups.items()
+        if name in reading
+    }
+
+
+def _covered(rebalance: Rebalance, command: ScopedCommand[Any]) -> Rebalance:
+    """A copy, which stays as it is, without partitions that the command does not cover."""
+    passed = tuple(one for one in rebalance.passed if command.covers(one.partition.topic))
+    return replace(rebalance, passed=passed)
+
+
+def describe_lag(node: "Node", command: DescribeLag, now: Now) -> GroupLag:
+    places = _places(node, command)
+    topics = {partition.topic for partition, _ in places}
+    return GroupLag(
+        [groups.lag_of(partition, delivery, now) for partition, delivery in places],
+        [
+            FaultyPartition(one.topic, one.number, one.path, one.reason)
+            for one in node.faults()
+            if one.topic in topics
+        ],
+    )
+
+
+def describe_lanes(node: "Node", command: DescribeLanes, now: Now) -> dict[str, TopicLanes]:
+    by_topic: dict[str, dict[str, list[tuple[Partition, Delivery]]]] = {}
+    for partition in _partitions(node, command):
+        for name, delivery in partition.user_groups():
+            if command.group in (None, name):
+                readers = by_topic.setdefault(partition.topic, {})
+                readers.setdefault(name, []).append((partition, delivery))
+    if command.group is not None and not by_topic:
+        raise NotFound("group", command.group[:60])
+    found: dict[str, TopicLanes] = {}
+    for topic, readers in sorted(by_topic.items()):
+        name = max(sorted(readers), key=lambda one: _unfinished(readers[one]))
+        lanes = [consumption.lane_stats(*place, now) for place in readers[name]]
+        found[topic] = TopicLanes(name, lanes)
+    return found
+
+
+def _unfinished(places: Places) -> int:
+    return sum(groups.unfinished(*place) for place in places)
+
+
+def list_in_flight(node: "Node", command: ListInFlight, _now: Now) -> list[InFlight]:
+    return [one for place in _places(node, command) for one in _in_flight(*place)]
+
+
+def _in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
+    place = Place(partition.topic, partition.number, delivery.group)
+    for lease in delivery.leases.by_number.values():
+        for term in lease.terms:
+            left_ms = max(0, term.deadline_ns - delivery.now_ns) // _MS
+            for offset in each_offset(term.offsets):
+                failure = delivery.failures.get(offset)
+                attempts = delivery.attempts_of(offset)
+                yield InFlight(
+                    write_receipt(place, offset, attempts, lease.number),
+                    partition.topic,
+                    partition.number,
+                    offset,
+                    lease.member,
+                    attempts,
+                    lease.at_ns if failure is None else failure.first_delivery_ns,
+                    lease.at_ns,
+                    left_ms,
+                )
+
+
+def plan_reset(node: "Node", command: PlanReset, _now: Now) -> dict[str, list[Move]]:
+    return _planned(_places(node, command), command.to)
+
+
+def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
+    return {
+        topic: [
+            Move(
+                partition.number,
+                delivery.progress.floor,
+                offset_in(partition.messages, to),
+                delivery.leases.in_flight,
+            )
+            for partition, delivery in some
+        ]
+        for topic, some in _by_topic(places).items()
+    }
+
+
+def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[Move]]:
+    group, places = command.group, _places(node, command)
+    topics = _by_topic(places)
+    if not command.is_forced:
+        for topic in topics:
+            node.assigned.require_empty(group, topic)
+    for partition, delivery in places:
+        consumption.expire(partition, delivery, now)
+    moves = _planned(places, command.to)
+    in_flight = sum(one.in_flight for some in moves.values() for one in some)
+    if in_flight and not command.is_forced:
+        raise GroupBusy(group, in_flight=in_flight)
+    for topic, some in topics.items():
+        is_mode_open = not node.assigned.members_of(group, topic)
+        for (partition, delivery), move in zip(some, moves[topic], strict=True):
+            records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
+            if is_mode_open and delivery.group in partition.machine.modes:
+                records.append(ModeSet(delivery.group, Mode.UNDECIDED))
+            partition.record(records, now)
+    return moves
+
+
+def commit(node: "Node", command: Commit, now: Now) -> bool:
+    require_offsets(node, command.offsets)
+    for topic, partition, _ in command.offsets:
+        node.assigned.require_unowned(command.group, topic, partition)
+    if command.opens_group:
+        groups.open_on(node, command.topics(), command.group, EARLIEST, now)
+    moved = [
+        groups.commit(node.partition(topic, partition), command.group, offset, now)
+        for topic, partition, offset in command.offsets
+    ]
+    return any(moved)
+
+
+def require_offsets(node: "Node", offsets: Sequence[PartitionOffset]) -> None:
+    """Refuse a commit before any part of it is done: NotFound, PartitionFaulty, OffsetOutOfRange."""
+    for topic, partition, offset in offsets:
+        groups.require_offset(node.partition(topic, partition), offset)
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    OpenGroup: open_group,
+    CloseGroup: close_group,
+    ListGroups: list_groups,
+    DescribeGroup: describe_group,
+    ListRebalances: list_rebalances,
+    DescribeLag: describe_lag,
+    DescribeLanes: describe_lanes,
+    ListInFlight: list_in_flight,
+    PlanReset: plan_reset,
+    ResetGroup: reset_group,
+    Commit: commit,
+}

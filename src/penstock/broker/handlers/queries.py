@@ -1,0 +1,99 @@
+"""What engines such as Spark ask for: the ends of many partitions, files of messages, where a query first began."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.queries import (
+    EndsReply,
+    ForgetQueryStart,
+    HeldFiles,
+    HoldFiles,
+    KeepQueryStart,
+    ListEnds,
+    PartitionEnds,
+    QueryStart,
+    SealedFile,
+    SeeQueryStart,
+    TopicEnds,
+)
+from ...errors import OffsetOutOfRange
+from ..changes import Handler
+from ..partition import Now
+from ..queries import QueryForgotten, QueryStarted
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_MS = 1_000_000
+
+
+def list_ends(node: "Node", command: ListEnds, _now: Now) -> EndsReply:
+    """Asked for some hundred times a second by every idle stream: no more than a look at numbers in memory."""
+    found: dict[str, TopicEnds] = {}
+    missing: list[str] = []
+    at_ns = command.at_ns
+    for name in command.names:
+        topic = node.open.get(name)
+        if topic is None:
+            missing.append(name)
+            continue
+        partitions = topic.partitions
+        logs = [(str(number), partitions[number].messages) for number in range(len(partitions))]
+        found[name] = TopicEnds(
+            topic.facts.topic_id,
+            {
+                number: PartitionEnds(
+                    log.start_offset,
+                    log.end_offset,
+                    None if at_ns is None else log.offset_at(at_ns),
+                )
+                for number, log in logs
+            },
+        )
+    return EndsReply(found, missing)
+
+
+def hold_files(node: "Node", command: HoldFiles, now: Now) -> HeldFiles:
+    partition = node.partition(command.topic, command.partition)
+    log = partition.messages
+    if not log.start_offset <= command.offset <= log.end_offset:
+        raise OffsetOutOfRange(command.offset, start=log.start_offset, end=log.end_offset)
+    partition.pins.hold(command.offset, now.monotonic_ns + command.hold_ms * _MS)
+    files = [
+        SealedFile(one.path, one.base_offset, following.base_offset, one.size)
+        for one, following in pairwise(log.segments)
+        if one.base_offset < command.end and following.base_offset > command.offset
+    ]
+    return HeldFiles(log.seed, files)
+
+
+def keep_start(node: "Node", command: KeepQueryStart, now: Now) -> QueryStart:
+    start, queries = command.start, node.topics.queries
+    kept = queries.keep(start.query, start.asked, start.offsets, start.ids)
+    if kept is not queries.by_name.get(kept.name):
+        node.record_meta((kept,), now)
+    return _query_start(kept)
+
+
+def see_start(node: "Node", command: SeeQueryStart, _now: Now) -> QueryStart:
+    return _query_start(node.topics.queries.find(command.query))
+
+
+def forget_start(node: "Node", command: ForgetQueryStart, now: Now) -> None:
+    found = node.topics.queries.find(command.query)
+    node.record_meta((QueryForgotten(found.name),), now)
+
+
+def _query_start(kept: QueryStarted) -> QueryStart:
+    return QueryStart(kept.name, kept.offsets, kept.ids, kept.asked)
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    ListEnds: list_ends,
+    HoldFiles: hold_files,
+    KeepQueryStart: keep_start,
+    SeeQueryStart: see_start,
+    ForgetQueryStart: forget_start,
+}

@@ -1,0 +1,94 @@
+"""Topics: created, configured, described, listed, grown, swept and deleted."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    DescribeTopics,
+    ListTopics,
+    PartitionFacts,
+    SweepTopics,
+    Swept,
+    TopicDescription,
+)
+from ..catalogue import Topic
+from ..changes import Handler
+from ..partition import Now, Partition
+from ..slots import Fault
+from ..sweeping import Sweep, sweep_topics
+from ..topics import config_from, settings_of
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def create_topic(node: "Node", command: CreateTopic, now: Now) -> None:
+    node.create_topic(command.name, command.partitions, config_from(command.settings), now)
+
+
+def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDescription:
+    topic = node.configure_topic(command.name, command.changes, now)
+    node.sweeps.plan(command.name, topic.facts.config, now.monotonic_ns)
+    return _described(topic)
+
+
+def add_partitions(node: "Node", command: AddPartitions, now: Now) -> int:
+    before = len(node.topic(command.name).partitions)
+    node.add_partitions(command.name, command.total, now)
+    return before
+
+
+def delete_topic(node: "Node", command: DeleteTopic, now: Now) -> None:
+    node.delete_topic(command.name, now)
+
+
+def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
+    chosen = [*node.open] if command.name is None else [node.topic(command.name).facts.name]
+    swept, refused = sweep_topics(node, dict.fromkeys(chosen, (*Sweep,)), now)
+    if refused:
+        raise next(iter(refused.values()))
+    return swept
+
+
+def list_topics(node: "Node", command: ListTopics, _now: Now) -> list[str]:
+    names = sorted(node.open)
+    return [one for one in names if one.startswith(command.prefixes)] if command.prefixes else names
+
+
+def describe_topic(node: "Node", command: DescribeTopic, _now: Now) -> TopicDescription:
+    return _described(node.topic(command.name))
+
+
+def describe_topics(node: "Node", command: DescribeTopics, _now: Now) -> list[TopicDescription]:
+    return [_described(node.open[name]) for name in command.names if name in node.open]
+
+
+def _described(topic: Topic) -> TopicDescription:
+    partitions = tuple(map(_partition_facts, topic.partitions.slots))
+    return TopicDescription(topic.facts.name, partitions, settings_of(topic.facts.config))
+
+
+def _partition_facts(slot: Partition | Fault) -> PartitionFacts:
+    if isinstance(slot, Fault):
+        return PartitionFacts(slot.number, 0, 0, 0, 0, f"{slot.path}: {slot.reason}")
+    log = slot.messages
+    messages = log.end_offset - log.start_offset
+    return PartitionFacts(slot.number, log.start_offset, log.end_offset, messages, log.size)
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    CreateTopic: create_topic,
+    ConfigureTopic: configure_topic,
+    AddPartitions: add_partitions,
+    DeleteTopic: delete_topic,
+    SweepTopics: sweep,
+    ListTopics: list_topics,
+    DescribeTopic: describe_topic,
+    DescribeTopics: describe_topics,
+}
