@@ -1,4 +1,4 @@
-"""What a consumer says is gathered: the first word counts, nothing is sent twice, nothing is forgotten."""
+"""The answers of a consumer: the first one counts, none is sent twice, none is forgotten."""
 
 import os
 
@@ -15,7 +15,7 @@ from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
 
 
-def lent(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
+def leased(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
     batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets]).to_bytes()
     columns = Lent("orders", partition, 1, lease, list(offsets), 1)
@@ -28,9 +28,9 @@ def sent(answers):
     return [(one.kind.value, one.lease, one.offsets) for one in answers.take()]
 
 
-def test_the_first_word_counts():
+def test_the_first_answer_counts():
     answers = AnswerBuffer()
-    first, second, third = lent(answers, 4, 5, 9)
+    first, second, third = leased(answers, 4, 5, 9)
     assert [first.ack(), first.nack(), first.ack(), second.nack("bad", delay=1)] == [1, 0, 0, 1]
     assert [one.is_answered for one in (first, second, third)] == [True, True, False]
     (nack, ack) = answers.take()
@@ -45,7 +45,7 @@ def test_the_first_word_counts():
 
 def test_an_extension_is_sent_before_the_ack_that_came_after_it():
     answers = AnswerBuffer()
-    polled = lent(answers, 1, 2, leased_at_s=10.0)
+    polled = leased(answers, 1, 2, leased_at_s=10.0)
     assert polled[0].extend("30s")
     polled[0].ack()
     assert not polled[0].extend("30s")
@@ -58,7 +58,7 @@ def test_an_extension_is_sent_before_the_ack_that_came_after_it():
 
 def test_what_could_not_be_sent_comes_first():
     answers = AnswerBuffer()
-    polled = lent(answers, 1, 2)
+    polled = leased(answers, 1, 2)
     polled[0].ack()
     unsent = answers.take()
     answers.put_back(unsent)
@@ -70,7 +70,7 @@ def test_what_could_not_be_sent_comes_first():
 
 def test_what_is_not_ours_any_more_needs_no_answer():
     answers = AnswerBuffer()
-    gone, old, stale = (lent(answers, 1, 2, lease=one, partition=one) for one in (1, 2, 3))
+    gone, old, stale = (leased(answers, 1, 2, lease=one, partition=one) for one in (1, 2, 3))
     answers.forget(["orders/1"])
     assert not gone[0].ack()
     answers.finish_below("orders/2", 2)
@@ -86,9 +86,9 @@ def test_what_is_not_ours_any_more_needs_no_answer():
 
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.sampled_from([*Kind])), max_size=60))
-def test_every_message_is_answered_once_with_the_first_word(words):
+def test_every_message_is_answered_once_with_its_first_answer(words):
     answers, expected, found = AnswerBuffer(), {}, {}
-    messages = {one.offset: one for one in lent(answers, *range(20))}
+    messages = {one.offset: one for one in leased(answers, *range(20))}
     for offset, kind in words:
         if kind is Kind.EXTEND:
             assert messages[offset].extend(1) == (offset not in expected)
@@ -114,7 +114,7 @@ def collect(answers, found):
 
 def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
     answers = AnswerBuffer()
-    first, second, third = lent(answers, 4, 5, 9)
+    first, second, third = leased(answers, 4, 5, 9)
     first.nack("later", delay=10**30)
     second.nack("later", delay=float("inf"))
     third.reject(f"cannot read {os.fsdecode(bytes([255]))}")
@@ -123,7 +123,7 @@ def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
 
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])
 def test_a_reason_is_text(wrong):
-    (message,) = lent(AnswerBuffer(), 4)
+    (message,) = leased(AnswerBuffer(), 4)
     for answer in (message.nack, message.reject):
         with pytest.raises(Refused, match="a reason is text"):
             answer(wrong)
@@ -140,7 +140,7 @@ def test_only_messages_can_be_answered(wrong):
 def test_messages_that_are_made_one_by_one_are_answered_one_by_one():
     """A generator that reads on only when those before are answered would wait for ever; and its errors are its own."""
     answers = AnswerBuffer()
-    polled = lent(answers, 4, 5)
+    polled = leased(answers, 4, 5)
 
     def made():
         yield polled[0]

@@ -54,14 +54,14 @@ def post_large(connection: Connection, body) -> None:
     assert not connection.is_usable
 
 
-def test_what_nobody_takes_is_given_up():
+def test_a_request_that_the_server_does_not_take_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
         post_large(Connection.open(address, None, SETTINGS), LARGE)
 
 
 @pytest.mark.parametrize("body", [LARGE, (LARGE[: 1 << 10], LARGE, LARGE)], ids=["one", "pieces"])
-def test_what_is_taken_drop_by_drop_is_given_up(body):
+def test_a_request_that_is_taken_drop_by_drop_is_given_up(body):
     with taking_drops(None) as port:
         address = Address.parse(f"http://127.0.0.1:{port}")
         post_large(Connection.open(address, None, SETTINGS), body)
@@ -106,7 +106,7 @@ def test_what_it_took_to_send_is_taken_from_the_time_of_the_answer(monkeypatch):
     assert given == [pytest.approx(0.03)]
 
 
-async def test_what_nobody_waits_for_any_more_is_no_complaint_of_asyncio():
+async def test_asyncio_does_not_complain_of_a_request_that_was_dropped():
     complaints = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, one: complaints.append(one))
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -12,7 +12,8 @@ import pytest
 from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration, Unreachable
 
-from .servers import Relay, restartable, until
+from .proxies import Relay, busy
+from .servers import restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=5, backoff_ms=5, backoff_ms_max=50))
 # Longer than a client stops asking for: a test is as patient as an iteration.
@@ -159,7 +160,7 @@ def test_two_members_hand_over_and_every_partition_has_one_owner(client):
     filled(client, "moving", 200, partitions=6)
     owned, events, both = {}, [], threading.Lock()
 
-    def told(name, what):
+    def noting(name, what):
         def note(places):
             with both:
                 events.append((name, what))
@@ -179,9 +180,9 @@ def test_two_members_hand_over_and_every_partition_has_one_owner(client):
             # So seldom that all news come from polls.
             heartbeat_interval=300,
             session_timeout=1000,
-            on_assigned=told(name, "assigned"),
-            on_revoked=told(name, "revoked"),
-            on_lost=told(name, "lost"),
+            on_assigned=noting(name, "assigned"),
+            on_revoked=noting(name, "revoked"),
+            on_lost=noting(name, "lost"),
         )
 
     handled = []
@@ -241,7 +242,7 @@ def test_a_commit_finishes_everything_up_to_a_message(client):
         shared.commit({"commits/0": 3})
 
 
-def test_whoever_takes_our_name_takes_our_place(client):
+def test_a_consumer_under_a_name_in_use_takes_its_place(client):
     filled(client, "names", 3, partitions=1)
     first = client.consumer("names", "readers", mode="assigned", member="ann")
     assert len(first.poll(wait=5)) == 3
@@ -292,9 +293,9 @@ def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
     filled(client, "lossy", 20, partitions=1, max_retries=0)
     lost = []
 
-    def swallows(asked, said, count):
+    def swallows(request, answer, count):
         wanted = (b"/poll?", b"/messages/answers")
-        return said and count < 2 and wanted[count] in asked and (count or b"PLS1" in said)
+        return answer and count < 2 and wanted[count] in request and (count or b"PLS1" in answer)
 
     relay = Relay(url, swallows)
     with (
@@ -313,9 +314,8 @@ def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
     assert len(until(lambda: client.dead_letters("lossy"))) == 10
 
 
-BUSY = b'{"error":"RESOURCE_EXHAUSTED","message":"slow down","status":429,"retry_after_ms":20}'
 NONSENSE = (
-    b"HTTP/1.1 429 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(BUSY), BUSY),
+    busy(b""),
     b"\x00garbage\r\n\r\n",
     b"HTTP/1.1 502 X\r\nConnection: close\r\nContent-Length: 6\r\n\r\n<html>",
     b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: 9\r\n\r\nPLS1whole",
@@ -329,8 +329,8 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
     filled(client, topic, 12, partitions=1, max_retries=0)
     lost, found = [], []
 
-    def swallows(asked, said, count):
-        return said and count < len(NONSENSE) and word in asked and NONSENSE[count]
+    def swallows(request, answer, count):
+        return answer and count < len(NONSENSE) and word in request and NONSENSE[count]
 
     relay = Relay(url, swallows)
     with Client(relay.url, settings=QUICK) as far:
@@ -348,7 +348,7 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
 def test_what_could_not_be_sent_is_kept(client, url):
     filled(client, "unsent", 3, partitions=1, max_retries=0)
     lost = []
-    relay = Relay(url, lambda asked, said, count: count < 1 and b"/messages/answers" in asked)
+    relay = Relay(url, lambda request, answer, count: count < 1 and b"/messages/answers" in request)
     with Client(relay.url, settings=ONE_TRY) as far:
         consumer = far.consumer("unsent", "readers", on_error=lost.append)
         polled = consumer.poll(wait=5)
@@ -388,11 +388,11 @@ def test_stop_ends_a_poll_that_waits(client):
 
 
 async def test_the_same_for_asyncio(url):
-    told = []
+    noted = []
 
     async def note(places):
         await asyncio.sleep(0)
-        told.extend(places)
+        noted.extend(places)
 
     async with AsyncClient(url, settings=QUICK) as client:
         await client.create_topic("async-consumer", partitions=2)
@@ -404,7 +404,7 @@ async def test_the_same_for_asyncio(url):
                 found.append(message)
                 message.ack()
         assert values(found) == list(range(50))
-        assert told == ["async-consumer/0", "async-consumer/1"]
+        assert noted == ["async-consumer/0", "async-consumer/1"]
         assert await left_of(client, "async-consumer", "readers") == 0
         async with client.consumer("async-consumer", "others") as consumer:
             waiting = asyncio.create_task(consumer.poll(wait=60))

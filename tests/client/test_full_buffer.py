@@ -7,12 +7,12 @@ import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 
-from .meddler import Meddler, busy
+from .proxies import BatchProxy, busy
 from .servers import until
 
 LIMIT = 20_000
 VALUES = [b"%01000d" % number for number in range(60)]
-# None is ever full; whoever waited for a millisecond goes into a batch of its own.
+# No batch is ever full; a message that waited for a millisecond goes into one of its own.
 OPTIONS = {"buffer_bytes_max": LIMIT, "linger_ms": 1}
 PATIENT = ClientSettings(retry=RetryPolicy(backoff_ms=1))
 # However little is in a message: a few hundred are too much.
@@ -27,16 +27,16 @@ def gate():
 
 
 @pytest.fixture
-def wire(url, gate):
+def proxy(url, gate):
     """Says come back later, until the gate is open."""
-    with Meddler(url, before=lambda asked: None if gate.is_set() else busy(asked)) as wire:
-        yield wire
+    with BatchProxy(url, before=lambda request: None if gate.is_set() else busy(request)) as proxy:
+        yield proxy
 
 
 def filled(producer, gate, send, values):
     """How many were sent, and what the producer kept, when it waited for room; then the rest goes out, too."""
-    sent, is_waiting, wait = [], threading.Event(), producer._has_space.wait
-    producer._has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
+    sent, is_waiting, wait = [], threading.Event(), producer._queues.has_space.wait
+    producer._queues.has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
 
     def fill() -> None:
         for value in values:
@@ -55,8 +55,8 @@ def filled(producer, gate, send, values):
 
 
 async def filled_in_asyncio(producer, gate, send, values):
-    sent, is_waiting, wait = [], asyncio.Event(), producer._has_space.wait
-    producer._has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
+    sent, is_waiting, wait = [], asyncio.Event(), producer._queues.has_space.wait
+    producer._queues.has_space.wait = lambda timeout_s: is_waiting.set() or wait(timeout_s)
 
     def is_sealed() -> bool:
         return gate.is_set() or producer.buffered_bytes >= 1000 * len(sent)
@@ -65,7 +65,7 @@ async def filled_in_asyncio(producer, gate, send, values):
         for value in values:
             await send(value)
             sent.append(value)
-            while values is VALUES and not is_sealed():  # noqa: ASYNC110 - nobody tells of a batch that is sealed
+            while values is VALUES and not is_sealed():  # noqa: ASYNC110 - there is no event for a sealed batch
                 await asyncio.sleep(0.001)
 
     filling, done = asyncio.create_task(fill()), asyncio.create_task(is_waiting.wait())
@@ -97,9 +97,9 @@ CASES = pytest.mark.parametrize(
 
 @KEYS
 @CASES
-def test_a_full_buffer_makes_send_wait(wire, gate, key, name, values, options, is_bounded):
+def test_a_full_buffer_makes_send_wait(proxy, gate, key, name, values, options, is_bounded):
     topic = f"{name}-{key}"
-    with Client(wire.url, settings=PATIENT) as client:
+    with Client(proxy.url, settings=PATIENT) as client:
         client.create_topic(topic, partitions=1)
         with client.producer(topic, **options) as producer:
             before = filled(producer, gate, lambda value: producer.send(value, key), values)
@@ -110,10 +110,10 @@ def test_a_full_buffer_makes_send_wait(wire, gate, key, name, values, options, i
 @KEYS
 @CASES
 async def test_a_full_buffer_makes_an_asynchronous_send_wait(
-    wire, gate, key, name, values, options, is_bounded
+    proxy, gate, key, name, values, options, is_bounded
 ):
     topic = f"{name}-async-{key}"
-    async with AsyncClient(wire.url, settings=PATIENT) as client:
+    async with AsyncClient(proxy.url, settings=PATIENT) as client:
         await client.create_topic(topic, partitions=1)
         async with client.producer(topic, **options) as producer:
             before = await filled_in_asyncio(

@@ -8,63 +8,17 @@ import pytest
 import trustme
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.producer_batch import NO_EXTRA, Batch, CheckedMessage
-from penstock.client.value_appender import BatchLimits
 from penstock.errors import OutOfSequence, PenstockError, Refused, TooLarge, TooManyRequests
 from penstock.testing.server import running_server
 
-from .meddler import Meddler, busy, garbage, swallowed, trickled
+from .proxies import BatchProxy, busy, garbage, swallowed, trickled
 from .servers import restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
-ROOM = BatchLimits(bytes_max=1000, messages_max=10, value_bytes_max=5000)
 
 
 def values_in(client, topic):
     return [message.value for _, message in client.read(topic)]
-
-
-def made_batch(*values):
-    """TopicReader instead of deliveries."""
-    batch = Batch(0, (1, 0.0), ROOM, threading.Event(), lambda _batch, index: index)
-    for place, value in enumerate(values):
-        assert batch.add(CheckedMessage(value, None, NO_EXTRA)) == place
-    return batch
-
-
-def test_a_sealed_batch_takes_no_more():
-    batch = made_batch(b"first", b"other")
-    batch.seal()
-    with pytest.raises(StopIteration):
-        batch.append(b"late")
-    assert list(batch.columns().values) == [b"first", b"other"]
-    assert (batch.count, batch.size) == (2, 10)
-    batch.clear()
-    with pytest.raises(StopIteration):
-        batch.append(b"very late")
-
-
-def test_a_batch_is_full_by_bytes_and_by_messages_and_takes_one_that_is_too_large_alone():
-    keyed = CheckedMessage(b"x" * 600, b"key", NO_EXTRA)
-    assert made_batch().add(CheckedMessage(b"x" * 5000, b"key", NO_EXTRA)) == 0
-    assert made_batch(b"x" * 5000).add(CheckedMessage(b"", b"k", NO_EXTRA)) is None
-    assert made_batch(b"x" * 397).add(keyed) is None
-    assert made_batch(b"x" * 396).add(keyed) == 1
-    assert made_batch(*[b"x"] * 10).add(CheckedMessage(b"", b"", NO_EXTRA)) is None
-    assert made_batch(*[b"x"] * 9).add(CheckedMessage(b"", b"", NO_EXTRA)) == 9
-
-
-def test_a_batch_counts_what_came_in_plain_when_something_else_follows():
-    batch = made_batch(b"one", b"two")
-    assert batch.add(CheckedMessage(None, b"key", NO_EXTRA)) == 2
-    with pytest.raises(StopIteration):
-        batch.append(b"not by this way")
-    assert batch.add(CheckedMessage(b"four", None, NO_EXTRA)) == 3
-    batch.seal()
-    assert (batch.count, batch.size) == (4, 13)
-    columns = batch.columns()
-    assert list(columns.values) == [b"one", b"two", None, b"four"]
-    assert columns.keys == [None, None, b"key", None]
 
 
 @pytest.fixture
@@ -78,7 +32,7 @@ def restless():
 
 @pytest.mark.usefixtures("restless")
 def test_threads_that_send_the_same_get_an_offset_each(url):
-    """Also when it is the same object, and whoever seals a batch comes between."""
+    """Also when it is the same object, and a flush seals the batch in between."""
     same = b"the same"
     deliveries = [[] for _ in range(4)]
     with Client(url) as client:
@@ -160,21 +114,21 @@ def test_wrong_messages_are_refused_before_they_spoil_a_batch(url):
 @pytest.mark.parametrize("trick", [swallowed, garbage, trickled])
 def test_an_answer_that_is_lost_or_strange_or_slow_stores_a_batch_once(url, trick):
     topic = trick.__name__
-    with Meddler(url, trick) as wire, Client(url) as direct:
+    with BatchProxy(url, trick) as proxy, Client(url) as direct:
         direct.create_topic(topic, partitions=1)
-        with Client(wire.url, settings=QUICK) as client, client.producer(topic) as producer:
+        with Client(proxy.url, settings=QUICK) as client, client.producer(topic) as producer:
             first = producer.send(b"first")
             producer.flush()
             producer.send(b"second")
         assert first.result().duplicate == (trick is not trickled)
         assert values_in(direct, topic) == [b"first", b"second"]
-        assert len(wire.seen) == (2 if trick is trickled else 3)
+        assert len(proxy.seen) == (2 if trick is trickled else 3)
 
 
 def test_without_numbers_a_lost_answer_is_an_error_and_nothing_is_sent_again(url):
-    with Meddler(url, swallowed) as wire, Client(url) as direct:
+    with BatchProxy(url, swallowed) as proxy, Client(url) as direct:
         direct.create_topic("unnumbered", partitions=1)
-        with Client(wire.url, settings=QUICK) as client:
+        with Client(proxy.url, settings=QUICK) as client:
             producer = client.producer("unnumbered", is_idempotent=False)
             delivery = producer.send(b"only")
             with pytest.raises(PenstockError):
@@ -182,7 +136,7 @@ def test_without_numbers_a_lost_answer_is_an_error_and_nothing_is_sent_again(url
             with pytest.raises(PenstockError):
                 delivery.result(30)
             producer.close()
-        assert (producer.failed, len(wire.seen)) == (1, 1)
+        assert (producer.failed, len(proxy.seen)) == (1, 1)
         assert values_in(direct, "unnumbered") == [b"only"]
 
 
@@ -190,27 +144,31 @@ def test_a_busy_server_is_asked_again_after_a_while(url):
     refusals = [busy] * 3
     told = []
     with (
-        Meddler(url, before=lambda asked: refusals.pop()(asked) if refusals else None) as wire,
-        Client(wire.url, settings=QUICK) as client,
+        BatchProxy(
+            url, before=lambda request: refusals.pop()(request) if refusals else None
+        ) as proxy,
+        Client(proxy.url, settings=QUICK) as client,
     ):
         client.create_topic("busy", partitions=1)
         with client.producer("busy", on_delivery=lambda *one: told.append(one)) as producer:
             producer.send(b"patient")
         assert told == [(1, None)]
-        assert len(wire.seen) == 4
+        assert len(proxy.seen) == 4
         assert values_in(client, "busy") == [b"patient"]
 
 
-async def test_whoever_is_interrupted_in_a_close_does_not_wait_for_the_server(url):
+async def test_a_close_that_is_interrupted_does_not_wait_for_the_server(url):
     async with AsyncClient(url, settings=QUICK) as direct:
         await direct.create_topic("stubborn", partitions=1)
     is_publish = b"/batches"
-    with Meddler(url, before=lambda asked: busy(asked) if is_publish in asked else None) as wire:
-        async with AsyncClient(wire.url, settings=QUICK) as client:
+    with BatchProxy(
+        url, before=lambda request: busy(request) if is_publish in request else None
+    ) as proxy:
+        async with AsyncClient(proxy.url, settings=QUICK) as client:
             producer = client.producer("stubborn", delivery_timeout_s=3600)
             delivery = await producer.send(b"never")
             closing = asyncio.create_task(producer.close())
-            await asyncio.to_thread(until, lambda: len(wire.seen) >= 3)
+            await asyncio.to_thread(until, lambda: len(proxy.seen) >= 3)
             closing.cancel()
             async with asyncio.timeout(20):
                 with pytest.raises(asyncio.CancelledError):
@@ -218,34 +176,6 @@ async def test_whoever_is_interrupted_in_a_close_does_not_wait_for_the_server(ur
             with pytest.raises(TooManyRequests):
                 await delivery.result()
             assert (producer.stored, producer.failed) == (0, 1)
-
-
-async def test_a_full_buffer_makes_send_wait_and_not_forget(url):
-    """The server does not answer; after so many bytes `send` waits, and goes on when it does."""
-    gate = threading.Event()
-    with Meddler(url, before=lambda _asked: gate.wait(60) and None) as wire:
-        async with AsyncClient(wire.url) as client:
-            await client.create_topic("full", partitions=1)
-            sent = 0
-
-            async def fill(producer):
-                nonlocal sent
-                for number in range(100):
-                    await producer.send(b"%01000d" % number)
-                    sent += 1
-
-            options = {"batch_bytes_max": 5000, "buffer_bytes_max": 20_000, "linger_ms": 1}
-            async with client.producer("full", **options) as producer:
-                filling = asyncio.create_task(fill(producer))
-                while producer.buffered_bytes <= 20_000:  # noqa: ASYNC110 - it has no event for that
-                    await asyncio.sleep(0.001)
-                await asyncio.sleep(0.05)
-                before = sent
-                gate.set()
-                await filling
-            assert before < 40
-            found = [message.value async for _, message in client.read("full")]
-            assert found == [b"%01000d" % number for number in range(100)]
 
 
 def test_a_server_that_has_forgotten_us_gets_a_new_epoch(url):
@@ -269,16 +199,19 @@ def test_in_doubt_a_new_epoch_would_store_twice_so_it_is_an_error(url):
     with Client(url, settings=QUICK) as direct:
         direct.create_topic("doubtful", partitions=1)
 
-        def forget(_said, _near):
+        def forget(_answer, _near):
             direct.delete_topic("doubtful")
             direct.create_topic("doubtful", partitions=1)
             return False
 
-        with Meddler(url, swallowed, forget) as wire, Client(wire.url, settings=QUICK) as client:
+        with (
+            BatchProxy(url, swallowed, forget) as proxy,
+            Client(proxy.url, settings=QUICK) as client,
+        ):
             producer = client.producer("doubtful")
             producer.send(b"zero")
             producer.flush()
-            wire.tricks[:] = [forget]
+            proxy.tricks[:] = [forget]
             lost = producer.send(b"one")
             with pytest.raises(OutOfSequence):
                 producer.flush()
@@ -290,26 +223,26 @@ def test_in_doubt_a_new_epoch_would_store_twice_so_it_is_an_error(url):
 
 
 def test_a_batch_that_was_tried_before_is_never_sent_under_a_new_number(url):
-    """A proxy said that it was busy after it had passed the batch on, and then the server lost its memory of us."""
+    """A proxy answer that it was busy after it had passed the batch on, and then the server lost its memory of us."""
     with Client(url, settings=QUICK) as direct:
         direct.create_topic("tried", partitions=1)
 
-        def forget(_said, near):
+        def forget(_answer, near):
             direct.delete_topic("tried")
             direct.create_topic("tried", partitions=1)
             near.sendall(busy(b""))
 
-        with Meddler(url) as wire, Client(wire.url, settings=QUICK) as client:
+        with BatchProxy(url) as proxy, Client(proxy.url, settings=QUICK) as client:
             producer = client.producer("tried")
             producer.send(b"zero")
             producer.flush()
-            wire.tricks[:] = [forget]
+            proxy.tricks[:] = [forget]
             doubtful = producer.send(b"one")
             with pytest.raises(OutOfSequence):
                 producer.flush()
             with pytest.raises(OutOfSequence):
                 doubtful.result()
-            assert len({asked.partition(b"\r\n\r\n")[2] for asked in wire.seen}) == 2
+            assert len({request.partition(b"\r\n\r\n")[2] for request in proxy.seen}) == 2
             producer.send(b"two")
             producer.close()
         assert values_in(direct, "tried") == [b"two"]
@@ -407,3 +340,12 @@ def test_the_asynchronous_one_lets_others_run_while_large_batches_are_on_their_w
             assert found == [b"%0200000d" % number for number in range(60)]
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_priority_has_a_number_and_a_name(url):
+    with Client(url) as client:
+        client.create_topic("urgent", partitions=1)
+        with client.producer("urgent") as producer:
+            for priority in (1, "high"):
+                producer.send(b"x", priority=priority)
+        assert [message.priority for _, message in client.read("urgent")] == [1, 1]

@@ -1,4 +1,4 @@
-"""What is wrong with a call is said in words that name it, with one client as with the other."""
+"""Refusals of a server, and of values that it could never take."""
 
 import pytest
 

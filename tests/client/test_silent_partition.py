@@ -7,7 +7,7 @@ import pytest
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.errors import AnswerTimeout
 
-from .meddler import Meddler, busy
+from .proxies import BatchProxy, busy
 from .servers import until
 
 PATIENT = ClientSettings(retry=RetryPolicy(backoff_ms=1))
@@ -24,12 +24,12 @@ class Silence:
     def __init__(self, url, *, first=(), is_for_all=False):
         self.gate, self.heard = threading.Event(), 0
         self._first, self._is_for_all = [*first], is_for_all
-        self.wire = Meddler(url, before=self._before)
+        self.proxy = BatchProxy(url, before=self._before)
 
-    def _before(self, asked):
-        if self._is_for_all or b"/partitions/0/" in asked[:200]:
+    def _before(self, request):
+        if self._is_for_all or b"/partitions/0/" in request[:200]:
             if self._first:
-                return self._first.pop()(asked)
+                return self._first.pop()(request)
             self.heard += 1
             self.gate.wait(30)
         return None
@@ -53,7 +53,7 @@ def values_in(client, topic):
 def test_the_other_partitions_go_on(url, first):
     topic = f"silent-{len(first)}"
     silence = Silence(url, first=first)
-    with silence.wire as wire, Client(wire.url, settings=PATIENT) as client:
+    with silence.proxy as proxy, Client(proxy.url, settings=PATIENT) as client:
         client.create_topic(topic, partitions=2)
         with client.producer(topic, linger_ms=1) as producer, silence:
             late = producer.send(b"late", partition=0)
@@ -67,8 +67,8 @@ def test_the_other_partitions_go_on(url, first):
 async def test_the_other_partitions_go_on_in_asyncio(url, first):
     topic = f"silent-async-{len(first)}"
     silence = Silence(url, first=first)
-    with silence.wire as wire:
-        async with AsyncClient(wire.url, settings=PATIENT) as client:
+    with silence.proxy as proxy:
+        async with AsyncClient(proxy.url, settings=PATIENT) as client:
             await client.create_topic(topic, partitions=2)
             async with client.producer(topic, linger_ms=1) as producer:
                 with silence:
@@ -85,7 +85,7 @@ def test_an_answer_that_takes_too_long_is_an_error(url):
     silence = Silence(url)
     with Client(url) as patient:
         patient.create_topic("too-long", partitions=1)
-    with silence.wire as wire, Client(wire.url, settings=HASTY) as client, silence:
+    with silence.proxy as proxy, Client(proxy.url, settings=HASTY) as client, silence:
         producer = client.producer("too-long", linger_ms=1, is_idempotent=False)
         with pytest.raises(AnswerTimeout, match=r"nothing within 0\.5 s"):
             producer.send(b"unheard").result(5)
@@ -96,8 +96,8 @@ def test_an_answer_that_takes_too_long_is_an_error(url):
 async def test_an_answer_that_takes_too_long_is_an_error_in_asyncio(url):
     with Client(url) as patient:
         patient.create_topic("too-long-async", partitions=1)
-    with Silence(url) as silence, silence.wire as wire:
-        async with AsyncClient(wire.url, settings=HASTY) as client:
+    with Silence(url) as silence, silence.proxy as proxy:
+        async with AsyncClient(proxy.url, settings=HASTY) as client:
             producer = client.producer("too-long-async", linger_ms=1, is_idempotent=False)
             with pytest.raises(AnswerTimeout, match=r"nothing within 0\.5 s"):
                 await (await producer.send(b"unheard")).result(5)
@@ -107,7 +107,7 @@ async def test_an_answer_that_takes_too_long_is_an_error_in_asyncio(url):
 
 def test_more_partitions_than_connections_have_all_their_turn(url):
     silence = Silence(url, is_for_all=True)
-    with silence.wire as wire, Client(wire.url, settings=NARROW) as client:
+    with silence.proxy as proxy, Client(proxy.url, settings=NARROW) as client:
         client.create_topic("narrow", partitions=4)
         producer = client.producer("narrow", linger_ms=1)
         with silence:

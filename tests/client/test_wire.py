@@ -79,7 +79,7 @@ def test_an_answer_in_one_piece_says_what_it_says_byte_by_byte(lines):
     whole, reader = AnswerReader("here").feed(raw), AnswerReader("here")
     pieces = [reader.feed(raw[place : place + 1]) for place in range(len(raw))]
     for answer in (whole, pieces[-1]):
-        assert answer.number(b"content-length") == 2
+        assert answer.headers.number(b"content-length") == 2
         assert (answer.body, answer.is_last) == (b"ok", b"close" in lines)
 
 

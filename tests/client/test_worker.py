@@ -304,12 +304,12 @@ print("unanswered", flush=True)
 """
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_handler_finish(client, url, colour, number):
-    topic = f"w-{colour}-{number}"
+def test_a_signal_lets_the_handler_finish(client, url, kind, number):
+    topic = f"w-{kind}-{number}"
     filled(client, topic, 3)
-    command = [sys.executable, "-c", PROGRAM.replace("TOPIC", topic), url, colour]
+    command = [sys.executable, "-c", PROGRAM.replace("TOPIC", topic), url, kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout.readline() == "begun\n"

@@ -3,7 +3,7 @@
 No I/O. Safe to use from several threads: handlers answer, the consumer's background sends.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ..api.arguments import type_name
 from ..errors import PenstockError, Refused
 from .calls import BATCH_TYPE, Call, reader
 from .failures import rebuilt
-from .leased_messages import Delivered, LeasedPart, Polled, Received
+from .leased_messages import Delivered, LeasedPart, Polled, Received, shortened
 
 # Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
@@ -72,6 +72,18 @@ class AnswerBuffer:
                 answer = PendingAnswer(part, kind, reason, ms)
                 self._pending.setdefault(answer, []).append(offset)
         return is_first
+
+    def add_many(
+        self, messages: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> None:
+        """Answer one message, several, or all of a poll that have no answer. Refused if one is no message."""
+        reason = shortened(reason)
+        if isinstance(messages, Polled):
+            for part in messages.parts:
+                self.add_all(part, kind, reason, ms)
+            return
+        for message in messages_of(messages):
+            self.add(message.part, message.offset, kind, reason, ms)
 
     def ack(self, part: LeasedPart, offset: int) -> bool:
         """Ack one message; False if it was answered before."""
@@ -207,3 +219,13 @@ def _checked(message: Any) -> Delivered:
     if not isinstance(message, Received):
         raise Refused(f"a message of this consumer, or several, not {type_name(message)}")
     return message  # type: ignore[return-value]  # One of `client.poll` has a receipt, too.
+
+
+def offsets_after(reached: OneOrMany | Mapping[str, int]) -> Mapping[str, int]:
+    """The offset behind these messages, by partition; offsets as they are."""
+    if isinstance(reached, Mapping):
+        return reached
+    offsets: dict[str, int] = {}
+    for one in messages_of(reached):
+        offsets[one.part.place] = max(offsets.get(one.part.place, 0), one.offset + 1)
+    return offsets

@@ -146,8 +146,8 @@ def given(**fields: object) -> dict[str, object]:
     return {name: one for name, one in fields.items() if one is not None}
 
 
-def get(target: str, kind: type[T], *, wait_s: float = 0.0) -> Call[T]:
-    return Call("GET", target, reader(kind), wait_s=wait_s)
+def get(target: str, kind: type[T]) -> Call[T]:
+    return Call("GET", target, reader(kind))
 
 
 def send(

@@ -41,24 +41,24 @@ ERROR_OF_CODE = _by_code()
 def error_of(answer: Answer, address: str) -> PenstockError:
     """The error in an answer of status 300 and more."""
     try:
-        said = _DECODER.decode(answer.body)
+        fields = _DECODER.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _foreign(answer, address)
-    if not isinstance(said.get("error"), str):
+    if not isinstance(fields.get("error"), str):
         return _foreign(answer, address)
-    return rebuilt({"status": answer.status, **said})
+    return rebuilt({"status": answer.status, **fields})
 
 
-def rebuilt(said: dict[str, Any]) -> PenstockError:
+def rebuilt(fields: dict[str, Any]) -> PenstockError:
     """An error from its fields, as an answer or one of its results has them."""
-    status = said.get("status")
+    status = fields.get("status")
     family = Unavailable if status in _UNAVAILABLE else Refused
-    kind = ERROR_OF_CODE.get(str(said.get("error")), family)
-    text = str(said.get("message") or said.get("error"))[:_TEXT_CHARACTERS_MAX]
+    kind = ERROR_OF_CODE.get(str(fields.get("error")), family)
+    text = str(fields.get("message") or fields.get("error"))[:_TEXT_CHARACTERS_MAX]
     # The constructors of errors write the message; here the server has written it.
     error = kind.__new__(kind)
     PenstockError.__init__(error, text)
-    error.fields.update((name, one) for name, one in said.items() if name not in _OWN_FIELDS)
+    error.fields.update((name, one) for name, one in fields.items() if name not in _OWN_FIELDS)
     return error
 
 

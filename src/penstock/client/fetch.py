@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile
@@ -13,16 +14,7 @@ from ..codec import Head, batches_in, decode_messages
 from ..codec.single import decode_value
 from ..errors import MalformedBatch, NotFound, Refused
 from ..model import Message
-from .calls import (
-    ACCEPT_BATCH,
-    CHECKED_HERE,
-    Call,
-    Moment,
-    moment,
-    path_of,
-    span,
-    with_query,
-)
+from .calls import ACCEPT_BATCH, CHECKED_HERE, Call, Moment, moment, path_of, span, with_query
 from .topics import Topic
 from .wire import BODY_BYTES_MAX, Answer, Headers
 
@@ -39,7 +31,6 @@ _READ_BYTES = 4 << 20
 # While other partitions may have messages, a request does not wait long at the end of one.
 _WAIT_S_SHARED = 0.25
 _WAIT_S_ALONE = 20.0
-_DIGITS_MAX = 20
 _POSITION_HEADERS = (
     b"penstock-offset",
     b"penstock-next-offset",
@@ -89,21 +80,10 @@ class Fetched:
     skips damage.
     """
 
-    __slots__ = (
-        "batches",
-        "earliest",
-        "latest",
-        "more_at",
-        "next_offset",
-        "offset",
-        "seed",
-        "skipped",
-    )
-
     def __init__(self, answer: Answer) -> None:
         """ValueError if a header is missing, MalformedBatch if the batches are not what the headers say."""
         self.offset, self.next_offset, self.earliest, self.latest, self.seed = map(
-            answer.number, _POSITION_HEADERS
+            answer.headers.number, _POSITION_HEADERS
         )
         written = answer.headers.get(b"penstock-skipped")
         pairs = [one.split(b"-") for one in written.split(b",")] if written else []
@@ -164,11 +144,10 @@ def arrow_table(
 
 def more_at(headers: Headers) -> int | None:
     """Where an answer ends, if the partition has more behind it; None if it has not, or if the headers do not say."""
-    written = [headers.get(name) for name in (b"penstock-next-offset", b"penstock-latest")]
-    if not all(one.isdigit() and len(one) <= _DIGITS_MAX for one in written):
-        return None
-    following, latest = map(int, written)
-    return following if following < latest else None
+    with suppress(ValueError):
+        following = headers.number(b"penstock-next-offset")
+        return following if following < headers.number(b"penstock-latest") else None
+    return None
 
 
 def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:

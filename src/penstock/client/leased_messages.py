@@ -30,19 +30,6 @@ class LeasedPart:
     `unanswered` are offsets. It is None until a single message is answered: a part that is answered whole needs none.
     """
 
-    __slots__ = (
-        "_lists",
-        "_part",
-        "buffer",
-        "group",
-        "lease",
-        "leased_at_s",
-        "offsets",
-        "partition",
-        "topic",
-        "unanswered",
-    )
-
     def __init__(self, part: Part) -> None:
         self._part = part
         self._lists: list[Sequence[Any]] = []

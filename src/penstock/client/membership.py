@@ -14,23 +14,15 @@ from .wire import Answer
 class JoinReply(msgspec.Struct, frozen=True):
     member_id: str
     generation: int
-    assigned_partitions: list[str]
-    rebalance_required: bool
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
     """All partitions of a member, and those that it shall release."""
 
-    state: str
     generation: int
-    rebalance_required: bool
     partitions_to_revoke: list[str]
     partitions_assigned: list[str]
     changes: int = 0
-
-
-class RevokeReply(msgspec.Struct, frozen=True):
-    released: list[str]
 
 
 class CommitReply(msgspec.Struct, frozen=True):
@@ -71,8 +63,8 @@ def heartbeat(membership: Membership) -> Call[HeartbeatReply]:
     return _post("heartbeat", membership, HeartbeatReply)
 
 
-def revoke(membership: Membership, partitions: Sequence[str]) -> Call[RevokeReply]:
-    return _post("revoke", membership, RevokeReply, partitions=list(partitions))
+def revoke(membership: Membership, partitions: Sequence[str]) -> Call[Any]:
+    return _post("revoke", membership, Any, partitions=list(partitions))
 
 
 def leave(membership: Membership) -> Call[None]:
@@ -80,8 +72,13 @@ def leave(membership: Membership) -> Call[None]:
     return Call(call.method, call.target, nothing, call.body, call.headers)
 
 
-def commit(membership: Membership, offsets: Mapping[str, Mapping[str, int]]) -> Call[CommitReply]:
-    return _post("offsets", membership, CommitReply, offsets=offsets)
+def commit(membership: Membership, offsets: Mapping[str, int]) -> Call[CommitReply]:
+    """Offsets are by partition, such as "orders/0". A commit of any generation counts."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for place, offset in offsets.items():
+        topic, _, number = place.rpartition("/")
+        by_topic.setdefault(topic, {})[number] = offset
+    return _post("offsets", membership._replace(generation=0), CommitReply, offsets=by_topic)
 
 
 def poll(
@@ -109,4 +106,4 @@ def poll(
 
 
 def _read_polled(answer: Answer) -> Polled[Delivered]:
-    return Polled(parts_of(answer), Delivered, answer.number(b"penstock-changes"))
+    return Polled(parts_of(answer), Delivered, answer.headers.number(b"penstock-changes"))

@@ -40,8 +40,8 @@ class PipelineList(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-def report(name: str, said: PipelineReport) -> Call[Pipeline]:
-    return send("PUT", path_of("pipelines", name), said, Pipeline)
+def report(name: str, body: PipelineReport) -> Call[Pipeline]:
+    return send("PUT", path_of("pipelines", name), body, Pipeline)
 
 
 def listed(cursor: str | None) -> Call[PipelineList]:

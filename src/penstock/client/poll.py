@@ -8,16 +8,7 @@ import msgspec
 from ..api.arguments import text
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
-from .calls import (
-    ACCEPT_BATCH,
-    JSON_TYPE,
-    Call,
-    as_json,
-    path_of,
-    results_of,
-    span,
-    with_query,
-)
+from .calls import ACCEPT_BATCH, JSON_TYPE, Call, as_json, path_of, results_of, span, with_query
 from .failures import rebuilt
 from .leased_messages import Polled, Received, parts_of, reason_text
 from .wire import Answer

@@ -1,51 +1,27 @@
-"""The batches of a producer: checked messages, numbers that the server knows again, what a failure means. No I/O."""
+"""The messages of a producer, checked, and the batch that collects them. No I/O."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import mmh3
 
 from ..api.units import Duration, duration_s, priority_of
-from ..codec import Columns, Compression, Marks, encode
+from ..codec import Columns
 from ..codec.blobs import Blobs, Joined
 from ..config import LimitsConfig
-from ..errors import OutOfSequence, PenstockError, Refused, TooLarge, Unreachable
+from ..errors import PenstockError, Refused, TooLarge
 from ..model import Headers, Priority
-from .calls import Call
-from .publish import BatchStored, HeadersIn, append_batch
-from .retry import may_repeat
+from .publish import BatchStored, HeadersIn
 from .value_appender import UNEVEN, BatchLimits, ValueAppender
 
-_SEQUENCE_MASK = (1 << 31) - 1
 _S_NS = 1_000_000_000
 # A hundred years: a longer time is a mistake, and would not fit into a time of 64 bits.
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 LIMITS = LimitsConfig()
-COMPRESSIONS = {one.name.lower(): one for one in Compression}
 # The memory that a message takes beside its bytes, and that each of its headers does: about what the interpreter adds.
 _MESSAGE_COST = 48
 _HEADER_COST = 96
-
-
-class ProducerOptions(TypedDict, total=False):
-    """`linger_ms`: how long a message may wait for others. `buffer_bytes_max`: beyond it `send` waits.
-
-    `delivery_timeout_s`: after so long a batch that could not be stored is given up. `on_delivery` is called for every
-    batch with the number of its messages and, if it failed, the error.
-    """
-
-    acks: str
-    linger_ms: float
-    batch_messages_max: int
-    batch_bytes_max: int
-    buffer_bytes_max: int
-    delivery_timeout_s: float
-    is_idempotent: bool
-    compression: str
-    on_delivery: Callable[[int, Exception | None], None] | None
 
 
 class Extra(NamedTuple):
@@ -177,63 +153,6 @@ class Batch:
         self._appender.values = []
 
 
-@dataclass(slots=True)
-class Numbering:
-    """The numbers of a producer's messages for one partition. The server stores a number that comes twice once."""
-
-    producer_id: int
-    epoch: int = 0
-    next_sequence: int = 0
-
-    def marks(self) -> Marks:
-        return Marks(
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            first_sequence=self.next_sequence,
-        )
-
-    def stored(self, count: int) -> None:
-        self.next_sequence = (self.next_sequence + count) & _SEQUENCE_MASK
-
-    def start_again(self) -> None:
-        """Begin a new epoch, after a batch that may have been stored: the server refuses requests of the old one."""
-        self.epoch += 1
-        self.next_sequence = 0
-
-
-class AfterFailure(Enum):
-    """The step that follows a failed try."""
-
-    WAIT = "wait and send the same bytes again"
-    RENUMBER = "the server has forgotten this producer: begin a new epoch"
-    GIVE_UP = "it failed"
-
-
-def after_failure(
-    error: PenstockError, batch: Batch, *, is_numbered: bool, is_late: bool
-) -> AfterFailure:
-    """The step that follows a failed try. Notes in the batch whether it may have been stored."""
-    if isinstance(error, Unreachable) and error.is_sent:
-        batch.is_doubtful = True
-    if isinstance(error, OutOfSequence):
-        # If a try before stored it, a new number would store it twice.
-        is_new = not batch.is_doubtful and batch.tries <= 1
-        return AfterFailure.RENUMBER if is_new else AfterFailure.GIVE_UP
-    if is_late or not may_repeat(error, is_repeatable=is_numbered):
-        return AfterFailure.GIVE_UP
-    return AfterFailure.WAIT
-
-
-def call_of(
-    batch: Batch, topic: str, acks: str, compression: Compression, numbering: Numbering | None
-) -> Call[BatchStored]:
-    """The call that stores a batch."""
-    marks = Marks() if numbering is None else numbering.marks()
-    encoded = encode(batch.columns(), compression=compression, marks=marks)
-    is_numbered = numbering is not None
-    return append_batch(topic, batch.partition, encoded.pieces(), acks, is_numbered=is_numbered)
-
-
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key, by the rule of the server: docs/partitioner.md."""
     return int(mmh3.hash(key, 0, signed=False)) % partitions
@@ -265,7 +184,7 @@ def checked_message(value: object, key: object, extra: Extra) -> CheckedMessage:
     return CheckedMessage(content, _bytes_of(key, "key", LIMITS.key_bytes_max), extra)
 
 
-def extra_of(headers: HeadersIn, priority: int | None, ttl: Duration | None) -> Extra:
+def extra_of(headers: HeadersIn, priority: int | str | None, ttl: Duration | None) -> Extra:
     """The other fields of a message. Refused if one of them is wrong."""
     chosen = Priority.NORMAL if priority is None else priority_of(priority)
     if not headers and chosen == Priority.NORMAL and ttl is None:
@@ -295,33 +214,3 @@ def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
     return tuple(found)
-
-
-@dataclass(slots=True)
-class Tally:
-    """How many messages were stored, and how many failed."""
-
-    stored: int = 0
-    failed: int = 0
-    first_error: PenstockError | None = None
-    buffered_bytes: int = 0
-    # Batches that are sealed and not settled, the oldest first.
-    unsettled: dict[Batch, None] = field(default_factory=dict)
-
-    def sealed(self, batch: Batch) -> None:
-        self.unsettled[batch] = None
-        self.buffered_bytes += batch.weight
-
-    def settled(self, batch: Batch) -> None:
-        del self.unsettled[batch]
-        self.buffered_bytes -= batch.weight
-        if batch.error is None:
-            self.stored += batch.count
-        else:
-            self.failed += batch.count
-            self.first_error = self.first_error or batch.error
-
-    def take_error(self) -> PenstockError | None:
-        """The first error since the last call; None if there was none."""
-        error, self.first_error = self.first_error, None
-        return error

@@ -36,18 +36,6 @@ class Lanes(msgspec.Struct, frozen=True):
     totals: dict[str, dict[str, int]]
 
 
-def stats() -> Call[Stats]:
-    return get("/stats", Stats)
-
-
-def reliability() -> Call[Reliability]:
-    return get("/reliability/stats", Reliability)
-
-
 def lanes(group: str | None) -> Call[Lanes]:
     name = None if group is None else text("the name of a group", group)
     return get(with_query("/priority/stats", {"group": name}), Lanes)
-
-
-def health() -> Call[dict[str, Any]]:
-    return get("/health", dict[str, Any])

@@ -26,11 +26,6 @@ class BatchLimits(NamedTuple):
     # Larger values are refused.
     value_bytes_max: int
 
-    def count_of(self, size: int) -> int:
-        """How many values of one size fit."""
-        count = (self.bytes_max - 1) // size if size else self.messages_max
-        return max(1, min(count, self.messages_max))
-
 
 class ValueAppender:
     """Appends values to a list. `size` is that of every value if they are all of one size, otherwise UNEVEN."""
@@ -77,7 +72,8 @@ class ValueAppender:
         value = yield None
         # Mostly all values are of one size, and it is known beforehand how many fit.
         size = self.size = len(value)
-        for index in range(limits.count_of(size)):
+        fitting = (limits.bytes_max - 1) // size if size else limits.messages_max
+        for index in range(max(1, min(fitting, limits.messages_max))):
             if len(value) != size:
                 break
             append(value)

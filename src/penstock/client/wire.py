@@ -39,6 +39,13 @@ class Headers:
         start += len(name) + 3
         return self._lines[start : self._lines.index(_LINE_END, start)].strip()
 
+    def number(self, name: bytes) -> int:
+        """The number in a header; ValueError if there is none."""
+        written = self.get(name)
+        if not written.isdigit() or len(written) > 20:
+            raise ValueError(f"header {name.decode()} is {written[:40]!r}")
+        return int(written)
+
 
 class Answer(NamedTuple):
     """A whole answer."""
@@ -47,13 +54,6 @@ class Answer(NamedTuple):
     headers: Headers
     body: bytes | memoryview
     is_last: bool
-
-    def number(self, name: bytes) -> int:
-        """The number in a header; ValueError if there is none."""
-        written = self.headers.get(name)
-        if not written.isdigit() or len(written) > 20:
-            raise ValueError(f"header {name.decode()} is {written[:40]!r}")
-        return int(written)
 
 
 def size_of(body: Body) -> int:

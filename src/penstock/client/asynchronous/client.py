@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ...api.arguments import instance, several, whole_number
 from ...api.units import Duration
@@ -13,27 +13,20 @@ from .. import fetch as fetch_calls
 from .. import groups as group_calls
 from .. import poll as poll_calls
 from .. import publish as publish_calls
-from .. import stats as stats_calls
 from .. import topics as topic_calls
 from ..address import DEFAULT_URL, Address
-from ..calls import Call, Content, Moment
+from ..calls import Call, Content, Moment, get
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..delays import Delayed, DelayedPlace, DelayStats
-from ..fetch import (
-    LIMIT_MAX_BATCHES,
-    PREFETCH_BYTES,
-    Fetched,
-    FetchOptions,
-    FetchRequest,
-    topic_reader,
-)
+from ..fetch import Fetched, FetchOptions, FetchRequest
 from ..groups import ALL_LETTERS, DeadLetter, Group, GroupName, Lag, Letters, Redrive, Redriven
 from ..leased_messages import Delivered, Polled, Received
 from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
-from ..producer_batch import ProducerOptions
+from ..producer import ProducerOptions, ProducerSettings
 from ..publish import BatchStored, Outgoing, Published, PublishOptions
 from ..settings import ClientSettings
 from ..stats import Lanes, Reliability, Stats
+from ..stats import lanes as lanes_call
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown
 from ..worker import WorkerOptions
 from .pool import AsyncPool
@@ -45,14 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAGE_ITEMS_MAX = 500
-
-
-class _Page(Protocol):
-    @property
-    def cursor(self) -> str | None: ...
-
-
-P = TypeVar("P", bound=_Page)
 
 
 class AsyncClient:
@@ -74,10 +59,10 @@ class AsyncClient:
         key: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
-        chosen = (
-            ClientSettings() if settings is None else instance("settings", settings, ClientSettings)
-        )
-        self.pool = AsyncPool(Address.parse(url), key, chosen)
+        if settings is None:
+            settings = ClientSettings()
+        instance("settings", settings, ClientSettings)
+        self.pool = AsyncPool(Address.parse(url), key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
 
@@ -89,7 +74,7 @@ class AsyncClient:
         """The result of any call; see the modules of `penstock.client`."""
         return await self.pool.run(call)
 
-    async def _pages(self, call_of: Callable[[str | None], Call[P]]) -> AsyncIterator[P]:
+    async def _pages(self, call_of: Callable[[str | None], Call[Any]]) -> AsyncIterator[Any]:
         """All pages of a list. `call_of` makes the call for the page at a cursor."""
         page = await self.run(call_of(None))
         yield page
@@ -175,8 +160,8 @@ class AsyncClient:
         """
         from .prefetch import AsyncPrefetch
 
-        options.setdefault("limit", LIMIT_MAX_BATCHES)
-        options.setdefault("max_bytes", PREFETCH_BYTES)
+        options.setdefault("limit", fetch_calls.LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", fetch_calls.PREFETCH_BYTES)
         request: FetchRequest | None = FetchRequest(topic, partition, **options)
         prefetch = AsyncPrefetch(self.pool)
         try:
@@ -201,7 +186,8 @@ class AsyncClient:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
-        reader = topic_reader(await self.topic(topic), start, partition, is_followed=is_followed)
+        described = await self.topic(topic)
+        reader = fetch_calls.topic_reader(described, start, partition, is_followed=is_followed)
         while (reading := reader.next()) is not None:
             fetched = await self.run(fetch_calls.fetch(reading.request))
             for message in fetched:
@@ -380,18 +366,18 @@ class AsyncClient:
 
     async def stats(self) -> Stats:
         """Sizes of everything."""
-        return await self.run(stats_calls.stats())
+        return await self.run(get("/stats", Stats))
 
     async def reliability(self) -> Reliability:
         """How many messages are leased, wait for a retry, or were given up; in all and by group."""
-        return await self.run(stats_calls.reliability())
+        return await self.run(get("/reliability/stats", Reliability))
 
     async def lanes(self, group: str | None = None) -> Lanes:
         """The backlog of each priority lane: of a group, or of the one that is furthest behind on each topic."""
-        return await self.run(stats_calls.lanes(group))
+        return await self.run(lanes_call(group))
 
     async def health(self) -> dict[str, Any]:
-        return await self.run(stats_calls.health())
+        return await self.run(get("/health", dict[str, Any]))
 
     # Producers, consumers and workers
 
@@ -399,7 +385,7 @@ class AsyncClient:
         """Sends messages one by one and stores them in large batches, each exactly once."""
         from .producer import AsyncProducer
 
-        return AsyncProducer(self.pool, topic, **options)
+        return AsyncProducer(self.pool, topic, ProducerSettings(**options))
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]

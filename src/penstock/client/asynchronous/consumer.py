@@ -12,9 +12,9 @@ from ...api.arguments import text, whole_number
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
-from ..ack_batcher import AnswerBuffer, OneOrMany, messages_of
+from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..consumer_options import ConsumerSettings, topics_of
-from ..leased_messages import Delivered, Polled, shortened
+from ..leased_messages import Delivered, Polled
 from ..membership import Membership
 from ..membership import commit as commit_call
 from ..membership import poll as poll_call
@@ -147,7 +147,7 @@ class AsyncConsumer:
     def _auto_commit(self) -> None:
         if self._uncommitted is not None:
             messages, self._uncommitted = self._uncommitted, None
-            self._answer(messages, Kind.ACK)
+            self._buffer.add_many(messages, Kind.ACK)
 
     def __aiter__(self) -> AsyncIterator[Delivered]:
         return self.stream()
@@ -167,7 +167,7 @@ class AsyncConsumer:
 
     async def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
         """The answer of the server to a poll; None if the group has to be rebalanced first, or after `stop`."""
-        if self._member.is_revoking:
+        if self._member.revoking:
             wait_s = 0.0
         # Kept until there is an answer: the server answers a repeated poll with the same messages.
         self._request_id = self._request_id or token_hex(8)
@@ -182,7 +182,7 @@ class AsyncConsumer:
         self._buffer.track(polled.parts, time.monotonic())
         self._wake.set()
         self._member.note_poll(polled)
-        if not polled and self._member.is_revoking:
+        if not polled and self._member.revoking:
             await self._stop.wait(_REVOKING_S)
         return polled
 
@@ -224,30 +224,21 @@ class AsyncConsumer:
 
     def ack(self, messages: OneOrMany) -> None:
         """Finish messages: one, several, or all of a poll."""
-        self._answer(messages, Kind.ACK)
+        self._buffer.add_many(messages, Kind.ACK)
 
     def nack(self, messages: OneOrMany, reason: str = "", *, delay: Duration | None = None) -> None:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        self._answer(messages, Kind.NACK, reason, None if delay is None else duration_ms(delay))
+        self._buffer.add_many(
+            messages, Kind.NACK, reason, None if delay is None else duration_ms(delay)
+        )
 
     def reject(self, messages: OneOrMany, reason: str = "") -> None:
         """No attempt will ever succeed: dead letters, at once."""
-        self._answer(messages, Kind.REJECT, reason)
+        self._buffer.add_many(messages, Kind.REJECT, reason)
 
     def give_back(self, messages: OneOrMany) -> None:
         """Not looked at: other members may have them at once, and no attempt counts."""
-        self._answer(messages, Kind.RELEASE)
-
-    def _answer(
-        self, messages: OneOrMany, kind: Kind, reason: str = "", ms: int | None = None
-    ) -> None:
-        reason = shortened(reason)
-        if isinstance(messages, Polled):
-            for part in messages.parts:
-                self._buffer.add_all(part, kind, reason, ms)
-            return
-        for message in messages_of(messages):
-            self._buffer.add(message.part, message.offset, kind, reason, ms)
+        self._buffer.add_many(messages, Kind.RELEASE)
 
     async def flush(self) -> None:
         """Return when the server has every answer so far. Unavailable: it has not, and they are kept."""
@@ -260,19 +251,9 @@ class AsyncConsumer:
         """
         if not self.settings.is_assigned:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
-        offsets: dict[str, int] = {}
-        if isinstance(reached, Mapping):
-            offsets.update(reached)
-        else:
-            for one in messages_of(reached):
-                offsets[one.part.place] = max(offsets.get(one.part.place, 0), one.offset + 1)
+        offsets = offsets_after(reached)
         await self._ack_batcher.send()
-        by_topic: dict[str, dict[str, int]] = {}
-        for place, offset in offsets.items():
-            topic, _, number = place.rpartition("/")
-            by_topic.setdefault(topic, {})[number] = offset
-        membership = self._member.membership._replace(generation=0)
-        done = await self._pool.run(commit_call(membership, by_topic))
+        done = await self._pool.run(commit_call(self._member.membership, offsets))
         for place, offset in offsets.items():
             self._buffer.finish_below(place, offset)
         return done.advanced
@@ -321,14 +302,12 @@ class AsyncConsumer:
 
     def _drop(self, places: Sequence[str]) -> None:
         """Give back the messages of some partitions that the program has not seen."""
-        kept: deque[Delivered] = deque()
-        while self._unseen:
-            message = self._unseen.popleft()
+        unseen, self._unseen = self._unseen, deque[Delivered]()
+        for message in unseen:
             if message.part.place in places:
                 message.give_back()
             else:
-                kept.append(message)
-        self._unseen = kept
+                self._unseen.append(message)
         if self.on_drop is not None and places:
             self.on_drop(places)
 

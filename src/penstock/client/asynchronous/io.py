@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from ...api.arguments import function
+from ...api.arguments import function as check_callback
 from ...errors import AnswerTimeout, BadAnswer, Unreachable
 from ..address import Address
 from ..failures import reason_of
@@ -198,11 +198,6 @@ async def call_back(call: Callable[..., Any], *given: object) -> None:
     made = call(*given)
     if isawaitable(made):
         await made
-
-
-def check_callback(what: str, call: Callable[..., Any] | None) -> None:
-    """Refused if `call_back` cannot call it."""
-    function(what, call)
 
 
 class Background:

@@ -1,48 +1,26 @@
 """The producer: `send` one by one, stored in large batches, each exactly once."""
 
 import time
-from collections import deque
 from collections.abc import Callable
-from secrets import randbits
-from threading import Lock as Guard
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
-from ...api.arguments import choice, number, plain_function, text, whole_number
 from ...api.units import Duration, duration_s
-from ...errors import PenstockError, Refused, Unreachable
-from ..calls import Call, Content
-from ..failures import wait_asked_s
-from ..producer_batch import (
-    COMPRESSIONS,
-    LIMITS,
-    AfterFailure,
-    Batch,
-    CheckedMessage,
-    Numbering,
-    Tally,
-    after_failure,
-    call_of,
-    checked_message,
-    extra_of,
-    partition_of,
-)
-from ..publish import BatchStored, HeadersIn, Published
-from ..retry import chance
+from ...errors import PenstockError
+from ..calls import Content
+from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
+from ..producer_batch import Batch, checked_message, extra_of
+from ..publish import HeadersIn, Published
 from ..topics import describe
-from ..value_appender import BatchLimits
 from .io import Background, Connection, Event, Lock, acquire_within
 from .pool import AsyncPool
 
 _SPACE_CHECK_S = 1.0
 # A server nearby has answered by then, and `send` takes the answer sooner than a background that has to be woken.
 _SOON_S = 0.005
-# The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
-_DUE_LINGERS = 4
 # The least time that the background waits for answers in one round.
 _ROUND_S_MIN = 0.001
-_LINGER_S_MIN = 0.0001
 
 
 class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -63,32 +41,6 @@ class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
         assert stored is not None, "settled means stored or failed"
         offset = stored.base_offset + self.index
         return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
-
-
-class _Request(NamedTuple):
-    """A batch and the call that stores it. A retry keeps the call, and with it the numbers of the messages."""
-
-    batch: Batch
-    call: Call[BatchStored]
-
-
-class AsyncPartitionQueue:
-    """The batches of one partition. They are stored in order, so one request is under way at a time."""
-
-    def __init__(self, number: int, numbering: Numbering | None) -> None:
-        self.number, self.numbering = number, numbering
-        self.open_batch: Batch | None = None
-        self.sealed: deque[Batch] = deque()
-        # For the task or thread that sends and collects.
-        self.lock = Lock()
-        self.in_flight: tuple[_Request, Connection] | None = None
-        self.sent_at_s = 0.0
-        # A request that failed, and when to send it again.
-        self.retry: tuple[_Request, float] | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.open_batch or self.sealed or self.in_flight or self.retry)
 
 
 def _left_s(until_s: float) -> float:
@@ -112,79 +64,44 @@ class AsyncProducer:
     from the next `flush` or `close`.
     """
 
-    def __init__(
-        self,
-        pool: AsyncPool,
-        topic: str,
-        *,
-        acks: str = "leader",
-        linger_ms: float = 5,
-        batch_messages_max: int = 100_000,
-        batch_bytes_max: int = 1 << 20,
-        buffer_bytes_max: int = 32 << 20,
-        delivery_timeout_s: float = 120,
-        is_idempotent: bool = True,
-        compression: str = "none",
-        on_delivery: Callable[[int, Exception | None], None] | None = None,
-    ) -> None:
-        whole_number("buffer_bytes_max", buffer_bytes_max, 0)
-        number("delivery_timeout_s", delivery_timeout_s, 0)
-        plain_function("on_delivery", on_delivery)
-        self.topic = topic
-        self._pool, self._acks = pool, acks
-        self._compression = choice(
-            "compression", text("compression", compression).lower(), COMPRESSIONS
+    def __init__(self, pool: AsyncPool, topic: str, settings: ProducerSettings) -> None:
+        self.topic, self.settings, self._pool = topic, settings, pool
+        retry = pool.settings.retry
+        self._queues = BatchQueues(
+            topic, settings, retry, event=Event, lock=Lock, delivery_of=AsyncDelivery
         )
-        self._linger_s = max(number("linger_ms", linger_ms, 0) / 1000, _LINGER_S_MIN)
-        self._batch_limits = BatchLimits(
-            whole_number("batch_bytes_max", batch_bytes_max, 1),
-            whole_number("batch_messages_max", batch_messages_max, 1),
-            LIMITS.value_bytes_max,
-        )
-        self._buffer_bytes_max = buffer_bytes_max
-        self._delivery_timeout_s = delivery_timeout_s
-        self._producer_id = randbits(62) if is_idempotent else None
-        self._on_delivery = on_delivery
-        # No task ever waits for the guard, because it is not held over an await; threads do.
-        self._guard = Guard()
-        self._queues: list[AsyncPartitionQueue] = []
-        # The partition that gets messages without a key, and what appends plain values to its open batch.
-        self._turn = randbits(16)
+        # Appends plain values to the open batch that has its turn.
         self._append: Callable[[bytes], AsyncDelivery] = _no_batch
-        self._tally = Tally()
-        self._has_space, self._wake, self._stop = Event(), Event(), Event()
         self._background: Background | None = None
-        # Whether the background has nothing to do, and how many flushes are under way.
-        self._is_asleep, self._flushing = True, 0
         self._start_lock = Lock()
 
     @property
     def stored(self) -> int:
         """How many messages are stored so far."""
-        return self._tally.stored
+        return self._queues.stored
 
     @property
     def failed(self) -> int:
-        return self._tally.failed
+        return self._queues.failed
 
     @property
     def buffered_bytes(self) -> int:
         """How much is sealed and not stored yet, counted as `buffer_bytes_max` is."""
-        return self._tally.buffered_bytes
+        return self._queues.buffered_bytes
 
     async def send(
         self,
         value: Content,
         key: Content = None,
         headers: HeadersIn | None = None,
-        priority: int | None = None,
+        priority: int | str | None = None,
         ttl: Duration | None = None,
         *,
         partition: int | None = None,
     ) -> AsyncDelivery:
         """Take a message. Without `partition` its key decides, and without a key batches take turns.
 
-        `priority` is 0 (first) to 4, usually 2; with `ttl` a message is not delivered after so long.
+        `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         """
         # The plain case in as few steps as possible: a million messages a second take this way.
         if (
@@ -201,96 +118,37 @@ class AsyncProducer:
                 # The batch is full or sealed, or another thread is appending to it.
                 pass
         message = checked_message(value, key, extra_of(headers or (), priority, ttl))
-        return await self._send_checked(message, partition)
-
-    async def _send_checked(self, message: CheckedMessage, partition: int | None) -> AsyncDelivery:
-        if not self._queues:
+        if not self._queues.queues:
             await self._start()
         # Plain values come here once a batch, all others each time.
         await self._wait_for_space()
-        full: list[AsyncPartitionQueue] = []
-        with self._guard:
-            while True:
-                queue = self._queue_of(message.key, partition)
-                batch = queue.open_batch or self._open_batch(queue)
-                delivery: AsyncDelivery | None = batch.add(message)
-                if delivery is not None:
-                    break
-                self._seal(queue, batch)
-                full.append(queue)
-            if message.key is None and partition is None:
-                self._append = batch.append
+        delivery: AsyncDelivery
+        delivery, full = self._queues.add(message, partition)
+        if message.key is None and partition is None:
+            self._append = delivery.batch.append
         for queue in full:
             await self._send_sealed(queue, _SOON_S)
             await self._wait_for_space()
         return delivery
 
-    def _queue_of(self, key: bytes | None, partition: int | None) -> AsyncPartitionQueue:
-        count = len(self._queues)
-        if partition is not None:
-            if type(partition) is not int:
-                partition = whole_number("partition", partition, 0)
-            if not 0 <= partition < count:
-                raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
-            return self._queues[partition]
-        return self._queues[self._turn % count if key is None else partition_of(key, count)]
-
-    def _open_batch(self, queue: AsyncPartitionQueue) -> Batch:
-        """Open a batch of a partition. The caller holds the guard."""
-        if self._stop.is_set():
-            raise Refused("the producer was closed")
-        now = time.time_ns(), time.monotonic()
-        batch = Batch(queue.number, now, self._batch_limits, Event(), AsyncDelivery)
-        queue.open_batch = batch
-        if self._is_asleep:
-            self._wake.set()
-        return batch
-
-    def _seal(self, queue: AsyncPartitionQueue, batch: Batch) -> None:
-        """Seal the open batch of a partition; the next partition has its turn. The caller holds the guard."""
-        batch.seal()
-        if queue is self._queue_of(None, None):
-            self._turn += 1
-        queue.open_batch = None
-        queue.sealed.append(batch)
-        self._tally.sealed(batch)
-
-    def _seal_all(self, before_s: float) -> None:
-        """Seal the batches that were opened before. The caller holds the guard."""
-        for queue in self._queues:
-            if queue.open_batch is not None and queue.open_batch.created_s <= before_s:
-                self._seal(queue, queue.open_batch)
-
     async def _start(self) -> None:
         """Ask for the number of partitions, and start the background. NotFound if there is no such topic."""
         async with self._start_lock:
-            if not self._queues:
+            if not self._queues.queues:
                 topic = await self._pool.run(describe(self.topic))
                 self._background = Background(self._run_background, "penstock-producer")
-                self._grow(topic.partitions)
-
-    def _grow(self, partitions: int) -> None:
-        """Add queues up to this number of partitions; it never shrinks."""
-        with self._guard:
-            for number in range(len(self._queues), partitions):
-                identity = self._producer_id
-                numbering = None if identity is None else Numbering(identity)
-                self._queues.append(AsyncPartitionQueue(number, numbering))
+                self._queues.grow(topic.partitions)
 
     async def _wait_for_space(self) -> None:
-        while self._tally.buffered_bytes > self._buffer_bytes_max:
+        while self._queues.is_full:
             # Cleared before the second look: a batch that is settled in between sets it again.
-            self._has_space.clear()
-            if self._tally.buffered_bytes > self._buffer_bytes_max:
-                self._wake.set()
-                await self._has_space.wait(_SPACE_CHECK_S)
+            self._queues.has_space.clear()
+            if self._queues.is_full:
+                self._queues.wake.set()
+                await self._queues.has_space.wait(_SPACE_CHECK_S)
 
     async def _send_sealed(
-        self,
-        queue: AsyncPartitionQueue,
-        within_s: float | None = None,
-        *,
-        is_patient: bool = True,
+        self, queue: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Send the sealed batches. The answer to the last one is collected later, while the next batch is filled.
 
@@ -305,65 +163,51 @@ class AsyncProducer:
                 if not await self._collect_within(queue, within_s):
                     return
                 if not queue.retry:
-                    await self._send_batch(queue, queue.sealed.popleft(), is_patient=is_patient)
+                    request = self._queues.next_request(queue)
+                    if request is not None:
+                        await self._send(queue, request, is_patient=is_patient)
         finally:
             queue.lock.release()
 
-    async def _collect_within(self, queue: AsyncPartitionQueue, within_s: float | None) -> bool:
+    async def _collect_within(self, queue: PartitionQueue, within_s: float | None) -> bool:
         """Collect the answer if there is one to come; False if it takes longer. One over the timeout is an error."""
         if queue.in_flight is None:
             return True
         waited_s = 0.0
-        if within_s is not None and not await queue.in_flight[1].is_answered(within_s):
+        request, connection = queue.in_flight
+        if within_s is not None and not await connection.is_answered(within_s):
             waited_s = time.monotonic() - queue.sent_at_s
             if waited_s < self._pool.settings.timeout_s:
-                self._wake.set()
+                self._queues.wake.set()
                 return False
-        (request, connection), queue.in_flight = queue.in_flight, None
+        queue.in_flight = None
         try:
             stored = await self._pool.end(request.call, connection, waited_s=waited_s)
         except PenstockError as error:
-            self._fail(queue, request, error)
+            self._queues.fail(queue, request, error)
         except BaseException:
-            self._interrupt(queue, request)
+            self._queues.interrupt(queue, request, self._pool.name)
             raise
         else:
-            self._settle(queue, request.batch, stored, None)
+            self._queues.settle(queue, request.batch, stored, None)
         return True
 
-    async def _send_batch(
-        self, queue: AsyncPartitionQueue, batch: Batch, *, is_patient: bool
-    ) -> None:
-        try:
-            request = self._request(queue, batch)
-        except PenstockError as error:
-            self._settle(queue, batch, None, error)
-            return
-        await self._send(queue, request, is_patient=is_patient)
-
-    def _request(self, queue: AsyncPartitionQueue, batch: Batch) -> _Request:
-        numbering = queue.numbering
-        call = call_of(batch, self.topic, self._acks, self._compression, numbering)
-        return _Request(batch, call)
-
-    async def _send(
-        self, queue: AsyncPartitionQueue, request: _Request, *, is_patient: bool
-    ) -> None:
+    async def _send(self, queue: PartitionQueue, request: Request, *, is_patient: bool) -> None:
         """Send a request. Not `is_patient`: only if a connection is free now, while there are answers to collect.
 
         The background is not patient: the requests whose answers it has to collect may have all connections.
         """
         request.batch.tries += 1
         try:
-            if is_patient or not any(one.in_flight for one in self._queues):
+            if is_patient or not any(one.in_flight for one in self._queues.queues):
                 connection: Connection | None = await self._pool.begin(request.call)
             else:
                 connection = await self._pool.begin_now(request.call)
         except PenstockError as error:
-            self._fail(queue, request, error)
+            self._queues.fail(queue, request, error)
             return
         except BaseException:
-            self._interrupt(queue, request)
+            self._queues.interrupt(queue, request, self._pool.name)
             raise
         if connection is None:
             request.batch.tries -= 1
@@ -372,89 +216,24 @@ class AsyncProducer:
         queue.sent_at_s = time.monotonic()
         queue.in_flight = (request, connection)
 
-    def _interrupt(self, queue: AsyncPartitionQueue, request: _Request) -> None:
-        """The task that waited for a request was cancelled: the background goes on with the batch."""
-        request.batch.is_doubtful = True
-        if queue.numbering is None:
-            # Without numbers a second request might store it twice.
-            error = Unreachable(self._pool.name, "it was interrupted", is_sent=True)
-            self._settle(queue, request.batch, None, error)
-            return
-        queue.retry = (request, time.monotonic())
-        self._wake.set()
-
-    def _fail(self, queue: AsyncPartitionQueue, request: _Request, error: PenstockError) -> None:
-        now_s, batch, numbering = time.monotonic(), request.batch, queue.numbering
-        is_late = now_s - batch.created_s > self._delivery_timeout_s
-        step = after_failure(error, batch, is_numbered=numbering is not None, is_late=is_late)
-        if step is AfterFailure.GIVE_UP:
-            if numbering is not None and batch.is_doubtful:
-                numbering.start_again()
-            self._settle(queue, batch, None, error)
-            return
-        if step is AfterFailure.RENUMBER and numbering is not None:
-            numbering.start_again()
-            request = self._request(queue, batch)
-        pause_s = self._pool.settings.retry.pause_s(batch.tries, chance())
-        queue.retry = (request, now_s + max(pause_s, wait_asked_s(error)))
-        self._wake.set()
-
-    def _settle(
-        self,
-        queue: AsyncPartitionQueue,
-        batch: Batch,
-        stored: BatchStored | None,
-        error: PenstockError | None,
-    ) -> None:
-        if stored is not None and queue.numbering is not None:
-            queue.numbering.stored(batch.count)
-        batch.stored, batch.error = stored, error
-        with self._guard:
-            self._tally.settled(batch)
-        batch.clear()
-        batch.settled.set()
-        self._has_space.set()
-        if stored is not None and stored.partitions > len(self._queues):
-            self._grow(stored.partitions)
-        if self._on_delivery is not None:
-            self._on_delivery(batch.count, error)
-
     async def _run_background(self) -> None:
         """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
 
         It waits for answers no longer than for messages, so that a silent partition does not delay the others.
         """
-        while True:
-            with self._guard:
-                self._is_asleep = all(one.is_idle for one in self._queues)
-                if self._is_asleep and self._stop.is_set():
-                    return
-            await self._wake.wait(None if self._is_asleep else self._linger_s)
-            self._wake.clear()
-            with self._guard:
-                self._is_asleep = False
-                self._seal_all(time.monotonic() - self._linger_s)
-            until_s = time.monotonic() + max(self._linger_s, _ROUND_S_MIN)
-            for queue in self._queues:
+        queues, round_s = self._queues, max(self.settings.linger_s, _ROUND_S_MIN)
+        while not queues.is_over():
+            await queues.wake.wait(queues.idle_wait_s())
+            queues.wake.clear()
+            queues.seal_late()
+            until_s = time.monotonic() + round_s
+            for queue in queues.queues:
                 await self._send_sealed(queue, _left_s(until_s), is_patient=False)
-                if queue.retry or self._is_answer_due(queue):
+                if queue.retry or queues.is_answer_due(queue):
                     await self._finish(queue, _left_s(until_s), is_patient=False)
 
-    def _is_answer_due(self, queue: AsyncPartitionQueue) -> bool:
-        """Whether the background should collect the answer, because no `send` will do it soon."""
-        if queue.in_flight is None:
-            return False
-        (batch, _), _ = queue.in_flight
-        if not queue.open_batch or self._flushing or batch.tries > 1:
-            return True
-        return time.monotonic() - queue.sent_at_s > _DUE_LINGERS * self._linger_s
-
     async def _finish(
-        self,
-        queue: AsyncPartitionQueue,
-        within_s: float | None = None,
-        *,
-        is_patient: bool = True,
+        self, queue: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
     ) -> None:
         """Send a failed request again if it is time, and collect the answer."""
         if not await acquire_within(queue.lock, 0):
@@ -469,25 +248,20 @@ class AsyncProducer:
 
     async def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
-        with self._guard:
-            self._seal_all(time.monotonic())
-            unsettled = list(self._tally.unsettled)
-            self._flushing += 1
+        unsettled = self._queues.begin_flush()
         try:
-            for queue in self._queues:
+            for queue in self._queues.queues:
                 await self._send_sealed(queue)
-            for queue in self._queues:
+            for queue in self._queues.queues:
                 await self._finish(queue)
             for batch in unsettled:
                 if not batch.settled.is_set():
-                    self._wake.set()
+                    self._queues.wake.set()
                     await batch.settled.wait()
         finally:
-            with self._guard:
-                self._flushing -= 1
-        with self._guard:
-            if (error := self._tally.take_error()) is not None:
-                raise error
+            self._queues.end_flush()
+        if (error := self._queues.take_error()) is not None:
+            raise error
 
     async def close(self) -> None:
         """Flush and stop. If it is interrupted (Ctrl-C), it waits for one more try of each batch, no longer."""
@@ -495,11 +269,11 @@ class AsyncProducer:
             await self.flush()
         except BaseException as error:
             if not isinstance(error, Exception):
-                self._delivery_timeout_s = 0
+                self._queues.delivery_timeout_s = 0
             raise
         finally:
-            self._stop.set()
-            self._wake.set()
+            self._queues.is_closed = True
+            self._queues.wake.set()
             if self._background is not None:
                 await self._background.join()
 

@@ -127,12 +127,8 @@ class AsyncWorker:
             self.consumer.wake()
 
     async def _handle(self, message: Delivered) -> None:
-        limit_s = self.settings.deadline_s
         try:
-            if limit_s is None:
-                await call_back(self._handler, message)
-            else:
-                await within(self._handler, message, limit_s)
+            await within(self._handler, message, self.settings.deadline_s)
         except Reject as rejection:
             message.reject(str(rejection))
         except Retry as again:
@@ -174,9 +170,7 @@ class AsyncWorker:
         self._note_done(self._inbox.close())
         until_s = time.monotonic() + duration_s(self.settings.grace)
         for slot in slots:
-            await slot.join(max(0.0, until_s - time.monotonic()))
-        for slot in slots:
-            if not slot.is_over:
+            if not await slot.join(max(0.0, until_s - time.monotonic())):
                 slot.interrupt()
 
     async def close(self) -> None:

@@ -61,8 +61,13 @@ class Inbox:
         return count
 
 
-async def within(handler: Callable[[Delivered], Any], message: Delivered, limit_s: float) -> None:
+async def within(
+    handler: Callable[[Delivered], Any], message: Delivered, limit_s: float | None
+) -> None:
     """Run a handler. Cancels it and raises Overdue if it takes too long."""
+    if limit_s is None:
+        await call_back(handler, message)
+        return
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:

@@ -15,7 +15,7 @@ from threading import Lock as Lock
 from time import sleep as sleep
 from typing import TYPE_CHECKING, Any
 
-from ...api.arguments import plain_function
+from ...api.arguments import plain_function as check_callback
 from ...errors import AnswerTimeout, Unreachable
 from ...model import Buffer
 from ..address import Address
@@ -49,7 +49,6 @@ _PIECE_BYTES = 64 * 1024
 _TIMEVAL = struct.Struct("@ll")
 # The system counts time in these, and may be one too early.
 _TICK_S = 0.01
-_CLOSED = "the server closed the connection"
 
 
 class Connection:
@@ -97,9 +96,9 @@ class Connection:
     def post(self, head: bytes, body: Body) -> None:
         """Send a request. AnswerTimeout if the server does not take all of it in time."""
         began_s = time.monotonic()
-        if self._is_tls and self._waits_s != self._timeout_s:
-            self._wait_at_most(self._timeout_s)
         try:
+            if self._is_tls and self._waits_s != self._timeout_s:
+                self._wait_at_most(self._timeout_s)
             if size_of(body) < _JOINED_BYTES_MAX:
                 self._send(joined(head, body), began_s + self._timeout_s)
             else:
@@ -174,7 +173,7 @@ class Connection:
 
     def _collect(self, timeout_s: float, on_head: OnHead | None) -> Answer:
         deadline_s = time.monotonic() + timeout_s
-        # PendingAnswer only when it changes: it is a system call, and mostly an answer comes in one piece.
+        # Only when it changes, because it is a system call.
         if timeout_s != self._waits_s:
             self._wait_at_most(timeout_s)
         while True:
@@ -197,7 +196,7 @@ class Connection:
                 return self._reader.filled(size)
         elif piece := self._stream.recv(_PIECE_BYTES):
             return self._reader.feed(piece)
-        raise Unreachable(self._address, _CLOSED, is_sent=True)
+        raise Unreachable(self._address, "the server closed the connection", is_sent=True)
 
     def abort(self) -> None:
         """End a wait for an answer with Unreachable, from any thread."""
@@ -242,11 +241,6 @@ def acquire_within(lock: Lock, timeout_s: float) -> bool:
 def call_back(call: Callable[..., Any], *given: object) -> None:
     """Call a function of the program."""
     call(*given)
-
-
-def check_callback(what: str, call: Callable[..., Any] | None) -> None:
-    """Refused if `call_back` cannot call it."""
-    plain_function(what, call)
 
 
 class Background:

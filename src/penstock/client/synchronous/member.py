@@ -36,15 +36,11 @@ class Member:
         self.membership = membership
         # The partitions that `on_assigned` was called with, and those of them that the group asks back.
         self.assigned: set[str] = set()
-        self._revoking: set[str] = set()
+        self.revoking: set[str] = set()
         self.has_changes = False
         self._is_rejoin = False
         self._is_unknown = False
         self._failure: PenstockError | None = None
-
-    @property
-    def is_revoking(self) -> bool:
-        return bool(self._revoking)
 
     def join(self) -> None:
         call = calls.join(self.membership, self._topics, self._settings, is_rejoin=self._is_rejoin)
@@ -75,18 +71,18 @@ class Member:
         self.membership = self.membership._replace(
             generation=reply.generation, changes=reply.changes
         )
-        readable, self._revoking = set(reply.partitions_assigned), set(reply.partitions_to_revoke)
-        current = readable | self._revoking
+        readable, self.revoking = set(reply.partitions_assigned), set(reply.partitions_to_revoke)
+        current = readable | self.revoking
         lost, gained = self.assigned - current, readable - self.assigned
         self.assigned = (self.assigned & current) | gained
         self._call(self._settings.on_lost, lost)
         self._call(self._settings.on_assigned, gained)
-        return MembershipChange(sorted(self._revoking), sorted(lost))
+        return MembershipChange(sorted(self.revoking), sorted(lost))
 
     def _rejoin(self) -> MembershipChange:
         """Join again: the server was restarted, or had no heartbeat for a session."""
         self._is_unknown, self.has_changes = True, True
-        lost, self.assigned, self._revoking = self.assigned, set(), set()
+        lost, self.assigned, self.revoking = self.assigned, set(), set()
         self._call(self._settings.on_lost, lost)
         self.join()
         return MembershipChange([], sorted(lost), is_rejoin=True)
@@ -102,7 +98,7 @@ class Member:
     def release(self, places: Sequence[str]) -> None:
         """Give up partitions that the group asked back."""
         self.assigned.difference_update(places)
-        self._revoking.difference_update(places)
+        self.revoking.difference_update(places)
         self.has_changes = True
         # The next refresh finds out what has changed meanwhile.
         with suppress(StaleGeneration, UnknownMember):

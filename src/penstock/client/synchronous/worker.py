@@ -128,12 +128,8 @@ class Worker:
             self.consumer.wake()
 
     def _handle(self, message: Delivered) -> None:
-        limit_s = self.settings.deadline_s
         try:
-            if limit_s is None:
-                call_back(self._handler, message)
-            else:
-                within(self._handler, message, limit_s)
+            within(self._handler, message, self.settings.deadline_s)
         except Reject as rejection:
             message.reject(str(rejection))
         except Retry as again:
@@ -175,9 +171,7 @@ class Worker:
         self._note_done(self._inbox.close())
         until_s = time.monotonic() + duration_s(self.settings.grace)
         for slot in slots:
-            slot.join(max(0.0, until_s - time.monotonic()))
-        for slot in slots:
-            if not slot.is_over:
+            if not slot.join(max(0.0, until_s - time.monotonic())):
                 slot.interrupt()
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Inbox:
         return len(dropped)
 
 
-def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: float) -> None:
+def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: object) -> None:
     """Run a handler. A thread cannot be ended from outside; the worker nacks the message of a late one."""
     handler(message)
 

@@ -1,10 +1,11 @@
-"""How plain values of several threads get their places in a batch."""
+"""The batch of a producer: how messages of several threads get their places, and when it is full."""
 
 import threading
 
 import pytest
 
 from penstock.client import value_appender
+from penstock.client.producer_batch import NO_EXTRA, Batch, CheckedMessage
 from penstock.client.value_appender import UNEVEN, BatchLimits, ValueAppender
 from penstock.errors import Refused
 
@@ -52,15 +53,15 @@ def test_values_go_in_until_one_does_not_fit(values, count, size):
 
 
 def test_one_that_is_too_large_goes_in_nowhere():
-    """Whoever sends it hears of it, where its size is looked at."""
+    """`send` refuses it, where its size is checked."""
     roomy = BatchLimits(bytes_max=10_000, messages_max=50, value_bytes_max=900)
     assert filled(roomy, [b"x", b"y", b"z" * 901]).values == [b"x", b"y"]
     assert filled(roomy, [b"x", b"z" * 900]).values == [b"x", b"z" * 900]
 
 
 @pytest.mark.usefixtures("threads")
-def test_whoever_ends_it_waits_for_a_thread_that_is_inside():
-    """Its value is in the list by then, and its place is known."""
+def test_the_end_waits_for_a_thread_that_is_inside():
+    """The value of that thread is in the list by then, and its place is known."""
     is_inside, may_go_on = threading.Event(), threading.Event()
 
     def slow(_batch, index):
@@ -146,3 +147,49 @@ def test_a_signal_handler_that_comes_inside_is_refused_instead_of_waiting_for_it
     one = ValueAppender(ROOM, handling, None)
     assert one.append(b"a") == 0
     assert one.values == [b"a"]
+
+
+SMALL = BatchLimits(bytes_max=1000, messages_max=10, value_bytes_max=5000)
+
+
+def made_batch(*values):
+    """A batch whose deliveries are indexes."""
+    batch = Batch(0, (1, 0.0), SMALL, threading.Event(), lambda _batch, index: index)
+    for place, value in enumerate(values):
+        assert batch.add(CheckedMessage(value, None, NO_EXTRA)) == place
+    return batch
+
+
+def test_a_sealed_batch_takes_no_more():
+    batch = made_batch(b"first", b"other")
+    batch.seal()
+    with pytest.raises(StopIteration):
+        batch.append(b"late")
+    assert list(batch.columns().values) == [b"first", b"other"]
+    assert (batch.count, batch.size) == (2, 10)
+    batch.clear()
+    with pytest.raises(StopIteration):
+        batch.append(b"very late")
+
+
+def test_a_batch_is_full_by_bytes_and_by_messages_and_takes_one_that_is_too_large_alone():
+    keyed = CheckedMessage(b"x" * 600, b"key", NO_EXTRA)
+    assert made_batch().add(CheckedMessage(b"x" * 5000, b"key", NO_EXTRA)) == 0
+    assert made_batch(b"x" * 5000).add(CheckedMessage(b"", b"k", NO_EXTRA)) is None
+    assert made_batch(b"x" * 397).add(keyed) is None
+    assert made_batch(b"x" * 396).add(keyed) == 1
+    assert made_batch(*[b"x"] * 10).add(CheckedMessage(b"", b"", NO_EXTRA)) is None
+    assert made_batch(*[b"x"] * 9).add(CheckedMessage(b"", b"", NO_EXTRA)) == 9
+
+
+def test_a_batch_counts_what_came_in_plain_when_something_else_follows():
+    batch = made_batch(b"one", b"two")
+    assert batch.add(CheckedMessage(None, b"key", NO_EXTRA)) == 2
+    with pytest.raises(StopIteration):
+        batch.append(b"not by this way")
+    assert batch.add(CheckedMessage(b"four", None, NO_EXTRA)) == 3
+    batch.seal()
+    assert (batch.count, batch.size) == (4, 13)
+    columns = batch.columns()
+    assert list(columns.values) == [b"one", b"two", None, b"four"]
+    assert columns.keys == [None, None, b"key", None]

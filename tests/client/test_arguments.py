@@ -1,4 +1,4 @@
-"""Whatever a program gives by mistake, it gets an error of ours that names it, and never what it did not mean."""
+"""Wrong arguments: a program gets an error that names the argument, before anything is sent."""
 
 import asyncio
 import inspect
@@ -7,9 +7,8 @@ from enum import Enum
 import numpy as np
 import pytest
 
-from penstock.api.units import duration_s
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.calls import path_of, span, with_query
+from penstock.client.calls import path_of, with_query
 from penstock.client.delays import DelayedPlace
 from penstock.client.groups import Redrive
 from penstock.errors import PenstockError, Refused
@@ -61,7 +60,7 @@ METHODS = sorted(
     for name, one in vars(Client).items()
     if inspect.isfunction(one) and not name.startswith("_") and name not in OTHERS
 )
-# Nobody is there, and that is known at once.
+# No server listens there, which is known at once.
 SETTINGS = ClientSettings(retry=RetryPolicy(retries=0), connect_timeout_s=1)
 
 
@@ -87,7 +86,7 @@ def test_every_method_raises_only_what_is_documented(name):
                 pass
 
 
-def test_every_method_of_the_other_colour_does_so_too():
+def test_every_asynchronous_method_raises_only_what_is_documented():
     async def body():
         async with AsyncClient("http://127.0.0.1:1", settings=SETTINGS) as client:
             for name in METHODS:
@@ -132,7 +131,7 @@ def test_what_works_for_longer_is_checked_when_it_is_made(make, named):
                 make(client, wrong)
 
 
-def test_what_nobody_would_await_is_no_handler_of_a_blocking_worker():
+def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
     async def handle(message):
         """Acked without ever having run, if it were taken."""
 
@@ -176,21 +175,8 @@ def test_a_group_that_is_none_is_not_made():
                 call()
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, True, b"5", [], float("nan"), "5", "5x", "nans", "infs", ""]
-)
-def test_what_is_no_duration(wrong):
-    for read in (duration_s, span):
-        with pytest.raises(Refused, match="a duration"):
-            read(wrong)
-
-
-def test_for_ever_is_a_number_that_clocks_can_count_to():
-    assert duration_s(float("inf")) == duration_s(10**400) < 10**10
-
-
 class Names(str, Enum):  # noqa: UP042 - a StrEnum is no trap
-    """As programs keep the names of their topics together."""
+    """Programs keep the names of their topics together like this."""
 
     ORDERS = "orders/1"
 

@@ -1,0 +1,350 @@
+"""The state of a producer: its settings, the batches of every partition, what a failure means. No I/O."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import randbits
+from threading import Lock
+from typing import Any, NamedTuple, TypedDict
+
+from ..api.arguments import choice, number, plain_function, text, whole_number
+from ..codec import Compression, Marks, encode
+from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
+from .calls import Call
+from .failures import wait_asked_s
+from .producer_batch import LIMITS, Batch, CheckedMessage, partition_of
+from .publish import BatchStored, append_batch
+from .retry import RetryPolicy, chance, may_repeat
+from .value_appender import BatchLimits
+
+_COMPRESSIONS = {one.name.lower(): one for one in Compression}
+_SEQUENCE_MASK = (1 << 31) - 1
+_LINGER_S_MIN = 0.0001
+# The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
+_DUE_LINGERS = 4
+
+
+class ProducerOptions(TypedDict, total=False):
+    """`linger_ms`: how long a message may wait for others. `buffer_bytes_max`: beyond it `send` waits.
+
+    `delivery_timeout_s`: after so long a batch that could not be stored is given up. `on_delivery` is called for every
+    batch with the number of its messages and, if it failed, the error.
+    """
+
+    acks: str
+    linger_ms: float
+    batch_messages_max: int
+    batch_bytes_max: int
+    buffer_bytes_max: int
+    delivery_timeout_s: float
+    is_idempotent: bool
+    compression: str
+    on_delivery: Callable[[int, Exception | None], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """The options of a producer, checked, with their defaults."""
+
+    acks: str = "leader"
+    linger_ms: float = 5
+    batch_messages_max: int = 100_000
+    batch_bytes_max: int = 1 << 20
+    buffer_bytes_max: int = 32 << 20
+    delivery_timeout_s: float = 120
+    is_idempotent: bool = True
+    compression: str = "none"
+    on_delivery: Callable[[int, Exception | None], None] | None = None
+
+    def __post_init__(self) -> None:
+        whole_number("batch_messages_max", self.batch_messages_max, 1)
+        whole_number("batch_bytes_max", self.batch_bytes_max, 1)
+        whole_number("buffer_bytes_max", self.buffer_bytes_max, 0)
+        number("delivery_timeout_s", self.delivery_timeout_s, 0)
+        number("linger_ms", self.linger_ms, 0)
+        choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
+        plain_function("on_delivery", self.on_delivery)
+
+    @property
+    def linger_s(self) -> float:
+        return max(self.linger_ms / 1000, _LINGER_S_MIN)
+
+
+@dataclass(slots=True)
+class Numbering:
+    """The numbers of a producer's messages for one partition. The server stores a number that comes twice once."""
+
+    producer_id: int
+    epoch: int = 0
+    next_sequence: int = 0
+
+    def marks(self) -> Marks:
+        return Marks(
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            first_sequence=self.next_sequence,
+        )
+
+    def stored(self, count: int) -> None:
+        self.next_sequence = (self.next_sequence + count) & _SEQUENCE_MASK
+
+    def start_again(self) -> None:
+        """Begin a new epoch, after a batch that may have been stored: the server refuses requests of the old one."""
+        self.epoch += 1
+        self.next_sequence = 0
+
+
+class Request(NamedTuple):
+    """A batch and the call that stores it. A retry keeps the call, and with it the numbers of the messages."""
+
+    batch: Batch
+    call: Call[BatchStored]
+
+
+class PartitionQueue:
+    """The batches of one partition. They are stored in order, so one request is under way at a time."""
+
+    def __init__(self, number: int, numbering: Numbering | None, lock: Any) -> None:
+        self.number, self.numbering = number, numbering
+        self.open_batch: Batch | None = None
+        self.sealed: deque[Batch] = deque()
+        # Held by the task or thread that sends and collects.
+        self.lock = lock
+        # A request that was sent, and its connection.
+        self.in_flight: tuple[Request, Any] | None = None
+        self.sent_at_s = 0.0
+        # A request that failed, and when to send it again.
+        self.retry: tuple[Request, float] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.open_batch or self.sealed or self.in_flight or self.retry)
+
+
+class BatchQueues:
+    """The queues of all partitions. Safe to share between threads; no method waits for the server.
+
+    `wake` is set when the background has something to do, `has_space` when a batch is settled. Events and locks are
+    those of asyncio or of threads.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: ProducerSettings,
+        retry: RetryPolicy,
+        *,
+        event: Callable[[], Any],
+        lock: Callable[[], Any],
+        delivery_of: Callable[[Batch, int], Any],
+    ) -> None:
+        self.topic, self.settings, self._retry = topic, settings, retry
+        self._event, self._lock, self._delivery_of = event, lock, delivery_of
+        self._limits = BatchLimits(
+            settings.batch_bytes_max, settings.batch_messages_max, LIMITS.value_bytes_max
+        )
+        self._compression = _COMPRESSIONS[settings.compression.lower()]
+        self._producer_id = randbits(62) if settings.is_idempotent else None
+        self.delivery_timeout_s = settings.delivery_timeout_s
+        # Tasks never wait for it, because none holds it over an await; threads do, for a moment.
+        self._guard = Lock()
+        self.queues: list[PartitionQueue] = []
+        # Decides which partition gets messages without a key.
+        self._turn = randbits(16)
+        self.wake, self.has_space = event(), event()
+        self.is_closed = False
+        self._is_asleep, self._flushing = True, 0
+        self.stored = self.failed = self.buffered_bytes = 0
+        self._first_error: PenstockError | None = None
+        # Batches that are sealed and not settled, the oldest first.
+        self._unsettled: dict[Batch, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.buffered_bytes > self.settings.buffer_bytes_max
+
+    def grow(self, partitions: int) -> None:
+        """Add queues up to this number of partitions; it never shrinks."""
+        with self._guard:
+            for number in range(len(self.queues), partitions):
+                identity = self._producer_id
+                numbering = None if identity is None else Numbering(identity)
+                self.queues.append(PartitionQueue(number, numbering, self._lock()))
+
+    def add(
+        self, message: CheckedMessage, partition: int | None
+    ) -> tuple[Any, list[PartitionQueue]]:
+        """Add a message; returns its delivery, and the queues whose open batch was full and is sealed now."""
+        full: list[PartitionQueue] = []
+        with self._guard:
+            while True:
+                queue = self._queue_of(message.key, partition)
+                batch = queue.open_batch or self._open_batch(queue)
+                delivery = batch.add(message)
+                if delivery is not None:
+                    return delivery, full
+                self._seal(queue, batch)
+                full.append(queue)
+
+    def _queue_of(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        count = len(self.queues)
+        if partition is not None:
+            if type(partition) is not int:
+                partition = whole_number("partition", partition, 0)
+            if not 0 <= partition < count:
+                raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
+            return self.queues[partition]
+        return self.queues[self._turn % count if key is None else partition_of(key, count)]
+
+    def _open_batch(self, queue: PartitionQueue) -> Batch:
+        if self.is_closed:
+            raise Refused("the producer was closed")
+        now = time.time_ns(), time.monotonic()
+        batch = Batch(queue.number, now, self._limits, self._event(), self._delivery_of)
+        queue.open_batch = batch
+        if self._is_asleep:
+            self.wake.set()
+        return batch
+
+    def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Seal the open batch of a partition; the next partition has its turn."""
+        batch.seal()
+        if queue is self._queue_of(None, None):
+            self._turn += 1
+        queue.open_batch = None
+        queue.sealed.append(batch)
+        self._unsettled[batch] = None
+        self.buffered_bytes += batch.weight
+
+    def _seal_all(self, before_s: float) -> None:
+        for queue in self.queues:
+            if queue.open_batch is not None and queue.open_batch.created_s <= before_s:
+                self._seal(queue, queue.open_batch)
+
+    def seal_late(self) -> None:
+        """Seal the batches whose first message has waited long enough."""
+        with self._guard:
+            self._is_asleep = False
+            self._seal_all(time.monotonic() - self.settings.linger_s)
+
+    def begin_flush(self) -> list[Batch]:
+        """Seal every batch; returns those that are not settled. `end_flush` has to follow."""
+        with self._guard:
+            self._seal_all(time.monotonic())
+            self._flushing += 1
+            return list(self._unsettled)
+
+    def end_flush(self) -> None:
+        with self._guard:
+            self._flushing -= 1
+
+    def take_error(self) -> PenstockError | None:
+        """The first error since the last call; None if there was none."""
+        with self._guard:
+            error, self._first_error = self._first_error, None
+        return error
+
+    def idle_wait_s(self) -> float | None:
+        """How long the background may wait for `wake`; None: until it is set."""
+        with self._guard:
+            self._is_asleep = all(one.is_idle for one in self.queues)
+        return None if self._is_asleep else self.settings.linger_s
+
+    def is_over(self) -> bool:
+        """Whether the producer is closed and every batch is settled."""
+        with self._guard:
+            return self.is_closed and all(one.is_idle for one in self.queues)
+
+    def is_answer_due(self, queue: PartitionQueue) -> bool:
+        """Whether the background should collect the answer, because no `send` will do it soon."""
+        if queue.in_flight is None:
+            return False
+        (batch, _), _ = queue.in_flight
+        if not queue.open_batch or self._flushing or batch.tries > 1:
+            return True
+        return time.monotonic() - queue.sent_at_s > _DUE_LINGERS * self.settings.linger_s
+
+    def next_request(self, queue: PartitionQueue) -> Request | None:
+        """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded."""
+        batch = queue.sealed.popleft()
+        try:
+            return self._request(queue, batch)
+        except PenstockError as error:
+            self.settle(queue, batch, None, error)
+            return None
+
+    def _request(self, queue: PartitionQueue, batch: Batch) -> Request:
+        numbering = queue.numbering
+        marks = Marks() if numbering is None else numbering.marks()
+        encoded = encode(batch.columns(), compression=self._compression, marks=marks)
+        is_numbered = numbering is not None
+        call = append_batch(
+            self.topic,
+            batch.partition,
+            encoded.pieces(),
+            self.settings.acks,
+            is_numbered=is_numbered,
+        )
+        return Request(batch, call)
+
+    def interrupt(self, queue: PartitionQueue, request: Request, server: str) -> None:
+        """The task that waited for a request was cancelled: the background goes on with the batch."""
+        request.batch.is_doubtful = True
+        if queue.numbering is None:
+            # Without numbers a second request might store it twice.
+            error = Unreachable(server, "it was interrupted", is_sent=True)
+            self.settle(queue, request.batch, None, error)
+            return
+        queue.retry = (request, time.monotonic())
+        self.wake.set()
+
+    def fail(self, queue: PartitionQueue, request: Request, error: PenstockError) -> None:
+        """A try failed: the batch is sent again after a pause, or has failed."""
+        now_s, batch, numbering = time.monotonic(), request.batch, queue.numbering
+        is_forgotten = isinstance(error, OutOfSequence)
+        batch.is_doubtful |= isinstance(error, Unreachable) and error.is_sent
+        if is_forgotten:
+            # The server does not know this producer. If it stored the batch before, a new number would store it twice.
+            may_retry = not batch.is_doubtful and batch.tries <= 1
+        else:
+            is_late = now_s - batch.created_s > self.delivery_timeout_s
+            may_retry = not is_late and may_repeat(error, is_repeatable=numbering is not None)
+        if not may_retry:
+            if numbering is not None and batch.is_doubtful:
+                numbering.start_again()
+            self.settle(queue, batch, None, error)
+            return
+        if is_forgotten and numbering is not None:
+            numbering.start_again()
+            request = self._request(queue, batch)
+        pause_s = self._retry.pause_s(batch.tries, chance())
+        queue.retry = (request, now_s + max(pause_s, wait_asked_s(error)))
+        self.wake.set()
+
+    def settle(
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        stored: BatchStored | None,
+        error: PenstockError | None,
+    ) -> None:
+        """A batch is stored, or has failed."""
+        if stored is not None and queue.numbering is not None:
+            queue.numbering.stored(batch.count)
+        batch.stored, batch.error = stored, error
+        with self._guard:
+            del self._unsettled[batch]
+            self.buffered_bytes -= batch.weight
+            if error is None:
+                self.stored += batch.count
+            else:
+                self.failed += batch.count
+                self._first_error = self._first_error or error
+        batch.clear()
+        batch.settled.set()
+        self.has_space.set()
+        if stored is not None and stored.partitions > len(self.queues):
+            self.grow(stored.partitions)
+        if self.settings.on_delivery is not None:
+            self.settings.on_delivery(batch.count, error)
