@@ -1,0 +1,47 @@
+"""Every command has a handler and a right that it takes, and names its topics for principals with prefixes."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+import penstock.api
+from penstock.api.command import Command
+from penstock.api.principals import Principal, Role
+from penstock.broker.authorise import ALLOWED, authorise_command
+from penstock.broker.handlers import HANDLERS
+from penstock.errors import Forbidden
+
+TOPIC_FIELDS = {"topic", "topic_names", "names"}
+READER = Principal("reader", Role.READONLY, ("mine.",))
+
+
+def commands(of: type = Command) -> Iterator[type[Command]]:
+    """Those that are made, not only inherited from."""
+    for module in pkgutil.iter_modules(penstock.api.__path__):
+        importlib.import_module(f"penstock.api.{module.name}")
+    for one in of.__subclasses__():
+        if not one.__subclasses__() or one in HANDLERS:
+            yield one
+        yield from commands(one)
+
+
+def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
+    assert set(commands()) == set(HANDLERS)
+
+
+@pytest.mark.parametrize("command", sorted(HANDLERS, key=lambda one: one.__name__))
+def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
+    assert command.action in ALLOWED
+    fields = {one.name for one in msgspec.structs.fields(command)}
+    assert not fields & TOPIC_FIELDS or command.topics is not Command.topics
+
+
+def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:
+    fetch = next(one for one in HANDLERS if one.__name__ == "Fetch")
+    start = importlib.import_module("penstock.api.start").EARLIEST
+    authorise_command(READER, fetch("mine.orders", 0, start))
+    with pytest.raises(Forbidden):
+        authorise_command(READER, fetch("orders", 0, start))
