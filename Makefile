@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
-BENCHES := codec log embedded delivery server broker spark
+BENCHES := codec log embedded delivery schemas server broker spark
 BENCH_FLAGS ?=
-DEBIAN_PACKAGES := strace curl
+DEBIAN_PACKAGES := strace curl kcat
 ONLY ?=
 UPGRADE ?=
 WHEELS := --only-binary :all: --no-binary pyspark

@@ -1,4 +1,4 @@
-"""What Penstock costs here, as ratios to something known and against written goals.
+"""Measures Penstock on this machine, as ratios to baselines and against written goals.
 
 Beside the package and not in the wheel: users run `penstock bench`, which puts load on their own server. `BENCHES` is
 the table of what can be run; a bench is a module with a tuple `CASES`, imported when it is asked for.
@@ -30,15 +30,16 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "codec": Bench("bench.codec", "encode, check, decode and stamp batches in memory"),
         "log": Bench("bench.log", "append, read, look up, open and commit on this disk"),
         "embedded": Bench("bench.embedded", "a queue in the process, next to others"),
-        "delivery": Bench("bench.delivery", "who gets messages, when, and at what cost"),
+        "delivery": Bench("bench.delivery", "which member gets messages, when, and at what cost"),
         "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
         "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
+        "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),
         "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
     }
 )
 
 
 def load_cases(name: str) -> tuple["Case", ...]:
-    """The cases of a bench, in the order in which they run."""
+    """Returns the cases of a bench, in the order in which they run."""
     cases: tuple[Case, ...] = import_module(BENCHES[name].module).CASES
     return cases

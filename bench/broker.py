@@ -17,11 +17,11 @@ from contextlib import ExitStack
 from functools import cache, partial
 from statistics import quantiles
 
-from .broker_clients import CLIENTS, Contender
-from .broker_ours import DURABILITY, Ours, following, running_ours, timed_async
+from .broker_clients import CLIENTS, BrokerContender
+from .broker_ours import DURABILITY, PenstockContender, following, running_ours, timed_async
 from .broker_peers import PEERS, NotStarted, running
 from .measure import FULL, Effort, collector_off
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 OURS = "penstock"
 VALUE_BYTES = 100
@@ -34,7 +34,7 @@ RATE_PER_S = 1000
 P99_US_MAX = 5000
 
 Rates = dict[str, float]
-Work = Callable[[Contender, str, int], object]
+Work = Callable[[BrokerContender, str, int], object]
 _topics = itertools.count()
 
 
@@ -44,24 +44,24 @@ def new_topic() -> str:
 
 @cache
 def values_of(count: int, size: int) -> Sequence[bytes]:
-    """Distinct payloads, made once: what they cost is not the broker's."""
+    """Returns distinct payloads, made before the measurement."""
     return [b"%0*d" % (size, number) for number in range(count)]
 
 
-class Arena:
-    """Everybody who takes part, each started when first needed and kept until the end of the run."""
+class Participants:
+    """All brokers of a race, each started when first needed and kept until the end of the run."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = [*names]
         self.skipped: dict[str, str] = {}
         self._ports: dict[str, int] = {}
-        self._clients: dict[str, Contender] = {}
+        self._clients: dict[str, BrokerContender] = {}
         self._stack = ExitStack()
 
     @property
-    def ours(self) -> Ours:
+    def ours(self) -> PenstockContender:
         client = self._client(OURS)
-        assert isinstance(client, Ours), "the only one of its kind"
+        assert isinstance(client, PenstockContender), "the only one of its kind"
         return client
 
     def port(self, name: str) -> int:
@@ -73,16 +73,16 @@ class Arena:
             self._ports[name] = self._stack.enter_context(starting)
         return self._ports[name]
 
-    def _client(self, name: str) -> Contender:
+    def _client(self, name: str) -> BrokerContender:
         if name not in self._clients:
             port = self.port(name)
-            client = Ours(port) if name == OURS else CLIENTS[name](port)
+            client = PenstockContender(port) if name == OURS else CLIENTS[name](port)
             self._stack.callback(client.close)
             self._clients[name] = client
         return self._clients[name]
 
-    def contenders(self) -> Mapping[str, Contender]:
-        """Those who are here, we first; who is not is in `skipped` with the reason."""
+    def contenders(self) -> Mapping[str, BrokerContender]:
+        """The brokers that can run, Penstock first; the others are in `skipped` with the reason."""
         found = {OURS: self._client(OURS)}
         for name in self.names:
             reason = self.skipped.get(name) or PEERS[name].why_missing()
@@ -102,7 +102,7 @@ class Arena:
 
 
 def leave_in_good_order() -> None:
-    """A run that is told to end takes along what it started; left to itself, Python would just die."""
+    """Let SIGTERM end the run in order, so that it stops the brokers that it started."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
@@ -116,10 +116,10 @@ def timed(work: Callable[[], object]) -> float:
 
 
 class Race:
-    """The work, done by everybody in turns; the best of three counts."""
+    """The work that all brokers do in turns; the best of three turns counts."""
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
+    def __init__(self, participants: Participants) -> None:
+        self.participants = participants
         self.publishing = cache(self._publishing)
         self.consuming = cache(self._consuming)
         self.answering = cache(self._answering)
@@ -128,36 +128,36 @@ class Race:
         self.end_to_end = cache(self._end_to_end)
 
     def count(self, name: str, effort: Effort, size: int = VALUE_BYTES) -> int:
-        """As many messages as take about a second."""
+        """Returns how many messages take about a second."""
         if name != OURS:
             return 30_000 if effort is FULL else 6_000
         messages = 2_000_000 if effort is FULL else 500_000
         return messages * VALUE_BYTES // max(size, VALUE_BYTES) * (2 if size > VALUE_BYTES else 1)
 
     def rates(self, effort: Effort, work: Work, count: int) -> Rates:
-        """Messages a second of a topic in which there are so many; for the peers fewer, they take longer."""
+        """Returns messages a second of each broker; peers get fewer messages, because they take longer."""
         best: Rates = {}
         for _ in range(TURNS):
-            for name, contender in self.arena.contenders().items():
+            for name, contender in self.participants.contenders().items():
                 topic = new_topic()
                 wanted = count if name == OURS else self.count(name, effort)
                 contender.publish(topic, values_of(wanted, VALUE_BYTES))
                 seconds = timed(partial(work, contender, topic, wanted))
                 best[name] = max(best.get(name, 0.0), wanted / seconds)
-                if isinstance(contender, Ours):
+                if isinstance(contender, PenstockContender):
                     contender.remove(topic)
         return best
 
     def _publishing(self, effort: Effort, size: int) -> Rates:
         best: Rates = {}
         for _ in range(TURNS):
-            for name, contender in self.arena.contenders().items():
+            for name, contender in self.participants.contenders().items():
                 topic, values = new_topic(), values_of(self.count(name, effort, size), size)
-                if isinstance(contender, Ours):
+                if isinstance(contender, PenstockContender):
                     contender.open(topic)
                 seconds = timed(partial(contender.publish, topic, values))
                 best[name] = max(best.get(name, 0.0), len(values) / seconds)
-                if isinstance(contender, Ours):
+                if isinstance(contender, PenstockContender):
                     contender.remove(topic)
         return best
 
@@ -168,7 +168,7 @@ class Race:
         return self.rates(effort, lambda one, *asked: one.consume(*asked), self.filled(effort))
 
     def arrow(self, effort: Effort) -> float:
-        ours, topic, count = self.arena.ours, new_topic(), self.filled(effort)
+        ours, topic, count = self.participants.ours, new_topic(), self.filled(effort)
         ours.publish(topic, values_of(count, VALUE_BYTES))
         seconds = min(timed(lambda: ours.consume_arrow(topic, count)) for _ in range(TURNS))
         ours.remove(topic)
@@ -183,42 +183,42 @@ class Race:
         return self.rates(effort, lambda one, *asked: one.fetch_ack_each(*asked), count)
 
     def sweep(self, effort: Effort) -> dict[int, float]:
-        """Messages a second by the size of a batch."""
+        """Returns messages a second by the size of a batch."""
         values = values_of(self.count(OURS, effort) // 4, VALUE_BYTES)
         found = {}
         for size in SWEPT:
             topic = new_topic()
-            self.arena.ours.open(topic)
-            seconds = timed(lambda: self.arena.ours.publish(topic, values, batch_bytes=size))  # noqa: B023 - called at once
-            self.arena.ours.remove(topic)
+            self.participants.ours.open(topic)
+            seconds = timed(lambda: self.participants.ours.publish(topic, values, batch_bytes=size))  # noqa: B023 - called at once
+            self.participants.ours.remove(topic)
             found[size] = len(values) / seconds
         return found
 
     def _latency(self, effort: Effort) -> dict[str, tuple[float, float]]:
-        """p50 and p99 of one publish at a time, in microseconds, the best of the turns."""
+        """Returns p50 and p99 of one publish at a time, in microseconds, the best of the turns."""
         values = values_of(2000 if effort is FULL else 700, VALUE_BYTES)
         best: dict[str, tuple[float, float]] = {}
         for _ in range(TURNS):
-            for name, contender in self.arena.contenders().items():
+            for name, contender in self.participants.contenders().items():
                 topic = new_topic()
-                if isinstance(contender, Ours):
+                if isinstance(contender, PenstockContender):
                     contender.open(topic)
-                    times = timed_async(self.arena.port(name), topic, values)
+                    times = timed_async(self.participants.port(name), topic, values)
                     best["async"] = least(best.get("async"), times)
                 contender.publish_one(topic, values[0])
                 best[name] = least(best.get(name), one_by_one(contender, topic, values))
         return best
 
     def _end_to_end(self, effort: Effort) -> dict[str, tuple[float, float]]:
-        """p50 and p99 from before a publish until another process has the message, at a thousand a second."""
+        """Returns p50 and p99 from a publish until another process has the message, at a thousand a second."""
         count = 2000 if effort is FULL else 600
         best: dict[str, tuple[float, float]] = {}
         for _ in range(TURNS if effort is FULL else 2):
-            for name, contender in self.arena.contenders().items():
+            for name, contender in self.participants.contenders().items():
                 topic = new_topic()
-                if isinstance(contender, Ours):
+                if isinstance(contender, PenstockContender):
                     contender.open(topic)
-                with following(name, self.arena.port(name), topic, count) as process:
+                with following(name, self.participants.port(name), topic, count) as process:
                     assert process.stdout is not None, "it is a pipe"
                     await_ready(contender, topic, process.stdout.fileno())
                     process.stdout.readline()
@@ -228,7 +228,7 @@ class Race:
         return best
 
 
-def one_by_one(contender: Contender, topic: str, values: Sequence[bytes]) -> list[int]:
+def one_by_one(contender: BrokerContender, topic: str, values: Sequence[bytes]) -> list[int]:
     times = []
     for value in values:
         started_ns = time.perf_counter_ns()
@@ -237,8 +237,8 @@ def one_by_one(contender: Contender, topic: str, values: Sequence[bytes]) -> lis
     return times
 
 
-def await_ready(contender: Contender, topic: str, said: int) -> None:
-    """Send what says nothing until the consumer has heard of it: then it is connected and its code is warm."""
+def await_ready(contender: BrokerContender, topic: str, said: int) -> None:
+    """Send empty messages until the consumer gets one: then it is connected and its code is warm."""
     import select
 
     for _ in range(600):
@@ -248,7 +248,7 @@ def await_ready(contender: Contender, topic: str, said: int) -> None:
     raise NotStarted("the consumer heard nothing in a minute")
 
 
-def pace(contender: Contender, topic: str, count: int) -> None:
+def pace(contender: BrokerContender, topic: str, count: int) -> None:
     next_ns = time.monotonic_ns()
     for _ in range(count):
         next_ns += 1_000_000_000 // RATE_PER_S
@@ -258,111 +258,117 @@ def pace(contender: Contender, topic: str, count: int) -> None:
 
 
 def least(known: tuple[float, float] | None, times_ns: Sequence[int]) -> tuple[float, float]:
-    """p50 and p99 in microseconds, if they are below what is known."""
+    """Returns the smaller p50 and p99, in microseconds."""
     cuts = quantiles(times_ns, n=100)
     found = cuts[49] / 1000, cuts[98] / 1000
     return found if known is None else (min(known[0], found[0]), min(known[1], found[1]))
 
 
 class Judge:
-    """Makes results of what the race found."""
+    """Makes results of the figures of a race."""
 
     def __init__(self, race: Race) -> None:
         self.race = race
 
     def _settings(self, peers: Mapping[str, float], **more: object) -> dict[str, object]:
-        arena = self.race.arena
+        participants = self.race.participants
         durability = {name: PEERS[name].durability for name in peers if name in PEERS}
         return {
             "value_bytes": VALUE_BYTES,
             "peers": {name: round(one, 1) for name, one in peers.items() if name != OURS},
             "durability": {OURS: DURABILITY, **durability},
-            "skipped": dict(arena.skipped),
+            "skipped": dict(participants.skipped),
             **more,
         }
 
     def against(
         self, found: Mapping[str, float], value: float, baseline: float | None, **more: object
-    ) -> Measured:
-        missing = () if baseline is not None else tuple(self.race.arena.skipped) or ("a peer",)
-        return Measured(value, baseline, missing, self._settings(found, **more))
+    ) -> CaseResult:
+        missing = (
+            () if baseline is not None else tuple(self.race.participants.skipped) or ("a peer",)
+        )
+        return CaseResult(value, baseline, missing, self._settings(found, **more))
 
-    def kafka(self, found: Mapping[str, float], value: float, times: float) -> Measured:
+    def kafka(self, found: Mapping[str, float], value: float, times: float) -> CaseResult:
         redis = found.get("redis")
         return self.against(found, value, None if redis is None else redis * times)
 
-    def publish(self, effort: Effort) -> Measured:
+    def publish(self, effort: Effort) -> CaseResult:
         found = self.race.publishing(effort, VALUE_BYTES)
         return self.kafka(found, found[OURS], KAFKA_PUBLISH)
 
-    def publish_rate(self, effort: Effort) -> Measured:
+    def publish_rate(self, effort: Effort) -> CaseResult:
         found = self.race.publishing(effort, VALUE_BYTES)
-        return Measured(found[OURS], settings=self._settings(found))
+        return CaseResult(found[OURS], settings=self._settings(found))
 
-    def publish_large(self, effort: Effort) -> Measured:
+    def publish_large(self, effort: Effort) -> CaseResult:
         found = self.race.publishing(effort, LARGE_BYTES)
         mb_per_s = {name: one * LARGE_BYTES / 1e6 for name, one in found.items()}
         settings = self._settings(mb_per_s, value_bytes=LARGE_BYTES)
-        return Measured(mb_per_s[OURS], settings=settings)
+        return CaseResult(mb_per_s[OURS], settings=settings)
 
-    def sweep(self, effort: Effort) -> Measured:
+    def sweep(self, effort: Effort) -> CaseResult:
         found = self.race.sweep(effort)
         sizes = {str(size): round(rate) for size, rate in found.items()}
-        return Measured(
+        return CaseResult(
             max(found.values()), settings={"value_bytes": VALUE_BYTES, "batch_bytes": sizes}
         )
 
-    def consume(self, effort: Effort) -> Measured:
+    def consume(self, effort: Effort) -> CaseResult:
         found = self.race.consuming(effort)
         return self.kafka(found, found[OURS], KAFKA_CONSUME)
 
-    def consume_best(self, effort: Effort) -> Measured:
+    def consume_best(self, effort: Effort) -> CaseResult:
         return self._best(self.race.consuming(effort))
 
-    def consume_arrow(self, effort: Effort) -> Measured:
+    def consume_arrow(self, effort: Effort) -> CaseResult:
         found = self.race.consuming(effort)
         return self.kafka(found, self.race.arrow(effort), KAFKA_CONSUME)
 
-    def fetch_ack(self, effort: Effort) -> Measured:
+    def fetch_ack(self, effort: Effort) -> CaseResult:
         found = self.race.answering(effort)
         return self.against(found, found[OURS], found.get("redis"))
 
-    def fetch_commit(self, effort: Effort) -> Measured:
+    def fetch_commit(self, effort: Effort) -> CaseResult:
         found = self.race.answering(effort)
         return self.kafka(found, found[OURS], KAFKA_COMMIT)
 
-    def worker(self, effort: Effort) -> Measured:
+    def worker(self, effort: Effort) -> CaseResult:
         return self._best(self.race.answering_each(effort))
 
-    def _best(self, found: Rates) -> Measured:
+    def _best(self, found: Rates) -> CaseResult:
         others = [one for name, one in found.items() if name != OURS]
         return self.against(found, found[OURS], max(others, default=None))
 
-    def latency(self, name: str, place: int) -> Callable[[Effort], Measured]:
-        def measure(effort: Effort) -> Measured:
+    def latency(self, name: str, place: int) -> Callable[[Effort], CaseResult]:
+        def measure(effort: Effort) -> CaseResult:
             found = {one: times[place] for one, times in self.race.latency(effort).items()}
             return self.kafka(found, found[name], KAFKA_LATENCY)
 
         return measure
 
-    def end_to_end(self, effort: Effort) -> Measured:
+    def end_to_end(self, effort: Effort) -> CaseResult:
         found = {name: times[0] for name, times in self.race.end_to_end(effort).items()}
         others = [one for name, one in found.items() if name != OURS]
         return self.against(found, found[OURS], min(others, default=None), per_s=RATE_PER_S)
 
-    def end_to_end_p99(self, effort: Effort) -> Measured:
+    def end_to_end_p99(self, effort: Effort) -> CaseResult:
         found = {name: times[1] for name, times in self.race.end_to_end(effort).items()}
         others = [one for name, one in found.items() if name != OURS]
         return self.against(found, found[OURS], max(P99_US_MAX, min(others, default=0)))
 
 
 def cases(peers: Iterable[str] = tuple(PEERS)) -> tuple[Case, ...]:
-    """All of them, against some peers."""
-    judge = Judge(Race(Arena(peers)))
+    """Returns all cases, against some peers."""
+    judge = Judge(Race(Participants(peers)))
     messages, us = Unit.MESSAGES_PER_S, Unit.US
 
     def case(
-        name: str, unit: Unit, measure: Callable[[Effort], Measured], goal: str, baseline: str = ""
+        name: str,
+        unit: Unit,
+        measure: Callable[[Effort], CaseResult],
+        goal: str,
+        baseline: str = "",
     ) -> Case:
         judged = on_ratio(goal) if baseline else on_value(goal)
         return Case(name=name, unit=unit, measure=measure, goal=judged, baseline=baseline or None)
@@ -392,10 +398,10 @@ def cases(peers: Iterable[str] = tuple(PEERS)) -> tuple[Case, ...]:
     )
 
 
-def judge_p99(judge: Judge) -> Callable[[Effort], Measured]:
-    def measure(effort: Effort) -> Measured:
+def judge_p99(judge: Judge) -> Callable[[Effort], CaseResult]:
+    def measure(effort: Effort) -> CaseResult:
         measured = judge.latency(OURS, 1)(effort)
-        return Measured(measured.value, settings=measured.settings)
+        return CaseResult(measured.value, settings=measured.settings)
 
     return measure
 

@@ -1,4 +1,4 @@
-"""The same work for every broker, by the best Python client that each has.
+"""The clients of a race: every broker does equal work by its best Python client.
 
 Each method takes a topic (a stream, queue or tube) of its own. Publishing returns when all is confirmed; what is read
 is touched. Imports happen when a client is made, because each belongs to one peer.
@@ -14,24 +14,24 @@ Heard = Callable[[bytes], bool]
 """Takes a value; False: that is enough."""
 
 
-class Contender(Protocol):
-    """One broker, and what can be asked of it."""
+class BrokerContender(Protocol):
+    """One broker, and the operations that are measured."""
 
     def publish(self, topic: str, values: Sequence[bytes]) -> None: ...
     def publish_one(self, topic: str, value: bytes) -> None: ...
     def consume(self, topic: str, count: int) -> None: ...
     def fetch_ack(self, topic: str, count: int) -> None:
-        """Take under a lease and answer a hundred at a time; where that cannot be, one by one."""
+        """Lease and ack a hundred messages at a time; one by one where the broker has no batches."""
 
     def fetch_ack_each(self, topic: str, count: int) -> None: ...
     def follow(self, topic: str, heard: Heard) -> None:
-        """Hear what is published from now on, until enough."""
+        """Read what is published from now on, until `count` messages came."""
 
     def close(self) -> None: ...
 
 
 class Redis:
-    """Streams. Pipelines without transactions are the quickest that redis-py does."""
+    """Redis streams. Pipelines without transactions are the fastest way of redis-py."""
 
     def __init__(self, port: int) -> None:
         import redis
@@ -87,7 +87,7 @@ class Redis:
 
 
 class Nats:
-    """JetStream, with a loop of its own."""
+    """NATS JetStream, with its own event loop."""
 
     def __init__(self, port: int) -> None:
         import nats
@@ -106,7 +106,7 @@ class Nats:
             await self._stream.add_stream(name=topic, subjects=[topic], storage="file")
 
     def publish(self, topic: str, values: Sequence[bytes]) -> None:
-        """With one inbox for all confirms: a future for each message costs four times as much."""
+        """Publish with one inbox for all confirms: a future for each message costs four times as much."""
 
         async def work() -> None:
             await self._open(topic)
@@ -266,7 +266,7 @@ class RabbitMQ:
 
 
 class Beanstalkd:
-    """greenstalk: one job, one question. There is nothing that takes many."""
+    """greenstalk: one request for each job. It has no batches."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -314,7 +314,7 @@ class Beanstalkd:
         self._client.close()
 
 
-CLIENTS: dict[str, Callable[[int], Contender]] = {
+CLIENTS: dict[str, Callable[[int], BrokerContender]] = {
     "redis": Redis,
     "nats": Nats,
     "rabbitmq": RabbitMQ,

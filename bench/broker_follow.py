@@ -10,15 +10,15 @@ import json
 import sys
 import time
 
-from .broker_clients import CLIENTS, Contender
+from .broker_clients import CLIENTS, BrokerContender
 
 
-def client_of(name: str, port: int) -> Contender:
+def client_of(name: str, port: int) -> BrokerContender:
     if name in CLIENTS:
         return CLIENTS[name](port)
-    from .broker_ours import Ours
+    from .broker_ours import PenstockContender
 
-    return Ours(port)
+    return PenstockContender(port)
 
 
 def main(name: str, port: str, topic: str, count: str) -> None:

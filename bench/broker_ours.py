@@ -24,11 +24,11 @@ _FETCH_BYTES = 4 << 20
 _FETCH_MESSAGES = 1_000_000
 
 
-class Ours:
+class PenstockContender:
     """`Producer`, `fetch`, `Consumer` and `Worker`."""
 
     def __init__(self, port: int) -> None:
-        self.client = Client(f"http://127.0.0.1:{port}")
+        self.client = Client(f"penstock://127.0.0.1:{port}")
         self._known: set[str] = set()
 
     def open(self, topic: str) -> None:
@@ -38,7 +38,7 @@ class Ours:
                 self.client.create_topic(topic, partitions=1)
 
     def remove(self, topic: str) -> None:
-        """Its memory is free again, which keeps the next turn from paying for pages that nobody has touched yet."""
+        """Delete the topic, so that the next turn can use its memory pages again."""
         self._known.discard(topic)
         self.client.delete_topic(topic)
 
@@ -100,7 +100,7 @@ class Ours:
         worker.run()
 
     def follow(self, topic: str, heard: Heard) -> None:
-        """Without a group, as the others do it that can."""
+        """Read without a group, as other clients do where they can."""
         self.open(topic)
         offset = self.client.topic(topic).ends(0).latest
         while True:
@@ -114,8 +114,8 @@ class Ours:
 
 
 async def publish_async(port: int, topic: str, values: Sequence[bytes], clock: list[int]) -> None:
-    """One by one through the asynchronous client; how long each took goes to `clock`."""
-    async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+    """Publish one by one through the asynchronous client; `clock` gets the time of each."""
+    async with AsyncClient(f"penstock://127.0.0.1:{port}") as client:
         for value in values:
             started_ns = perf_counter_ns()
             await client.publish(topic, value)
@@ -130,7 +130,7 @@ def timed_async(port: int, topic: str, values: Sequence[bytes]) -> list[int]:
 
 @contextmanager
 def running_ours() -> Iterator[int]:
-    """The port of a broker of ours, on an empty directory."""
+    """Returns the port of a Penstock broker on an empty directory."""
     data = Path(tempfile.mkdtemp(prefix="penstock-bench-ours-"))
     try:
         with running_server(data / "data", "--log-level", "error") as url:
@@ -141,7 +141,7 @@ def running_ours() -> Iterator[int]:
 
 @contextmanager
 def following(name: str, port: int, topic: str, count: int) -> "Iterator[subprocess.Popen[str]]":
-    """A process that hears `count` messages with their times in them, and then says how late each was."""
+    """Runs a process that reads `count` messages with their send times, and prints how late each was."""
     command = [sys.executable, "-m", "bench.broker_follow", name, str(port), topic]
     process = subprocess.Popen(  # noqa: S603 - our own words
         [*command, str(count)], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -22,12 +22,12 @@ _RABBIT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 
 class NotStarted(Exception):
-    """A broker that was to be measured does not answer. Says why, and what to do."""
+    """A broker does not start. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A command and what it wants to find in its environment."""
+    """A command and its environment."""
 
     command: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class BrokerPeer:
     """A broker: the program and the Python package it needs, how safe a confirmed message is, how it is started."""
 
     name: str
@@ -47,7 +47,7 @@ class Peer:
     start: Callable[[str, Path, int], Start]
 
     def why_missing(self) -> str | None:
-        """What is missing and the command that gets it; None: nothing is."""
+        """Returns what is missing and the command that installs it, or None."""
         if self.path() is None:
             return f"{self.program} is not installed: {self.install}"
         if find_spec(self.package) is None:
@@ -94,10 +94,10 @@ def _rabbitmq(program: str, data: Path, port: int) -> Start:
     return Start([_RABBIT if Path(_RABBIT).exists() else program], environment, names)
 
 
-PEERS: Mapping[str, Peer] = {
+PEERS: Mapping[str, BrokerPeer] = {
     one.name: one
     for one in (
-        Peer(
+        BrokerPeer(
             name="redis",
             program="redis-server",
             package="redis",
@@ -105,7 +105,7 @@ PEERS: Mapping[str, Peer] = {
             durability="append-only file, fsync every second",
             start=_redis,
         ),
-        Peer(
+        BrokerPeer(
             name="nats",
             program="nats-server",
             package="nats",
@@ -113,7 +113,7 @@ PEERS: Mapping[str, Peer] = {
             durability="JetStream file storage, no fsync before the answer",
             start=_nats,
         ),
-        Peer(
+        BrokerPeer(
             name="rabbitmq",
             program="rabbitmq-server",
             package="pika",
@@ -121,7 +121,7 @@ PEERS: Mapping[str, Peer] = {
             durability="durable classic queue, persistent, fsync before the confirm",
             start=_rabbitmq,
         ),
-        Peer(
+        BrokerPeer(
             name="beanstalkd",
             program="beanstalkd",
             package="greenstalk",
@@ -140,8 +140,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(peer: Peer) -> Iterator[int]:
-    """The port of a broker that was just started on an empty directory; stopped at the end of the block."""
+def running(peer: BrokerPeer) -> Iterator[int]:
+    """Returns the port of a broker that runs on an empty directory until the end of the block. NotStarted."""
     program = peer.path()
     assert program is not None, "asked before"
     data, port = Path(tempfile.mkdtemp(prefix=f"penstock-bench-{peer.name}-")), free_port()
@@ -182,7 +182,7 @@ def _await_port(name: str, process: "subprocess.Popen[bytes]", port: int, said: 
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End it with all that it started: each has a session of its own."""
+    """Stop a broker with all its child processes, by their session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

@@ -12,8 +12,8 @@ _PERIOD_US = 20_000
 
 
 @dataclass(slots=True)
-class Limited:
-    """What holds for the process. `reason` says why there are no limits, or is empty."""
+class ProcessLimits:
+    """The limits of a process. `reason` says why there are none, or is empty."""
 
     is_unified: bool
     folders: dict[str, Path] = field(default_factory=dict)
@@ -25,23 +25,23 @@ class Limited:
         return ""
 
     def peak_bytes(self) -> int:
-        """The most memory that it had at once, pages of files included; 0 if nobody counted."""
+        """The peak memory of the process, pages of files included; 0 if it is not known."""
         name = "memory.peak" if self.is_unified else "memory.max_usage_in_bytes"
         return int(self._text("memory", name) or 0)
 
     @property
     def killed(self) -> int:
-        """How many were killed for want of memory."""
+        """How many processes were killed by the memory limit."""
         name = "memory.events" if self.is_unified else "memory.oom_control"
         found = re.search(r"oom_kill (\d+)", self._text("memory", name))
         return int(found[1]) if found else 0
 
 
 @contextmanager
-def limited(process: int, *, bytes_max: int, processor_share: float) -> Iterator[Limited]:
+def limited(process: int, *, bytes_max: int, processor_share: float) -> Iterator[ProcessLimits]:
     """Inside, a process that takes more memory is killed, and one that wants more of a processor has to wait."""
     is_unified = (_ROOT / "cgroup.controllers").exists()
-    group = Limited(is_unified)
+    group = ProcessLimits(is_unified)
     share_us = str(int(_PERIOD_US * processor_share))
     try:
         if is_unified:
@@ -64,7 +64,7 @@ def limited(process: int, *, bytes_max: int, processor_share: float) -> Iterator
             _leave(folder, process)
 
 
-def _enter(group: Limited, controller: str, process: int, limits: dict[str, str]) -> None:
+def _enter(group: ProcessLimits, controller: str, process: int, limits: dict[str, str]) -> None:
     parent = _ROOT if group.is_unified else _ROOT / controller
     folder = parent / f"penstock-bench-{process}"
     folder.mkdir()
@@ -75,7 +75,7 @@ def _enter(group: Limited, controller: str, process: int, limits: dict[str, str]
 
 
 def _leave(folder: Path, process: int) -> None:
-    """A group goes when nobody is in it any more."""
+    """Remove the cgroup once it has no processes."""
     with suppress(OSError):
         (folder.parent / "cgroup.procs").write_text(str(process))
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What a batch costs in memory: time for each message, and bytes.
+"""Measures the codec: time for each message, and bytes.
 
 100-byte distinct values, 10-byte keys, increasing timestamps, batches of 1,000. Every figure includes all
-that a caller pays: encoding starts from lists, decoding from bytes that nobody has checked yet.
+that a caller pays: encoding starts from lists, decoding from bytes that are not checked yet.
 """
 
 import random
@@ -28,7 +28,7 @@ from penstock.codec.compression import ZSTD_LEVEL
 from penstock.model import Message
 
 from .measure import Effort, best_ns
-from .report import Case, Measured, Unit, on_value
+from .report import Case, CaseResult, Unit, on_value
 
 VALUE_BYTES = 100
 KEY_BYTES = 10
@@ -46,7 +46,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The same messages in every shape that a contender starts from."""
+    """The messages of a case in every form that a contender starts from."""
 
     columns: Sequence[Columns]
     batches: Sequence[bytes]
@@ -67,14 +67,16 @@ def make_columns(entropy: random.Random) -> Columns:
     )
 
 
-def compare(effort: Effort, ours: Callable[[], object], baseline: Callable[[], object]) -> Measured:
-    """Nanoseconds a message of two contenders that each go once through the workload."""
+def compare(
+    effort: Effort, ours: Callable[[], object], baseline: Callable[[], object]
+) -> CaseResult:
+    """Returns nanoseconds a message of two contenders that each process the workload once."""
     best = best_ns({"ours": ours, "baseline": baseline}, effort)
     messages = BATCHES * BATCH_MESSAGES
-    return Measured(best["ours"] / messages, best["baseline"] / messages, settings=SETTINGS)
+    return CaseResult(best["ours"] / messages, best["baseline"] / messages, settings=SETTINGS)
 
 
-def measure_encode(effort: Effort) -> Measured:
+def measure_encode(effort: Effort) -> CaseResult:
     columns = workload().columns
     pack = msgspec.msgpack.Encoder().encode
 
@@ -90,7 +92,7 @@ def measure_encode(effort: Effort) -> Measured:
     return compare(effort, ours, rows)
 
 
-def measure_scan(effort: Effort) -> Measured:
+def measure_scan(effort: Effort) -> CaseResult:
     batches = workload().batches
     bodies = [memoryview(batch)[HEAD_BYTES:] for batch in batches]
 
@@ -105,9 +107,9 @@ def measure_scan(effort: Effort) -> Measured:
     return compare(effort, ours, checksum_alone)
 
 
-def measure_decode_arrow(effort: Effort) -> Measured:
+def measure_decode_arrow(effort: Effort) -> CaseResult:
     if find_spec("pyarrow") is None:
-        return Measured(None, missing=("pyarrow",), settings=SETTINGS)
+        return CaseResult(None, missing=("pyarrow",), settings=SETTINGS)
     import pyarrow as pa
 
     work = workload()
@@ -123,7 +125,7 @@ def measure_decode_arrow(effort: Effort) -> Measured:
     return compare(effort, ours, from_lists)
 
 
-def measure_decode_messages(effort: Effort) -> Measured:
+def measure_decode_messages(effort: Effort) -> CaseResult:
     batches = workload().batches
     rows = [msgspec.msgpack.encode(list(decode_messages(each, verify(each)))) for each in batches]
     unpack = msgspec.msgpack.Decoder(list[Message]).decode
@@ -146,7 +148,7 @@ def touch(messages: Sequence[Message]) -> None:
         _ = message.priority, message.expires_at, message.idempotency_key, message.schema_id
 
 
-def measure_stamp(effort: Effort) -> Measured:
+def measure_stamp(effort: Effort) -> CaseResult:
     batches = workload().batches
     heads = [verify(batch) for batch in batches]
 
@@ -159,27 +161,27 @@ def measure_stamp(effort: Effort) -> Measured:
             bytearray(batch)
 
     best = best_ns({"ours": ours, "baseline": copies}, effort)
-    return Measured(
+    return CaseResult(
         best["ours"] / BATCHES / 1000, best["baseline"] / BATCHES / 1000, settings=SETTINGS
     )
 
 
-def measure_bytes(_effort: Effort) -> Measured:
+def measure_bytes(_effort: Effort) -> CaseResult:
     stored = sum(map(len, workload().batches)) / BATCHES / BATCH_MESSAGES
-    return Measured(stored, VALUE_BYTES + KEY_BYTES, settings=SETTINGS)
+    return CaseResult(stored, VALUE_BYTES + KEY_BYTES, settings=SETTINGS)
 
 
-def measure_batch_of_one(_effort: Effort) -> Measured:
+def measure_batch_of_one(_effort: Effort) -> CaseResult:
     first = workload().columns[0]
     assert first.keys is not None
     batch = encode(
         Columns(values=first.values[:1], keys=first.keys[:1], timestamps=TIME_NS)
     ).to_bytes()
     settings = {**SETTINGS, "batch_messages": 1}
-    return Measured(len(batch), VALUE_BYTES + KEY_BYTES, settings=settings)
+    return CaseResult(len(batch), VALUE_BYTES + KEY_BYTES, settings=settings)
 
 
-def measure_zstd_json(_effort: Effort) -> Measured:
+def measure_zstd_json(_effort: Effort) -> CaseResult:
     entropy = random.Random(7)  # noqa: S311 - payloads, and the same ones in every run
     values = [make_json(entropy, index) for index in range(BATCH_MESSAGES)]
     columns = Columns(
@@ -191,7 +193,7 @@ def measure_zstd_json(_effort: Effort) -> Measured:
     )
     bare = len(lines) / len(cramjam.zstd.compress(lines, ZSTD_LEVEL))
     settings = {**SETTINGS, "value_bytes": round(len(lines) / BATCH_MESSAGES)}
-    return Measured(ours, bare, settings=settings)
+    return CaseResult(ours, bare, settings=settings)
 
 
 def make_json(entropy: random.Random, index: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.exits import Exit
-from penstock.cli.lazy import unknown
+from penstock.cli.lazy_group import unknown
 
 from . import BENCHES, load_cases
 
@@ -54,7 +54,7 @@ def complete_name(_ctx: click.Context, _parameter: click.Parameter, start: str) 
 @click.option(
     "--peers",
     metavar="NAMES",
-    help="For bench broker: whom to race, such as redis,nats,rabbitmq,beanstalkd (all of them); none for nobody.",
+    help="For bench broker: the peers, such as redis,nats,rabbitmq,beanstalkd (all of them), or none.",
 )
 @click.pass_context
 def bench(
@@ -99,7 +99,7 @@ def bench(
 
 
 def cases_of(name: str, peers: str | None, ctx: click.Context) -> tuple["Case", ...]:
-    """The cases of a bench; of the race between brokers those with these peers."""
+    """Returns the cases of a bench; for the race between brokers those with these peers."""
     if peers is None:
         return load_cases(name)
     if name != "broker":
@@ -163,8 +163,8 @@ def show(results: list["Result"]) -> None:
 
 
 def show_peers(results: list["Result"]) -> None:
-    """For a race: everybody's figures, and who is not in it and why."""
-    from .peers_table import peers_table, skipped
+    """For a race: print the figures of all brokers, and which were left out and why."""
+    from .table import peers_table, skipped
 
     if lines := peers_table(results):
         click.echo(f"\n{lines}")
@@ -173,7 +173,7 @@ def show_peers(results: list["Result"]) -> None:
 
 
 def require_drawable(picture: Path | None) -> None:
-    """Say before the measuring, not after it, that the picture cannot be drawn."""
+    """Refuse before the measurement if the plot cannot be drawn."""
     from importlib.util import find_spec
 
     if picture is None:

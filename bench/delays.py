@@ -1,4 +1,4 @@
-"""What delayed messages cost: scheduling, cancelling and firing them while a million others wait, and starting again.
+"""Measures delayed messages: scheduling, cancelling and firing them while a million others wait, and starts.
 
 Due times are spread over an hour at random, so that nothing is lucky: neighbours in the log are due far apart. The
 node is driven by hand, on a clock that stands still until it is told to move, and on the disk of this machine.
@@ -22,8 +22,7 @@ from penstock.api.topics import CreateTopic
 from penstock.broker.node import Node
 from penstock.broker.partition import Now, Partition
 from penstock.codec import Columns, read_head
-from penstock.codec.decode import open_body
-from penstock.codec.delays import delay_ids
+from penstock.codec.decode import delay_ids, open_body
 from penstock.config import FsyncPolicy, StorageConfig
 from penstock.delivery.offsets import each_offset
 from penstock.runtime import RealDisk
@@ -31,7 +30,7 @@ from penstock.runtime import RealDisk
 from . import ROOT
 from .embedded import VALUE_BYTES, make_values, scratch, timed_ns
 from .measure import FULL, Clock, Effort
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 BATCH = 1000
 PENDING, PENDING_QUICK = 1_000_000, 100_000
@@ -44,7 +43,7 @@ STORAGE = StorageConfig(fsync=FsyncPolicy.NEVER, min_free_bytes=0)
 
 
 class Rig:
-    """One partition with delayed messages, and a clock that is moved by hand."""
+    """One partition with delayed messages, and a virtual clock."""
 
     def __init__(self, disk: RealDisk) -> None:
         self.now = Now(START_NS, 0)
@@ -71,13 +70,13 @@ class Rig:
             self.partition.schedule(columns, self.now)
 
     def fire_all(self, step_ns: int) -> int:
-        """Let the hour pass, a step at a time; returns how many came, each on time and once."""
+        """Let the hour pass, a step at a time. Returns how many messages fired, each on time and once."""
         delays = self.partition.machine.delays
         while delays.pending:
             next_ns = delays.next_ns() or START_NS
             wall_ns = max(self.now.wall_ns, next_ns) + step_ns
             self.now = Now(wall_ns, wall_ns - START_NS)
-            while self.node.has_due(self.now) and delays.pending:
+            while delays.pending and delays.is_due(self.now.wall_ns):
                 before = len(delays.pending)
                 self.node.tick(self.now)
                 if len(delays.pending) == before:
@@ -118,21 +117,21 @@ def settings_of(pending: int, **others: object) -> Mapping[str, object]:
     return {"pending": pending, "batch": BATCH, "value_bytes": VALUE_BYTES, **others}
 
 
-def measure_insert(effort: Effort) -> Measured:
+def measure_insert(effort: Effort) -> CaseResult:
     """Batches of a thousand, each message due at its own time, on top of those that wait."""
     pending, best = pending_of(effort), float("inf")
     with rig(pending) as made:
         for _ in range(effort.turns):
             count = 20 * BATCH
             best = min(best, timed_ns(lambda: made.schedule(20 * BATCH)) / count)
-    return Measured(1_000_000_000 / best, settings=settings_of(pending, clock="cpu"))
+    return CaseResult(1_000_000_000 / best, settings=settings_of(pending, clock="cpu"))
 
 
-def measure_cancel(effort: Effort) -> Measured:
-    """One by one, journaled, with many waiting; and the same with few: it must not matter."""
+def measure_cancel(effort: Effort) -> CaseResult:
+    """Cancel one by one with many messages waiting, and with few: the time must not differ."""
     pending = pending_of(effort)
     many, few = (_cancel_ns(count, effort) for count in (pending, FEW))
-    return Measured(many, few, settings=settings_of(pending, few=FEW))
+    return CaseResult(many, few, settings=settings_of(pending, few=FEW))
 
 
 def _cancel_ns(pending: int, effort: Effort) -> float:
@@ -154,21 +153,21 @@ def _cancelling(made: Rig, ids: list[int]) -> Callable[[], None]:
     return cancel
 
 
-def measure_fire(effort: Effort) -> Measured:
-    """Sent in the order in which they are due."""
+def measure_fire(effort: Effort) -> CaseResult:
+    """Fire messages that were sent in the order of their due times."""
     pending = pending_of(effort)
-    return Measured(_fired_a_second(pending), settings=settings_of(pending, clock="cpu"))
+    return CaseResult(_fired_a_second(pending), settings=settings_of(pending, clock="cpu"))
 
 
-def measure_fire_scattered(effort: Effort) -> Measured:
-    """Due in any order: those of a second lie in as many batches. The baseline is due in the order of sending."""
+def measure_fire_scattered(effort: Effort) -> CaseResult:
+    """Fire messages with random due times: those of a second are in as many batches. The baseline fires in order."""
     pending = pending_of(effort)
     scattered, in_order = _fired_a_second(pending, is_scattered=True), _fired_a_second(pending)
-    return Measured(scattered, in_order, settings=settings_of(pending, clock="cpu"))
+    return CaseResult(scattered, in_order, settings=settings_of(pending, clock="cpu"))
 
 
 def _fired_a_second(pending: int, *, is_scattered: bool = False) -> float:
-    """All of them, second by second; it is checked that each comes, once, and not early."""
+    """Fire all messages, second by second, and check that each fires once and not early. Returns messages a second."""
     with rig(pending, is_scattered=is_scattered) as made:
         started_ns = time.process_time_ns()
         fired = made.fire_all(1_000_000_000)
@@ -177,22 +176,22 @@ def _fired_a_second(pending: int, *, is_scattered: bool = False) -> float:
     return fired * 1_000_000_000 / elapsed_ns
 
 
-def measure_memory(effort: Effort) -> Measured:
+def measure_memory(effort: Effort) -> CaseResult:
     pending = pending_of(effort)
     found = in_a_process("schedule", pending)
-    return Measured(found["bytes"] / pending, settings=settings_of(pending))
+    return CaseResult(found["bytes"] / pending, settings=settings_of(pending))
 
 
-def measure_restart(effort: Effort) -> Measured:
-    """From opening the directory to the first tick, after a proper stop; the baseline after a kill."""
+def measure_restart(effort: Effort) -> CaseResult:
+    """Measure from opening the directory to the first tick, after a proper stop; the baseline is after a kill."""
     pending = pending_of(effort)
     found = in_a_process("restart", pending)
     settings = settings_of(pending, clock=Clock.WALL.value)
-    return Measured(found["closed_ms"], found["killed_ms"], settings=settings)
+    return CaseResult(found["closed_ms"], found["killed_ms"], settings=settings)
 
 
 def in_a_process(work: str, pending: int) -> dict[str, float]:
-    """Memory and starts are only seen in a process that did nothing else before."""
+    """Run a measurement in a new process: memory and starts depend on what a process did before."""
     with scratch() as path:
         command = [sys.executable, "-m", "bench.delays", work, str(path), str(pending)]
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own module
@@ -209,7 +208,7 @@ def resident_bytes() -> int:
 def schedule_here(path: Path, pending: int) -> dict[str, float]:
     with RealDisk(path, STORAGE) as disk:
         made = Rig(disk)
-        made.schedule(20 * BATCH)  # Whatever is needed once is there now.
+        made.schedule(20 * BATCH)  # Everything that is loaded once is loaded now.
         before = resident_bytes()
         made.schedule(pending)
         return {"bytes": max(0, resident_bytes() - before)}

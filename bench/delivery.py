@@ -1,4 +1,4 @@
-"""What becomes of messages after they were stored: who gets them, when, and what that costs. Gathers the cases."""
+"""The cases of the benches that are about delivery."""
 
 from . import delays, lanes, rebalance
 

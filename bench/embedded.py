@@ -1,4 +1,4 @@
-"""What a queue inside the process costs, next to the others there are. 100-byte distinct values, one process.
+"""Measures the embedded queue against other queues for Python. 100-byte distinct values, one process.
 
 All contenders run in one pass, in turns, and the best turn counts. `put` and `get` are one call for one message; what a
 put leaves in memory is written inside the figure. The peers are measured once, for all the cases that need them.
@@ -22,14 +22,13 @@ from penstock.embedded.broker import Broker
 from penstock.embedded.open_queue import open_queue
 
 from .measure import FULL, Clock, Effort
-from .queues import PEERS, SYNCED_PEERS, Contender, Peer
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .queues import PEERS, SYNCED_PEERS, QueueContender, QueuePeer
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 VALUE_BYTES = 100
-# One write of a full batch, some fetches: whatever is done once for many messages is in it as often as it should be.
+# A round has a write of a full batch and some fetches, so that work for many messages is in it in proportion.
 OURS = 8192
-# As many as take about as long: a round of a few milliseconds meets little of what else the machine is doing, and that
-# has to hold for all of them alike.
+# Rounds of all contenders take about as long: a few milliseconds, which other processes seldom disturb.
 THEIRS = 100
 ROUNDS = 12
 MANY = 100
@@ -77,12 +76,12 @@ def timed_ns(work: Callable[[], object], clock: Clock = Clock.CPU) -> int:
 
 @dataclass(slots=True)
 class OneByOne:
-    """Nanoseconds a message of one contender: the best of its turns so far."""
+    """The nanoseconds a message of one contender: the best of its turns so far."""
 
     put: float = float("inf")
     get: float = float("inf")
 
-    def take_turn(self, contender: Contender, values: Sequence[bytes]) -> None:
+    def take_turn(self, contender: QueueContender, values: Sequence[bytes]) -> None:
         put, get = contender.put, contender.get
 
         def put_all() -> None:
@@ -94,7 +93,7 @@ class OneByOne:
             for _ in values:
                 get()
 
-        # Whoever had the turn before has left nothing in the caches that would help, so each warms up first.
+        # The turn before has left other data in the caches, so each contender warms up first.
         put_all()
         get_all()
         self.put = min(self.put, timed_ns(put_all) / len(values))
@@ -103,13 +102,13 @@ class OneByOne:
 
 @cache
 def one_by_one(effort: Effort) -> Mapping[str, OneByOne]:
-    """Every queue that is installed, ours first."""
+    """Measure every queue that is installed, Penstock first."""
     peers = {name: peer for name, peer in PEERS.items() if peer.is_installed}
     found = {name: OneByOne() for name in ("penstock", *peers)}
     with scratch() as directory, ExitStack() as stack:
         ours = stack.enter_context(open_queue(directory / "ours", fsync=NO_SYNC))
         contenders = {
-            "penstock": Contender(ours.put, ours.get, ours.flush),
+            "penstock": QueueContender(ours.put, ours.get, ours.flush),
             **opened(peers, directory, stack),
         }
         for _ in range(effort.turns * ROUNDS):
@@ -119,26 +118,28 @@ def one_by_one(effort: Effort) -> Mapping[str, OneByOne]:
     return found
 
 
-def opened(peers: Mapping[str, Peer], directory: Path, stack: ExitStack) -> Mapping[str, Contender]:
+def opened(
+    peers: Mapping[str, QueuePeer], directory: Path, stack: ExitStack
+) -> Mapping[str, QueueContender]:
     return {
         name: stack.enter_context(peer.open(directory / f"peer-{number}"))
         for number, (name, peer) in enumerate(peers.items())
     }
 
 
-def missing(peers: Mapping[str, Peer]) -> tuple[str, ...]:
+def missing(peers: Mapping[str, QueuePeer]) -> tuple[str, ...]:
     return tuple(name for name, peer in peers.items() if not peer.is_installed)
 
 
-def measure_one_by_one(what: str, effort: Effort) -> Measured:
+def measure_one_by_one(what: str, effort: Effort) -> CaseResult:
     figures = {name: float(getattr(one, what)) for name, one in one_by_one(effort).items()}
     ours = figures.pop("penstock")
     settings = {**SETTINGS, "peers_ns": {name: round(figure) for name, figure in figures.items()}}
-    return Measured(ours, min(figures.values()), missing=missing(PEERS), settings=settings)
+    return CaseResult(ours, min(figures.values()), missing=missing(PEERS), settings=settings)
 
 
-def measure_put_many(effort: Effort) -> Measured:
-    """Batches of 100, against puts one by one."""
+def measure_put_many(effort: Effort) -> CaseResult:
+    """Measure batches of 100 against single puts."""
     values = make_values(OURS)
     batches = [list(values[at : at + MANY]) for at in range(0, OURS, MANY)]
     best_ns = float("inf")
@@ -152,11 +153,11 @@ def measure_put_many(effort: Effort) -> Measured:
         for _ in range(effort.turns * ROUNDS):
             best_ns = min(best_ns, timed_ns(put_all) / OURS)
     single = one_by_one(effort)["penstock"].put
-    return Measured(best_ns, single, settings={**SETTINGS, "batch_messages": MANY})
+    return CaseResult(best_ns, single, settings={**SETTINGS, "batch_messages": MANY})
 
 
-def measure_get_many_ack(effort: Effort) -> Measured:
-    """A work queue: 500 at a time, then one ack for all of them."""
+def measure_get_many_ack(effort: Effort) -> CaseResult:
+    """Measure a work queue: 500 messages at a time, then one ack for all of them."""
     values = list(make_values(OURS))
     best_ns = float("inf")
     with scratch() as directory, open_queue(directory / "ours", auto_ack=False) as queue:
@@ -170,17 +171,17 @@ def measure_get_many_ack(effort: Effort) -> Measured:
             queue.flush()
             best_ns = min(best_ns, timed_ns(work_all) / OURS)
     single = one_by_one(effort)["penstock"].get
-    return Measured(best_ns, single, settings={**SETTINGS, "batch_messages": POLL})
+    return CaseResult(best_ns, single, settings={**SETTINGS, "batch_messages": POLL})
 
 
-def measure_put_fsync_threads(effort: Effort) -> Measured:
-    """Eight threads, an fsync before each put returns; messages a second."""
+def measure_put_fsync_threads(effort: Effort) -> CaseResult:
+    """Measure messages a second of eight threads with an fsync before each put returns."""
     peers = {name: peer for name, peer in SYNCED_PEERS.items() if peer.is_installed}
     best = dict.fromkeys(("penstock", *peers), 0.0)
     with scratch() as directory, ExitStack() as stack:
         ours = stack.enter_context(open_queue(directory / "ours", fsync="always"))
         contenders = {
-            "penstock": Contender(ours.put, ours.get),
+            "penstock": QueueContender(ours.put, ours.get),
             **opened(peers, directory, stack),
         }
         pool = stack.enter_context(ThreadPoolExecutor(THREADS))
@@ -189,10 +190,10 @@ def measure_put_fsync_threads(effort: Effort) -> Measured:
                 best[name] = max(best[name], puts_per_second(contender, pool))
     figure = best.pop("penstock")
     settings = {"threads": THREADS, "peers": {name: round(rate) for name, rate in best.items()}}
-    return Measured(figure, max(best.values()), missing=missing(SYNCED_PEERS), settings=settings)
+    return CaseResult(figure, max(best.values()), missing=missing(SYNCED_PEERS), settings=settings)
 
 
-def puts_per_second(contender: Contender, pool: ThreadPoolExecutor) -> float:
+def puts_per_second(contender: QueueContender, pool: ThreadPoolExecutor) -> float:
     values = make_values(OURS)[:PUTS_A_THREAD]
 
     def put_all(_thread: int) -> None:
@@ -205,7 +206,7 @@ def puts_per_second(contender: Contender, pool: ThreadPoolExecutor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """A cycle of poll and ack on a topic with a backlog: nanoseconds and journal bytes a message."""
+    """Nanoseconds and journal bytes a message of a cycle of poll and ack on a topic with a backlog."""
 
     ns: float
     journal_bytes: float
@@ -232,11 +233,11 @@ def journal_bytes(broker: Broker, topic: str) -> int:
     def look(_now: object) -> int:
         return broker.driver.node.partition(topic, 0).journal.log.size
 
-    return broker.driver.look(look)
+    return broker.driver.query(look)
 
 
 def fill(broker: Broker, topic: str, count: int) -> None:
-    """A backlog of distinct values, in batches as a busy producer makes them."""
+    """Publish a backlog of distinct values, in batches as a busy producer makes them."""
     values = make_values(FILL)
 
     def append(now: Now) -> None:
@@ -244,12 +245,12 @@ def fill(broker: Broker, topic: str, count: int) -> None:
         broker.driver.node.partition(topic, 0).append(encode(columns), now)
 
     for _ in range(0, count, FILL):
-        broker.driver.change_at_once(append)
+        broker.driver.run(append)
 
 
 @cache
 def cycles(effort: Effort) -> Mapping[str, Cycle]:
-    """The best of the turns: with a small backlog, a large one, and with every second message acked first."""
+    """Returns the best turns with a small backlog, a large one, and with every second message acked first."""
     large = large_backlog(effort)
     best: dict[str, Cycle] = {}
 
@@ -280,29 +281,29 @@ def cycles(effort: Effort) -> Mapping[str, Cycle]:
     return best
 
 
-def measure_delivery_cycle(effort: Effort) -> Measured:
+def measure_delivery_cycle(effort: Effort) -> CaseResult:
     small = cycles(effort)["small"]
-    return Measured(1_000_000_000 / small.ns, settings=cycle_settings(SMALL_BACKLOG))
+    return CaseResult(1_000_000_000 / small.ns, settings=cycle_settings(SMALL_BACKLOG))
 
 
-def measure_delivery_backlog(effort: Effort) -> Measured:
+def measure_delivery_backlog(effort: Effort) -> CaseResult:
     found = cycles(effort)
     settings = cycle_settings(large_backlog(effort))
-    return Measured(found["large"].ns, found["small"].ns, settings=settings)
+    return CaseResult(found["large"].ns, found["small"].ns, settings=settings)
 
 
 def large_backlog(effort: Effort) -> int:
     return LARGE_BACKLOG if effort == FULL else LARGE_BACKLOG_QUICK
 
 
-def measure_delivery_alternating(effort: Effort) -> Measured:
+def measure_delivery_alternating(effort: Effort) -> CaseResult:
     found = cycles(effort)
     settings = cycle_settings(SMALL_BACKLOG)
-    return Measured(found["alternating"].ns, found["small"].ns, settings=settings)
+    return CaseResult(found["alternating"].ns, found["small"].ns, settings=settings)
 
 
-def measure_journal_bytes(effort: Effort) -> Measured:
-    return Measured(cycles(effort)["small"].journal_bytes, settings=cycle_settings(SMALL_BACKLOG))
+def measure_journal_bytes(effort: Effort) -> CaseResult:
+    return CaseResult(cycles(effort)["small"].journal_bytes, settings=cycle_settings(SMALL_BACKLOG))
 
 
 def cycle_settings(backlog: int) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""What priority lanes give and what they cost: shares of full lanes, and a cycle of poll and ack over mixed ones."""
+"""Measures priority lanes: shares of full lanes, and a cycle of poll and ack over mixed ones."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,14 @@ from functools import cache, partial
 
 from penstock.broker.partition import Now
 from penstock.codec import Columns, encode
-from penstock.delivery.turns import WEIGHTS
+from penstock.delivery.lane_turns import WEIGHTS
 from penstock.embedded.broker import Broker
 from penstock.model import Priority
-from penstock.sim.clock import SimClock
+from penstock.sim.schedule import SimClock
 
 from .embedded import CYCLE, SETTINGS, SMALL_BACKLOG, Cycle, make_values, run_cycle, scratch
 from .measure import Effort
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 START_NS = 1_700_000_000_000_000_000
 TOPIC, GROUP = "lanes", "workers"
@@ -25,7 +25,7 @@ OVERLOAD_POLL, OVERLOAD_EVERY_NS = 100, 10_000_000_000
 
 
 def fill(broker: Broker, topic: str, count: int, priorities: Sequence[Sequence[Priority]]) -> None:
-    """Batches that take turns with their priorities, as do the messages in them."""
+    """Publish batches whose priorities alternate, as do the messages in them."""
     values = make_values(BATCH)
 
     def append(now: Now, lanes: Sequence[Priority]) -> None:
@@ -35,11 +35,11 @@ def fill(broker: Broker, topic: str, count: int, priorities: Sequence[Sequence[P
 
     for number in range(count // BATCH):
         lanes = priorities[number % len(priorities)]
-        broker.driver.change_at_once(partial(append, lanes=lanes))
+        broker.driver.run(partial(append, lanes=lanes))
 
 
 def worst_deviation(served: Mapping[Priority, int], lanes: Sequence[Priority]) -> float:
-    """By how many points of a hundred the share of a lane is off, at most."""
+    """Returns the largest deviation of a lane's share, in percentage points."""
     total, weights = sum(served.values()), sum(WEIGHTS[one] for one in lanes)
     return max(abs(served[one] / total - WEIGHTS[one] / weights) * 100 for one in lanes)
 
@@ -56,7 +56,7 @@ def serve(
     return served
 
 
-def measure_shares(lanes: Sequence[Priority]) -> Measured:
+def measure_shares(lanes: Sequence[Priority]) -> CaseResult:
     with scratch() as directory, Broker(directory, fsync="never") as broker:
         broker.create_topic(TOPIC, partitions=1)
         fill(broker, TOPIC, MESSAGES * len(lanes), [lanes])
@@ -64,23 +64,25 @@ def measure_shares(lanes: Sequence[Priority]) -> Measured:
     return shares_found(served, lanes)
 
 
-def shares_found(served: Counter[Priority], lanes: Sequence[Priority]) -> Measured:
+def shares_found(served: Counter[Priority], lanes: Sequence[Priority]) -> CaseResult:
     total = served.total()
     shares = {one.name.lower(): round(served[one] / total * 100, 2) for one in lanes}
-    return Measured(worst_deviation(served, lanes), settings={"messages": total, "shares": shares})
+    return CaseResult(
+        worst_deviation(served, lanes), settings={"messages": total, "shares": shares}
+    )
 
 
-def measure_all_lanes(_effort: Effort) -> Measured:
+def measure_all_lanes(_effort: Effort) -> CaseResult:
     return measure_shares(tuple(Priority))
 
 
-def measure_idle_lane(_effort: Effort) -> Measured:
-    """Without the normal lane, whose share the others divide by their weights."""
+def measure_idle_lane(_effort: Effort) -> CaseResult:
+    """Measure shares without the normal lane: the others divide its share by their weights."""
     return measure_shares([one for one in Priority if one is not Priority.NORMAL])
 
 
-def measure_overload(_effort: Effort) -> Measured:
-    """Everything is older than the rule allows and each lane is fed by both rules."""
+def measure_overload(_effort: Effort) -> CaseResult:
+    """Measure shares when all messages are older than the starvation limit, so that both rules serve each lane."""
     clock = SimClock(START_NS)
     with scratch() as directory, Broker(directory, fsync="never", clock=clock) as broker:
         broker.create_topic(TOPIC, partitions=1)
@@ -96,7 +98,7 @@ def measure_overload(_effort: Effort) -> Measured:
 
 @cache
 def cycles(effort: Effort) -> Mapping[str, Cycle]:
-    """The best of the turns: all of one priority; five producers, each with its own; all five mixed in every batch."""
+    """Returns the best turns with one priority, with five producers of one each, and with all five in every batch."""
     best: dict[str, Cycle] = {}
     kinds: dict[str, Sequence[Sequence[Priority]]] = {
         "plain": [(Priority.NORMAL,)],
@@ -115,10 +117,10 @@ def cycles(effort: Effort) -> Mapping[str, Cycle]:
     return best
 
 
-def measure_cycle(kind: str, effort: Effort) -> Measured:
+def measure_cycle(kind: str, effort: Effort) -> CaseResult:
     found = cycles(effort)
     settings = {**SETTINGS, "messages": CYCLE, "batch_messages": BATCH}
-    return Measured(found[kind].ns, found["plain"].ns, settings=settings)
+    return CaseResult(found[kind].ns, found["plain"].ns, settings=settings)
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""What a log costs on this disk: throughput against bare system calls, look-ups, opening, group commit, memory.
+"""Measures a log on this disk: throughput against bare system calls, look-ups, opening, group commit, memory.
 
 100-byte distinct values, batches of 1,000 unless said. Files are in the page cache unless a figure says cold.
 """
@@ -21,10 +21,9 @@ from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.log import Log, open_log
 from penstock.log.layout import CHECKPOINT
 from penstock.log.scan import walk_heads
-from penstock.runtime import FreeSpaceGuard, RealDisk, SystemClock
+from penstock.runtime import RealDisk, SystemClock
 from penstock.runtime.commit import Committer
 from penstock.runtime.file import RealFile
-from penstock.runtime.writer import LogWriter
 
 from . import ROOT
 from .log_workload import (
@@ -44,8 +43,9 @@ from .log_workload import (
     scratch,
     segment_paths,
 )
+from .log_writer import LogWriter
 from .measure import Effort
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 from .watched_disk import WatchedDisk
 
 MIB = 1 << 20
@@ -65,13 +65,12 @@ def writing(disk: RealDisk, config: StorageConfig) -> Iterator[tuple[LogWriter, 
     clock = SystemClock()
     log, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=LogConfig())
     with Committer(config, clock) as committer:
-        guard = FreeSpaceGuard(disk, clock, min_free_bytes=config.min_free_bytes)
-        writer = LogWriter(log, committer, guard, clock)
+        writer = LogWriter(log, committer, clock)
         yield writer, log
         writer.close()
 
 
-def measure_append(effort: Effort) -> Measured:
+def measure_append(effort: Effort) -> CaseResult:
     work = list(islice(cycle(batches_of(1000)), PIECE_BATCHES))
     pieces, size = scaled(40, effort), sum(one.head.length for one in work)
     config = StorageConfig(fsync=FsyncPolicy.NEVER, min_free_bytes=0)
@@ -105,14 +104,14 @@ def measure_append(effort: Effort) -> Measured:
 
 @contextmanager
 def prepared_log(messages: int) -> Iterator[tuple[Log, Path]]:
-    """A log with so many messages, all of them in the page cache and nothing left to sync."""
+    """Returns a log with so many messages, all in the page cache and synced."""
     with scratch() as root, opened(root) as log:
         fill(log, messages)
         log.sync(with_checkpoint=True)
         yield log, root
 
 
-def measure_reading(effort: Effort) -> Measured:
+def measure_reading(effort: Effort) -> CaseResult:
     with prepared_log(scaled(2_000_000, effort)) as (log, root):
 
         def ours() -> Generator[int, None, None]:
@@ -137,7 +136,7 @@ def bare_reading(paths: Sequence[Path]) -> Generator[int, None, None]:
         yield size
 
 
-def measure_walk(effort: Effort) -> Measured:
+def measure_walk(effort: Effort) -> CaseResult:
     with prepared_log(scaled(2_000_000, effort)) as (log, root):
 
         def ours() -> Generator[int, None, None]:
@@ -150,8 +149,8 @@ def measure_walk(effort: Effort) -> Measured:
         return best_mb_per_s(ours, partial(bare_reading, segment_paths(log, root)), effort)
 
 
-def measure_lookup(effort: Effort, look_up: Callable[[Log, int], object]) -> Measured:
-    """Microseconds that 99 of 100 look-ups stay below; each at another random place."""
+def measure_lookup(effort: Effort, look_up: Callable[[Log, int], object]) -> CaseResult:
+    """Measure the 99th percentile of look-ups at random offsets, in microseconds."""
     messages = scaled(1_000_000, effort)
     with scratch() as root:
         with opened(root) as log:
@@ -171,11 +170,11 @@ def measure_lookup(effort: Effort, look_up: Callable[[Log, int], object]) -> Mea
         "clock": "cpu",
         "cold_p99_us": round(cold_us),
     }
-    return Measured(warm, bare, settings=settings)
+    return CaseResult(warm, bare, settings=settings)
 
 
 def percentile_us(calls: Sequence[Callable[[], object]], turns: int) -> float:
-    """What 99 of 100 calls stay below, in the best of several rounds. They wait for nothing: CPU time."""
+    """Returns the 99th percentile of calls in CPU time, in the best of several rounds."""
     return min(percentile_99(map(cpu_ns, calls)) for _ in range(turns)) / 1000
 
 
@@ -191,7 +190,7 @@ def cpu_ns(call: Callable[[], object]) -> int:
 
 
 def cold_ns(root: Path, look_up: Callable[[Log, int], object], place: int) -> int:
-    """Time by the wall, in a log that was just opened and whose files are not in memory."""
+    """Returns wall time in a log that was just opened and whose files are not in memory."""
     with opened(root) as log:
         drop_cache(root)
         start_ns = time.perf_counter_ns()
@@ -215,7 +214,7 @@ def look_up_time(log: Log, place: int) -> object:
     return log.offset_at(TIME_NS + place // 100 * BATCH_NS)
 
 
-def measure_open_clean(effort: Effort) -> Measured:
+def measure_open_clean(effort: Effort) -> CaseResult:
     messages = scaled(10_000_000, effort)
     with scratch() as root:
         with opened(root) as log:
@@ -228,10 +227,10 @@ def measure_open_clean(effort: Effort) -> Measured:
             drop_cache(root)
             cold_ms = best_ms(open_it, 1)
     settings = {**SETTINGS, "messages": messages, "cold_ms": round(cold_ms, 2)}
-    return Measured(found_ms, bare_ms, settings=settings)
+    return CaseResult(found_ms, bare_ms, settings=settings)
 
 
-def measure_open_crash(effort: Effort) -> Measured:
+def measure_open_crash(effort: Effort) -> CaseResult:
     small, large = scaled(100_000, effort), scaled(800_000, effort)
     small_ms, _ = crash_and_open_ms(small, effort)
     large_ms, scanned = crash_and_open_ms(large, effort)
@@ -241,11 +240,11 @@ def measure_open_crash(effort: Effort) -> Measured:
         "ms": [round(small_ms, 2), round(large_ms, 2)],
         "scanned_mb_per_s": round(scanned / large_ms / 1000),
     }
-    return Measured(large_ms, small_ms * large / small, settings=settings)
+    return CaseResult(large_ms, small_ms * large / small, settings=settings)
 
 
 def crash_and_open_ms(messages: int, effort: Effort) -> tuple[float, int]:
-    """Open a log that was not closed and got so many messages after its checkpoint; also how much was read."""
+    """Returns the time to open a log that was not closed and got messages after its checkpoint, and the bytes read."""
     with scratch() as root:
         with opened(root, LogConfig(checkpoint_bytes=1 << 40)) as log:
             fill(log, scaled(2_000_000, effort))
@@ -266,7 +265,7 @@ def crash_and_open_ms(messages: int, effort: Effort) -> tuple[float, int]:
 
 
 def run_apart(work: str, *words: str) -> dict[str, float]:
-    """What a process of its own found; memory can be measured in no other way."""
+    """Returns the figures of a new process, in which memory can be measured."""
     command = [sys.executable, "-m", "bench.log_memory", work, *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own module
     found: dict[str, float] = json.loads(done.stdout)
@@ -281,51 +280,51 @@ def found_in_partitions(count: int) -> dict[str, float]:
     return min(runs, key=lambda run: run["ms"])
 
 
-def measure_partitions(effort: Effort, figure: str) -> Measured:
+def measure_partitions(effort: Effort, figure: str) -> CaseResult:
     count = scaled(1000, effort)
     found = found_in_partitions(count)
     settings = {**SETTINGS, **found, "partitions": count, "open_files_max": STORAGE.open_files_max}
-    return Measured(found[figure], settings=settings)
+    return CaseResult(found[figure], settings=settings)
 
 
-def measure_rss(effort: Effort) -> Measured:
+def measure_rss(effort: Effort) -> CaseResult:
     # Memory that leaks shows after one gigabyte as well, so a quick run need not write three.
     size = scaled(scaled(10_000, effort), effort) * 1_000_000
     with scratch() as root:
         found = run_apart("stream", str(root), str(size))
-    return Measured(found["peak_bytes"], settings={**NEVER, **found, "bytes": size})
+    return CaseResult(found["peak_bytes"], settings={**NEVER, **found, "bytes": size})
 
 
-def measure_group_commit(effort: Effort) -> Measured:
+def measure_group_commit(effort: Effort) -> CaseResult:
     found = min(
         (commit_for(effort, APPENDERS, 0.0) for _ in range(3)), key=lambda one: one.syncs_an_append
     )
     settings = {**SETTINGS, "batch_messages": 10, "fsync": "always", "appenders": APPENDERS}
     settings["appends_per_s"] = round(found.appends_per_s)
-    return Measured(found.syncs_an_append, 1.0, settings=settings)
+    return CaseResult(found.syncs_an_append, 1.0, settings=settings)
 
 
-def measure_group_commit_slow(effort: Effort) -> Measured:
+def measure_group_commit_slow(effort: Effort) -> CaseResult:
     alone, together = 0.0, 0.0
     for _ in range(3):
         alone = max(alone, commit_for(effort, 1, SLOW_SYNC_S).appends_per_s)
         together = max(together, commit_for(effort, APPENDERS, SLOW_SYNC_S).appends_per_s)
     settings = {**SETTINGS, "batch_messages": 10, "fsync": "always", "appenders": APPENDERS}
     settings["sync_ms"] = SLOW_SYNC_S * 1000
-    return Measured(together * 10, alone * 10, settings=settings)
+    return CaseResult(together * 10, alone * 10, settings=settings)
 
 
-class Committed:
-    """What some appenders reached together."""
+class CommitResult:
+    """The rate and latencies of some appenders together."""
 
     def __init__(self, appends: int, syncs: int, elapsed_s: float) -> None:
         self.appends_per_s = appends / elapsed_s
-        # On a machine that stands still nobody may have come through.
+        # On a stalled machine no appender may have finished.
         self.syncs_an_append = syncs / max(appends, 1)
 
 
-def commit_for(effort: Effort, appenders: int, sync_s: float) -> Committed:
-    """Let so many threads append for a while, each waiting for the disk every time."""
+def commit_for(effort: Effort, appenders: int, sync_s: float) -> CommitResult:
+    """Let so many threads append for a while, each waiting for a sync every time. Returns the result."""
     syncs = 0
 
     @contextmanager
@@ -357,7 +356,7 @@ def commit_for(effort: Effort, appenders: int, sync_s: float) -> Committed:
             thread.start()
         for thread in threads:
             thread.join()
-        return Committed(sum(counts), syncs, time.perf_counter() - start_s)
+        return CommitResult(sum(counts), syncs, time.perf_counter() - start_s)
 
 
 CASES = (

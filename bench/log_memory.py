@@ -17,18 +17,18 @@ from penstock.model import LogId
 from penstock.runtime import RealDisk
 
 from .log_workload import BATCH_NS, STORAGE, TIME_NS, batches_of, fill, opened
-from .watched_disk import HastyDisk
+from .watched_disk import UnsyncedDisk
 
 READ_BYTES = 1 << 20
 KEPT = LogConfig(retention_segments=4)
 
 
 def partition(number: int) -> str:
-    return f"topics/bench.1/partition-{number}/messages"
+    return f"topics/default/bench.1/partition-{number}/messages"
 
 
 def make(root: Path, count: int) -> dict[str, float]:
-    with HastyDisk(root, STORAGE) as disk:
+    with UnsyncedDisk(root, STORAGE) as disk:
         for number in range(count):
             log = open_partition(disk, number)
             fill(log, 100, messages_a_batch=10)
@@ -45,7 +45,7 @@ def open_all(root: Path, count: int) -> dict[str, float]:
         start_ns = time.perf_counter_ns()
         logs = [open_partition(disk, number) for number in range(count)]
         elapsed_ns = time.perf_counter_ns() - start_ns
-        # Read, and not only opened: a partition that nobody touches has no file open.
+        # Read and not only opened: a partition without requests has no file open.
         for log in logs:
             log.read(0, bytes_max=READ_BYTES)
         descriptors = len(list(Path("/proc/self/fd").iterdir()))
@@ -57,7 +57,7 @@ def open_all(root: Path, count: int) -> dict[str, float]:
 
 
 def stream(root: Path, size: int) -> dict[str, float]:
-    """Each batch is read back as soon as a segment's worth was written, and old segments go."""
+    """Append, read back each full segment, and remove old segments."""
     work = batches_of(1000)
     with opened(root, KEPT) as log:
         written = read = appended = 0
@@ -76,7 +76,7 @@ def stream(root: Path, size: int) -> dict[str, float]:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had. Not ru_maxrss: that remembers the parent's as well."""
+    """Returns the peak memory of this process. Not ru_maxrss, which includes the parent's."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024

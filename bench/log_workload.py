@@ -18,7 +18,7 @@ from penstock.model import LogId
 from penstock.runtime import RealDisk
 
 from .measure import FULL, Effort, collector_off
-from .report import Measured
+from .report import CaseResult
 
 VALUE_BYTES = 100
 BATCHES = 16
@@ -35,7 +35,7 @@ _TURNS_MIN = 7
 
 @cache
 def batches_of(messages: int) -> tuple[Encoded, ...]:
-    """Prepared batches with so many messages each; no two values are equal."""
+    """Returns batches with so many messages each; no two values are equal."""
     entropy = random.Random(messages)  # noqa: S311 - payloads, and the same ones in every run
     made = []
     for _ in range(BATCHES):
@@ -58,7 +58,7 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def opened(root: Path, config: LogConfig | None = None) -> Iterator[Log]:
-    """The log in `root`, made if there is none. Not closed at the end: that is up to the caller."""
+    """Returns the log in `root`, created if there is none. The caller closes it."""
     with RealDisk(root, STORAGE) as disk:
         yield open_log(disk, DIRECTORY, log_id=LOG_ID, config=config or LogConfig())[0]
 
@@ -91,8 +91,8 @@ Contender = Callable[[], Generator[int, None, None]]
 """Work in pieces: the first step prepares, each further one does a piece and yields its bytes."""
 
 
-def best_mb_per_s(ours: Contender, bare: Contender, effort: Effort) -> Measured:
-    """Megabytes a second of both, piece by piece and turn by turn; the best time of each piece counts.
+def best_mb_per_s(ours: Contender, bare: Contender, effort: Effort) -> CaseResult:
+    """Returns megabytes a second of both contenders; the best time of each piece counts.
 
     Counted in CPU time of the thread, the system's work for it included: none of this waits for a disk, and on a
     shared machine the wall clock mostly measures the neighbours. Its ratio goes along for comparison.
@@ -112,7 +112,7 @@ def best_mb_per_s(ours: Contender, bare: Contender, effort: Effort) -> Measured:
         "clock": "cpu",
         "wall_ratio": round(wall[1] / wall[0], 2),
     }
-    return Measured(size / cpu[0] * 1000, size / cpu[1] * 1000, settings=settings)
+    return CaseResult(size / cpu[0] * 1000, size / cpu[1] * 1000, settings=settings)
 
 
 class Piece(NamedTuple):
@@ -131,12 +131,12 @@ def pieces(work: Iterator[int]) -> Iterator[Piece]:
 
 
 def best_ns(turns: list[list[int]]) -> int:
-    """What all pieces take if each has its best turn."""
+    """Returns the time of all pieces if each has its best turn."""
     return sum(map(min, zip(*turns, strict=True)))
 
 
 def best_ms(run: Callable[[], object], turns: int) -> float:
-    """Milliseconds of the quickest of several runs."""
+    """Returns the milliseconds of the fastest of several runs."""
     found = []
     for _ in range(turns):
         with collector_off():

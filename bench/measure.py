@@ -25,7 +25,7 @@ class Clock(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long to look: turns for each contender, and the least that one turn lasts."""
+    """How long to measure: turns for each contender, and the least duration of a turn."""
 
     turns: int
     turn_ms_min: int
@@ -45,7 +45,7 @@ QUICK = Effort(turns=3, turn_ms_min=30)
 def best_ns(
     contenders: Mapping[str, Callable[[], object]], effort: Effort, *, clock: Clock = Clock.CPU
 ) -> dict[str, float]:
-    """Nanoseconds of one call of each contender: the best of its turns, taken one after the other."""
+    """Returns nanoseconds of one call of each contender: the best of its turns, which alternate."""
     with collector_off():
         calls = {name: calls_per_turn(call, effort, clock) for name, call in contenders.items()}
         best = dict.fromkeys(contenders, float("inf"))
@@ -56,7 +56,7 @@ def best_ns(
 
 
 def calls_per_turn(call: Callable[[], object], effort: Effort, clock: Clock) -> int:
-    """Enough calls to fill a turn. Finding out is also the warm-up."""
+    """Returns how many calls fill a turn. The search also warms up."""
     calls = 1
     while turn_ns(call, calls, clock) < effort.turn_ms_min * 1_000_000:
         calls *= 2
@@ -72,7 +72,7 @@ def turn_ns(call: Callable[[], object], calls: int, clock: Clock) -> int:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """A collection costs whoever happens to be running when it is due, so none may be due."""
+    """Switch the garbage collector off: a collection would slow down the contender that happens to run."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

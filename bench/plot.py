@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .peers_table import peers_of
 from .report import Result, Unit, ratio_of
-from .table import shown
+from .table import peers_of, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +53,7 @@ def plot(results: Sequence[Result], path: Path) -> None:
 
 
 def draw_race(axes: "Axes", raced: Sequence[Result]) -> None:
-    """Of every case our figure and the peers', as how many times better we are than each."""
+    """Draw how many times better Penstock is than each peer, for every case."""
     names = list(dict.fromkeys(name for result in raced for name in peers_of(result)))
     thick = 0.8 / len(names)
     for place, name in enumerate(names):
@@ -71,7 +70,7 @@ def draw_race(axes: "Axes", raced: Sequence[Result]) -> None:
 
 
 def times_better(result: Result, theirs: float | None) -> float:
-    """0, which is no bar, where one of the two is not known."""
+    """Returns the factor, or 0, which is no bar, if one of the two is not known."""
     return ratio_of(Unit(result.unit), result.value, theirs) or 0.0
 
 

@@ -18,8 +18,8 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A queue that is open: how to put one value, how to get one, how to have written what is still in memory."""
+class QueueContender:
+    """An open queue: calls that put one value, get one, and flush what is still in memory."""
 
     put: Callable[[bytes], object]
     get: Callable[[], object]
@@ -27,8 +27,8 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """What can be opened below a directory, and the package that it needs."""
+class QueuePeer:
+    """A queue that can be opened below a directory, and the package that it needs."""
 
     package: str
     open: Callable[[Path], Any]
@@ -39,7 +39,7 @@ class Peer:
 
 
 @contextmanager
-def persist_file(path: Path) -> Iterator[Contender]:
+def persist_file(path: Path) -> Iterator[QueueContender]:
     import persistqueue
 
     queue = persistqueue.Queue(str(path))
@@ -48,63 +48,63 @@ def persist_file(path: Path) -> Iterator[Contender]:
         queue.get_nowait()
         queue.task_done()
 
-    yield Contender(queue.put, get)
+    yield QueueContender(queue.put, get)
 
 
 @contextmanager
-def persist_sqlite(path: Path) -> Iterator[Contender]:
+def persist_sqlite(path: Path) -> Iterator[QueueContender]:
     import persistqueue
 
     # It leaves `synchronous` at FULL, so every put is fsynced, here and in the case that asks for it.
     queue = persistqueue.FIFOSQLiteQueue(str(path), auto_commit=True, multithreading=True)
-    yield Contender(queue.put, lambda: queue.get(block=False))
+    yield QueueContender(queue.put, lambda: queue.get(block=False))
     queue.close()
 
 
 @contextmanager
-def litequeue(path: Path) -> Iterator[Contender]:
+def litequeue(path: Path) -> Iterator[QueueContender]:
     from litequeue import LiteQueue
 
     path.mkdir()
     queue = LiteQueue(path / "queue.sqlite")
     # It keeps texts; a caller with bytes has to turn them into one.
-    yield Contender(
+    yield QueueContender(
         lambda value: queue.put(value.decode("latin-1")), lambda: queue.done(queue.pop().message_id)
     )
     queue.close()
 
 
 @contextmanager
-def sqlite_wal(path: Path, synchronous: str = "NORMAL") -> Iterator[Contender]:
+def sqlite_wal(path: Path, synchronous: str = "NORMAL") -> Iterator[QueueContender]:
     connection = sqlite3.connect(_made(path) / "q", isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
     connection.execute("CREATE TABLE q (id INTEGER PRIMARY KEY, value BLOB)")
     put = "INSERT INTO q (value) VALUES (?)"
     get = "DELETE FROM q WHERE id = (SELECT MIN(id) FROM q) RETURNING value"
-    yield Contender(
+    yield QueueContender(
         lambda value: connection.execute(put, (value,)), lambda: connection.execute(get).fetchone()
     )
     connection.close()
 
 
 @contextmanager
-def sqlite_full(path: Path) -> Iterator[Contender]:
+def sqlite_full(path: Path) -> Iterator[QueueContender]:
     with sqlite_wal(path, "FULL") as contender:
         yield contender
 
 
 @contextmanager
-def diskcache_deque(path: Path) -> Iterator[Contender]:
+def diskcache_deque(path: Path) -> Iterator[QueueContender]:
     from diskcache import Deque
 
     deque = Deque(directory=str(path))
-    yield Contender(deque.append, deque.popleft)
+    yield QueueContender(deque.append, deque.popleft)
     deque.cache.close()
 
 
 @contextmanager
-def lmdb_queue(path: Path, *, is_synced: bool = False) -> Iterator[Contender]:
+def lmdb_queue(path: Path, *, is_synced: bool = False) -> Iterator[QueueContender]:
     import lmdb
 
     environment = lmdb.open(str(path), map_size=4 << 30, sync=is_synced, metasync=is_synced)
@@ -121,12 +121,12 @@ def lmdb_queue(path: Path, *, is_synced: bool = False) -> Iterator[Contender]:
             value: bytes | None = cursor.pop(cursor.key()) if cursor.first() else None
             return value
 
-    yield Contender(put, get)
+    yield QueueContender(put, get)
     environment.close()
 
 
 @contextmanager
-def lmdb_synced(path: Path) -> Iterator[Contender]:
+def lmdb_synced(path: Path) -> Iterator[QueueContender]:
     with lmdb_queue(path, is_synced=True) as contender:
         yield contender
 
@@ -137,16 +137,16 @@ def _made(path: Path) -> Path:
 
 
 PEERS = {
-    "persist-queue file": Peer("persistqueue", persist_file),
-    "persist-queue SQLite": Peer("persistqueue", persist_sqlite),
-    "litequeue": Peer("litequeue", litequeue),
-    "sqlite3 WAL": Peer("sqlite3", sqlite_wal),
-    "diskcache Deque": Peer("diskcache", diskcache_deque),
-    "LMDB, sync off": Peer("lmdb", lmdb_queue),
+    "persist-queue file": QueuePeer("persistqueue", persist_file),
+    "persist-queue SQLite": QueuePeer("persistqueue", persist_sqlite),
+    "litequeue": QueuePeer("litequeue", litequeue),
+    "sqlite3 WAL": QueuePeer("sqlite3", sqlite_wal),
+    "diskcache Deque": QueuePeer("diskcache", diskcache_deque),
+    "LMDB, sync off": QueuePeer("lmdb", lmdb_queue),
 }
 # With an fsync before each put returns. The others have no such setting.
 SYNCED_PEERS = {
-    "persist-queue SQLite": Peer("persistqueue", persist_sqlite),
-    "sqlite3 WAL, synchronous=FULL": Peer("sqlite3", sqlite_full),
-    "LMDB, sync on": Peer("lmdb", lmdb_synced),
+    "persist-queue SQLite": QueuePeer("persistqueue", persist_sqlite),
+    "sqlite3 WAL, synchronous=FULL": QueuePeer("sqlite3", sqlite_full),
+    "LMDB, sync on": QueuePeer("lmdb", lmdb_synced),
 }

@@ -1,4 +1,4 @@
-"""What a rebalance costs a large group: a member joins 99 others that share 1,000 partitions.
+"""Measures a rebalance of a large group: a member joins 99 others that share 1,000 partitions.
 
 The whole of a join is measured: membership, assignor, and the hand-over of what is free. Time that passes while
 members answer is virtual: each of them waits in a long poll, and hears and answers with the delays of a slow network.
@@ -20,14 +20,14 @@ from penstock.api.members import (
 )
 from penstock.api.principals import LOCAL
 from penstock.api.topics import CreateTopic
-from penstock.broker.changes import Done
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
+from penstock.broker.partition.changes import Done
 from penstock.sim import SimClock, SimDisk
 from penstock.sim.schedule import MS, Schedule
 
 from .measure import Clock, Effort, collector_off
-from .report import Case, Measured, Unit, on_value
+from .report import Case, CaseResult, Unit, on_value
 
 R = TypeVar("R")
 MEMBERS = 100
@@ -38,8 +38,8 @@ NETWORK_MS_MAX = 100
 _START_NS = 1_700_000_000_000_000_000
 
 
-class Idle:
-    """A group of members that wait in long polls. Only their answers move it."""
+class IdleGroup:
+    """A group of members that wait in long polls. It only changes by their calls."""
 
     def __init__(self) -> None:
         self.clock = SimClock(_START_NS)
@@ -47,7 +47,7 @@ class Idle:
         self.entropy = random.Random(7)  # noqa: S311 - delays, and the same ones in every run
         self.node = Node(SimDisk(), now=self.now(), entropy=self.entropy)
         self.node.execute(CreateTopic(TOPIC, PARTITIONS), LOCAL, self.now()).outcome()
-        # Those whose answer is on its way.
+        # Members whose call is on its way.
         self.busy: set[str] = set()
         for number in range(MEMBERS - 1):
             self.join(f"member-{number:03}")
@@ -57,7 +57,7 @@ class Idle:
         return Now(self.clock.now_ns(), self.clock.monotonic_ns())
 
     def join(self, member: str) -> int:
-        """Nanoseconds of CPU that it took."""
+        """Let a member join. Returns the nanoseconds of CPU."""
         command, now = JoinGroup(GROUP, member, (TOPIC,)), self.now()
         began_ns = Clock.CPU.now_ns()
         done = self.node.execute(command, LOCAL, now)
@@ -73,7 +73,7 @@ class Idle:
         return done.outcome()
 
     def _wake(self, done: Done[Any]) -> None:
-        """The long polls of members end that must release something or may take something."""
+        """End the long polls of members that must release partitions or got some."""
         for _, member in sorted(done.members):
             if member not in self.busy:
                 self.busy.add(member)
@@ -98,11 +98,11 @@ class Idle:
         self.busy.discard(member)
 
     def settle(self) -> float:
-        """Let everybody hear and answer; virtual milliseconds until that is done."""
+        """Let all members hear of the change and answer. Returns the virtual milliseconds."""
         began_ns = done_ns = self.clock.monotonic_ns()
         while self.schedule.step(began_ns + 60_000 * MS):
             done_ns = self.clock.monotonic_ns()
-        assert self.node.assigned.groups[GROUP].state == "stable", "everybody has answered"
+        assert self.node.assigned.groups[GROUP].state == "stable", "all members have answered"
         return (done_ns - began_ns) / MS
 
     def leave(self, member: str) -> None:
@@ -110,27 +110,27 @@ class Idle:
 
 
 @cache
-def idle_group() -> Idle:
-    return Idle()
+def idle_group() -> IdleGroup:
+    return IdleGroup()
 
 
 def settings() -> dict[str, object]:
     return {"members": MEMBERS, "partitions": PARTITIONS, "network_ms_max": NETWORK_MS_MAX}
 
 
-def measure_moves(_effort: Effort) -> Measured:
-    """Partitions that change hands; the new member's even share is what sticky needs."""
+def measure_moves(_effort: Effort) -> CaseResult:
+    """Measure how many partitions move; the sticky assignor needs to move the new member's even share."""
     group = idle_group()
     group.join("new")
     moved = len(group.node.assigned.groups[GROUP].rebalances[-1].passed)
     group.settle()
     group.leave("new")
     group.settle()
-    return Measured(moved, PARTITIONS // MEMBERS, settings=settings())
+    return CaseResult(moved, PARTITIONS // MEMBERS, settings=settings())
 
 
-def measure_decide(effort: Effort) -> Measured:
-    """Milliseconds of CPU of one join, the best of several."""
+def measure_decide(effort: Effort) -> CaseResult:
+    """Measure the milliseconds of CPU of one join, the best of several."""
     group, best_ns = idle_group(), float("inf")
     for turn in range(effort.turns):
         with collector_off():
@@ -138,17 +138,17 @@ def measure_decide(effort: Effort) -> Measured:
         group.settle()
         group.leave(f"new-{turn}")
         group.settle()
-    return Measured(best_ns / MS, settings=settings())
+    return CaseResult(best_ns / MS, settings=settings())
 
 
-def measure_settle(_effort: Effort) -> Measured:
-    """Virtual milliseconds until all know what they have, after a member joined an idle group."""
+def measure_settle(_effort: Effort) -> CaseResult:
+    """Measure the virtual milliseconds until all members know their partitions, after one joined an idle group."""
     group = idle_group()
     group.join("new")
     took_ms = group.settle()
     group.leave("new")
     group.settle()
-    return Measured(took_ms, settings=settings())
+    return CaseResult(took_ms, settings=settings())
 
 
 CASES = (

@@ -41,8 +41,8 @@ class Unit(Enum):
         return self in {Unit.TIMES, Unit.MESSAGES_PER_S, Unit.MB_PER_S}
 
 
-class Judged(Enum):
-    """Which number a goal is about."""
+class GoalFigure(Enum):
+    """The number that a goal is about."""
 
     RATIO = "ratio"
     VALUE = "value"
@@ -61,10 +61,10 @@ GOAL_PATTERN = re.compile(r"(>=|<=|>|<)\s*([0-9]+(?:\.[0-9]+)?)")
 class Goal:
     relation: str
     bound: float
-    judged: Judged
+    judged: GoalFigure
 
     @classmethod
-    def parse(cls, text: str, *, on: Judged) -> "Goal":
+    def parse(cls, text: str, *, on: GoalFigure) -> "Goal":
         found = GOAL_PATTERN.fullmatch(text)
         if not found:
             raise ValueError(f"a goal looks like '>=0.7' or '<=200', not {text!r}")
@@ -77,26 +77,26 @@ class Goal:
         return RELATIONS[self.relation](number, self.bound)
 
     def pick(self, *, value: float | None, ratio: float | None) -> float | None:
-        """The number that this goal is about."""
-        return ratio if self.judged is Judged.RATIO else value
+        """Returns the number that this goal is about."""
+        return ratio if self.judged is GoalFigure.RATIO else value
 
     def margin(self, number: float) -> float:
-        """How many times better than the bound; 1 is just on it."""
+        """Returns how many times better than the bound a number is; 1 is just on it."""
         better, worse = (number, self.bound) if self.relation[0] == ">" else (self.bound, number)
         return better / worse if worse else float("inf")
 
 
 def on_ratio(text: str) -> Goal:
-    return Goal.parse(text, on=Judged.RATIO)
+    return Goal.parse(text, on=GoalFigure.RATIO)
 
 
 def on_value(text: str) -> Goal:
-    return Goal.parse(text, on=Judged.VALUE)
+    return Goal.parse(text, on=GoalFigure.VALUE)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What one case found. A figure is None only when `missing` names the reason."""
+class CaseResult:
+    """The figures of one case. One is None only when `missing` names the reason."""
 
     value: float | None
     baseline_value: float | None = None
@@ -108,7 +108,7 @@ class Measured:
 class Case:
     name: str
     unit: Unit
-    measure: Callable[["Effort"], Measured]
+    measure: Callable[["Effort"], CaseResult]
     goal: Goal | None = None
     baseline: str | None = None
 
@@ -128,7 +128,7 @@ class Result:
 
     @property
     def margin(self) -> float | None:
-        """How many times better than the goal asks; None when that cannot be said."""
+        """How many times better than the goal the result is, or None if that is not known."""
         if self.goal is None:
             return None
         number = self.goal.pick(value=self.value, ratio=self.ratio)
@@ -148,7 +148,7 @@ class Result:
         return json.dumps(line)
 
 
-def result_of(bench: str, case: Case, measured: Measured) -> Result:
+def result_of(bench: str, case: Case, measured: CaseResult) -> Result:
     assert measured.value is not None or measured.missing, f"{case.name} has no value and no reason"
     ratio = ratio_of(case.unit, measured.value, measured.baseline_value)
     settings = dict(measured.settings)

@@ -1,4 +1,4 @@
-"""What `penstock serve` does for clients, measured from outside: the server is one process, the load another.
+"""Measures `penstock serve` from outside: the server is one process, the load another.
 
 Client and server share the machine, so rates are what both together can do; costs are the server's processor time.
 """
@@ -11,13 +11,14 @@ from functools import cache
 
 from . import ROOT
 from .measure import FULL, Effort
-from .report import Case, Measured, Unit, on_ratio, on_value
+from .report import Case, CaseResult, Unit, on_ratio, on_value
+from .server_binary import measure_binary_cost, measure_binary_latency
 from .server_overload import measure_large_crowd, measure_overload, measure_recovery
 from .server_process import (
     MANY,
     TOPIC,
     VALUE_BYTES,
-    Running,
+    ServerProcess,
     broker,
     load,
     publish_request,
@@ -39,50 +40,50 @@ def seconds_of(effort: Effort) -> float:
 
 
 def best_rate(effort: Effort, connections: int, request: bytes) -> float:
-    """Requests a second, the best of three."""
+    """Returns requests a second, the best of three."""
     with broker() as server:
         found = [load(server, connections, seconds_of(effort), request) for _ in range(3)]
     assert all(one["good"] == one["answered"] for one in found), "every publish succeeds"
     return max(one["answered"] / one["seconds"] for one in found)
 
 
-def measure_publish_json_batch(effort: Effort) -> Measured:
+def measure_publish_json_batch(effort: Effort) -> CaseResult:
     rate = best_rate(effort, BATCH_CONNECTIONS, publish_request(MANY))
     settings = {**SETTINGS, "messages_a_request": MANY, "connections": BATCH_CONNECTIONS}
-    return Measured(rate * MANY, settings=settings)
+    return CaseResult(rate * MANY, settings=settings)
 
 
-def measure_publish_json_single(effort: Effort) -> Measured:
+def measure_publish_json_single(effort: Effort) -> CaseResult:
     rate = best_rate(effort, SINGLE_CONNECTIONS, publish_request(1))
-    return Measured(rate, settings={**SETTINGS, "connections": SINGLE_CONNECTIONS})
+    return CaseResult(rate, settings={**SETTINGS, "connections": SINGLE_CONNECTIONS})
 
 
-def cost_us(server: Running, effort: Effort, request: bytes) -> float:
-    """Processor time of the server for one request."""
+def cost_us(server: ServerProcess, effort: Effort, request: bytes) -> float:
+    """Returns processor time of the server for one request."""
     before = server.cpu_s()
     found = load(server, SINGLE_CONNECTIONS, seconds_of(effort), request)
     return (server.cpu_s() - before) / found["answered"] * 1e6
 
 
-def measure_handler_cost(effort: Effort) -> Measured:
+def measure_handler_cost(effort: Effort) -> CaseResult:
     request = publish_request(1)
     with broker() as ours, running("bench.server_peer", "empty") as empty:
         turns = [
             (cost_us(ours, effort, request), cost_us(empty, effort, request)) for _ in range(3)
         ]
     settings = {**SETTINGS, "clock": "the server's cpu", "connections": SINGLE_CONNECTIONS}
-    return Measured(min(one for one, _ in turns), min(one for _, one in turns), settings=settings)
+    return CaseResult(min(one for one, _ in turns), min(one for _, one in turns), settings=settings)
 
 
-def measure_fsync_share(effort: Effort) -> Measured:
+def measure_fsync_share(effort: Effort) -> CaseResult:
     with broker() as server:
         before = server.syncs()
         request = publish_request(1, acks="all")
         found = load(server, FSYNC_CONNECTIONS, seconds_of(effort), request)
         syncs = server.syncs() - before
-    return Measured(
+    return CaseResult(
         syncs
-        / max(found["answered"], 1),  # On a machine that stands still nobody may have come through.
+        / max(found["answered"], 1),  # On a stalled machine no request may have been answered.
         settings={
             **SETTINGS,
             "connections": FSYNC_CONNECTIONS,
@@ -91,12 +92,12 @@ def measure_fsync_share(effort: Effort) -> Measured:
     )
 
 
-def measure_fsync_gain(effort: Effort) -> Measured:
+def measure_fsync_gain(effort: Effort) -> CaseResult:
     request = publish_request(1, acks="all")
     with broker("bench.server_peer", "slow") as server:
         many = load(server, FSYNC_CONNECTIONS, seconds_of(effort), request)
         one = load(server, 1, seconds_of(effort), request)
-    return Measured(
+    return CaseResult(
         many["answered"] / many["seconds"],
         one["answered"] / one["seconds"],
         settings={**SETTINGS, "connections": FSYNC_CONNECTIONS, "fsync_ms": 5},
@@ -105,7 +106,7 @@ def measure_fsync_gain(effort: Effort) -> Measured:
 
 @cache
 def idle(effort: Effort) -> tuple[float, float, int]:
-    """Memory that idle long polls take, the share of a core that they cost, and how many there were."""
+    """Returns the memory of idle long polls, the share of a core that they cost, and how many there were."""
     count = IDLE if effort is FULL else IDLE // 5
     poll = f"GET /topics/{TOPIC}/messages?group=g&timeout=60s HTTP/1.1\r\nHost: localhost\r\n\r\n"
     command = [sys.executable, "-m", "bench.server_load"]
@@ -129,8 +130,8 @@ def idle(effort: Effort) -> tuple[float, float, int]:
             waiting.wait()
 
 
-def until(server: Running, count: int) -> None:
-    """Return when so many polls wait."""
+def until(server: ServerProcess, count: int) -> None:
+    """Wait until so many polls wait."""
     for _ in range(600):
         found = re.search(r"penstock_http_waiting (\d+)", server.call("GET", "/metrics").decode())
         if found is not None and int(found[1]) >= count:
@@ -139,28 +140,28 @@ def until(server: Running, count: int) -> None:
     raise TimeoutError(f"{count} polls never waited at the same time")
 
 
-def measure_idle(effort: Effort) -> Measured:
+def measure_idle(effort: Effort) -> CaseResult:
     memory, _, count = idle(effort)
-    return Measured(memory * IDLE / count, settings={"polls": count, "scaled_to": IDLE})
+    return CaseResult(memory * IDLE / count, settings={"polls": count, "scaled_to": IDLE})
 
 
-def measure_idle_cpu(effort: Effort) -> Measured:
+def measure_idle_cpu(effort: Effort) -> CaseResult:
     _, share, count = idle(effort)
     # Zero ticks in the whole time is possible, and a result has to be above zero.
-    return Measured(max(share * 1000, 0.1), settings={"polls": count, "unit": "cpu ms a second"})
+    return CaseResult(max(share * 1000, 0.1), settings={"polls": count, "unit": "cpu ms a second"})
 
 
-def measure_start(effort: Effort) -> Measured:
+def measure_start(effort: Effort) -> CaseResult:
     def once() -> float:
         started = time.perf_counter()
         with broker() as server:
             server.call("GET", "/health")
             return (time.perf_counter() - started) * 1000
 
-    return Measured(min(once() for _ in range(min(effort.turns, 5))))
+    return CaseResult(min(once() for _ in range(min(effort.turns, 5))))
 
 
-def measure_rss(effort: Effort) -> Measured:
+def measure_rss(effort: Effort) -> CaseResult:
     wanted = RSS_MESSAGES if effort is FULL else RSS_MESSAGES_QUICK
     request = publish_request(1000)
     with broker() as server:
@@ -170,15 +171,15 @@ def measure_rss(effort: Effort) -> Measured:
             assert found["good"] == found["answered"], "every publish succeeds"
             sent += 1000 * found["good"]
         resident = server.resident_bytes()
-    return Measured(resident, settings={**SETTINGS, "messages": int(sent)})
+    return CaseResult(resident, settings={**SETTINGS, "messages": int(sent)})
 
 
-def measure_large(effort: Effort) -> Measured:
+def measure_large(effort: Effort) -> CaseResult:
     request = publish_request(1, size=LARGE_BYTES)
     with broker() as server:
         found = [load(server, 2, seconds_of(effort), request) for _ in range(3)]
     best = max(one["answered"] / one["seconds"] for one in found)
-    return Measured(best * LARGE_BYTES / 1e6, settings={"value_bytes": LARGE_BYTES})
+    return CaseResult(best * LARGE_BYTES / 1e6, settings={"value_bytes": LARGE_BYTES})
 
 
 OVERLOAD_BASELINE = (
@@ -203,6 +204,20 @@ CASES = (
         measure=measure_handler_cost,
         goal=on_ratio(">=0.5"),
         baseline="an empty uvicorn answer",
+    ),
+    Case(
+        name="binary_publish_cost",
+        unit=Unit.US,
+        measure=measure_binary_cost,
+        goal=on_ratio(">=2"),
+        baseline="the same over HTTP",
+    ),
+    Case(
+        name="binary_publish_latency",
+        unit=Unit.US,
+        measure=measure_binary_latency,
+        goal=on_ratio(">=1.5"),
+        baseline="the same over HTTP",
     ),
     Case(
         name="publish_fsync_connections",

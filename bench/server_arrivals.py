@@ -2,8 +2,8 @@
 
     python -m bench.server_arrivals PORT CONNECTIONS PER_S SECONDS < request
 
-Every arrival takes the connection that has been free for longest. Without a free one, as somebody waits for the server
-on each, it is counted as `unsent`. Nobody obeys `Retry-After`: those who come are always others. Prints one JSON
+Every arrival takes the connection that has been free for longest. Without a free one, because a request waits on each,
+it is counted as `unsent`. Arrivals ignore `Retry-After`: they stand for other clients each time. Prints one JSON
 object of counts; `p50_ms` and `p99_ms` are how long a success took from its place in the schedule. To those that were
 sent and neither answered nor lost the server had not said anything at the end.
 """
@@ -27,7 +27,7 @@ _HEAD_END = b"\r\n\r\n"
 
 @dataclass(slots=True)
 class Counts:
-    """What came of the arrivals."""
+    """Counts of arrivals by outcome."""
 
     sent: int = 0
     unsent: int = 0
@@ -38,10 +38,10 @@ class Counts:
     late_s: list[float] = field(default_factory=list)
 
 
-class Line(asyncio.Protocol):
-    """One connection: knows when each of the requests on it was due."""
+class Connection(asyncio.Protocol):
+    """One connection, with the due time of each of its requests."""
 
-    def __init__(self, crowd: "Crowd") -> None:
+    def __init__(self, crowd: "ArrivalLoad") -> None:
         self.crowd, self.due = crowd, deque[float]()
         self._received = b""
         self.transport: Any = None
@@ -74,27 +74,29 @@ class Line(asyncio.Protocol):
             self.crowd.free.append(self)
 
 
-class Crowd:
-    """All connections, and what was answered to any of them."""
+class ArrivalLoad:
+    """All connections, and the counts of their answers."""
 
     def __init__(self, port: int, request: bytes) -> None:
         self.port, self.request = port, request
         self.counts = Counts()
-        self.free: deque[Line] = deque()
-        self.busy: set[Line] = set()
+        self.free: deque[Connection] = deque()
+        self.busy: set[Connection] = set()
         self.is_over = False
         self._coming: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            _, line = await loop.create_connection(partial(Line, self), "127.0.0.1", self.port)
+            _, line = await loop.create_connection(
+                partial(Connection, self), "127.0.0.1", self.port
+            )
         except OSError:
             return
         self.busy.add(line)
 
     def arrive(self, due: float) -> None:
-        """One more request."""
+        """Send one more request."""
         while self.free and self.free[0].transport.is_closing():
             self.free.popleft()
         if self.free:
@@ -113,8 +115,8 @@ class Crowd:
         else:
             counts.other += 1
 
-    def lose(self, line: Line) -> None:
-        """Somebody else comes in its place."""
+    def lose(self, line: Connection) -> None:
+        """Replace a closed connection by a new one."""
         self.counts.lost += len(line.due)
         self.busy.discard(line)
         if line in self.free:
@@ -128,7 +130,7 @@ class Crowd:
 async def drive(
     port: int, connections: int, per_s: float, seconds: float, request: bytes
 ) -> dict[str, float]:
-    crowd = Crowd(port, request)
+    crowd = ArrivalLoad(port, request)
     for _ in range(connections):
         await crowd.connect()
     # The system lets clients in before the server does.
@@ -145,7 +147,7 @@ async def drive(
         name: float(getattr(counts, name))
         for name in ("sent", "unsent", "good", "refused", "other", "lost")
     }
-    # What is answered later was not answered in time; only that nothing else comes is of interest.
+    # Later answers were not in time; they only show that the server still works.
     crowd.is_over = True
     for line in list(crowd.busy):
         line.transport.abort()
@@ -162,7 +164,7 @@ def _quantiles(late_s: list[float]) -> Iterable[tuple[str, float]]:
 def main() -> None:
     import uvloop
 
-    from penstock.server.http.serving import raise_descriptor_limit
+    from penstock.server.serving import raise_descriptor_limit
 
     raise_descriptor_limit()
     port, connections = int(sys.argv[1]), int(sys.argv[2])

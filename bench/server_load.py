@@ -3,7 +3,7 @@
     python -m bench.server_load PORT CONNECTIONS SECONDS < request
 
 Prints one JSON object: requests answered, how many of them with success, how many with 429 or 503, and seconds. As lean
-as Python gets, so that the server is what is measured. Who is refused comes back when `Retry-After` says.
+as Python gets, so that the server is what is measured. A client that is refused comes back after `Retry-After`.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def _counts(clients: Sequence[Client]) -> list[int]:
 def main() -> None:
     import uvloop
 
-    from penstock.server.http.serving import raise_descriptor_limit
+    from penstock.server.serving import raise_descriptor_limit
 
     raise_descriptor_limit()
     port, connections, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])

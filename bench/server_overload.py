@@ -18,10 +18,10 @@ from typing import NamedTuple
 from penstock.server.settings import HttpSection
 
 from . import ROOT
-from .cgroup import Limited, limited
+from .cgroup import ProcessLimits, limited
 from .measure import FULL, Effort
-from .report import Measured
-from .server_process import MANY, Running, broker, load, publish_request
+from .report import CaseResult
+from .server_process import MANY, ServerProcess, broker, load, publish_request
 
 TIMES = 10
 CONNECTIONS = 64
@@ -33,7 +33,7 @@ BYTES_MAX = 768 << 20
 PROCESSOR_SHARE = 0.25
 
 
-class Overloaded(NamedTuple):
+class OverloadResult(NamedTuple):
     """Messages a second without and with the crowd, seconds until it was as before, and particulars."""
 
     normal: float
@@ -43,7 +43,7 @@ class Overloaded(NamedTuple):
 
 
 @cache
-def overload(effort: Effort, crowd: int = CROWD) -> Overloaded:
+def overload(effort: Effort, crowd: int = CROWD) -> OverloadResult:
     request, part = publish_request(MANY), 1.0 if effort is FULL else 0.25
     with small_broker() as (twin, _), small_broker() as (server, limits):
         capacity = max(closed(server, count, part, request) for count in (16, CONNECTIONS))
@@ -60,11 +60,11 @@ def overload(effort: Effort, crowd: int = CROWD) -> Overloaded:
     settings |= {"connections": crowd, "recovery_s": round(recovery_s, 1)}
     settings |= {"closed_loop_per_s": round(capacity), "arrivals_per_s": round(schedule[0])}
     settings |= {"of_closed_loop": round(goodput(crowded) / capacity, 2)}
-    return Overloaded(goodput(normal), goodput(crowded), recovery_s, settings)
+    return OverloadResult(goodput(normal), goodput(crowded), recovery_s, settings)
 
 
 @contextmanager
-def small_broker() -> Iterator[tuple[Running, Limited]]:
+def small_broker() -> Iterator[tuple[ServerProcess, ProcessLimits]]:
     with (
         broker() as server,
         limited(server.process.pid, bytes_max=BYTES_MAX, processor_share=PROCESSOR_SHARE) as limits,
@@ -72,7 +72,9 @@ def small_broker() -> Iterator[tuple[Running, Limited]]:
         yield server, limits
 
 
-def particulars(crowded: dict[str, float], limits: Limited, server: Running) -> dict[str, object]:
+def particulars(
+    crowded: dict[str, float], limits: ProcessLimits, server: ServerProcess
+) -> dict[str, object]:
     names = ("sent", "unsent", "good", "refused", "other", "lost", "p50_ms", "p99_ms")
     peak = limits.peak_bytes()
     return {
@@ -85,9 +87,9 @@ def particulars(crowded: dict[str, float], limits: Limited, server: Running) -> 
 
 
 def begin_arrivals(
-    server: Running, connections: int, schedule: tuple[float, float], request: bytes
+    server: ServerProcess, connections: int, schedule: tuple[float, float], request: bytes
 ) -> subprocess.Popen[bytes]:
-    """Requests on a schedule, so many a second for so many seconds, from another process."""
+    """Start requests on a schedule, so many a second for so many seconds, from another process."""
     words = [str(one) for one in (server.port, connections, *schedule)]
     process = subprocess.Popen(  # noqa: S603 - our own words
         [sys.executable, "-m", "bench.server_arrivals", *words],
@@ -103,7 +105,7 @@ def begin_arrivals(
 
 
 def counts_of(arrivals: subprocess.Popen[bytes]) -> dict[str, float]:
-    """What came of them."""
+    """Returns the counts of the arrivals."""
     said, _ = arrivals.communicate()
     found: dict[str, float] = json.loads(said)
     return found
@@ -113,12 +115,12 @@ def goodput(found: dict[str, float]) -> float:
     return found["good"] * MANY / found["seconds"]
 
 
-def closed(server: Running, connections: int, seconds: float, request: bytes) -> float:
+def closed(server: ServerProcess, connections: int, seconds: float, request: bytes) -> float:
     return goodput(load(server, connections, seconds, request))
 
 
-def recovered_after_s(server: Running, twin: Running, request: bytes) -> float:
-    """How long it takes until a normal load gets what it gets from the twin, but for a fifth.
+def recovered_after_s(server: ServerProcess, twin: ServerProcess, request: bytes) -> float:
+    """Returns how long it takes until a normal load gets four fifths of what it gets from an idle server.
 
     In half a second two servers that have nothing else to do differ by a tenth and more.
     """
@@ -133,16 +135,16 @@ def recovered_after_s(server: Running, twin: Running, request: bytes) -> float:
                 return elapsed
 
 
-def measure_overload(effort: Effort) -> Measured:
+def measure_overload(effort: Effort) -> CaseResult:
     found = overload(effort)
-    return Measured(found.crowded, found.normal, settings=found.settings)
+    return CaseResult(found.crowded, found.normal, settings=found.settings)
 
 
-def measure_large_crowd(effort: Effort) -> Measured:
+def measure_large_crowd(effort: Effort) -> CaseResult:
     found = overload(effort, LARGE_CROWD)
-    return Measured(found.crowded, found.normal, settings=found.settings)
+    return CaseResult(found.crowded, found.normal, settings=found.settings)
 
 
-def measure_recovery(effort: Effort) -> Measured:
+def measure_recovery(effort: Effort) -> CaseResult:
     found = overload(effort)
-    return Measured(found.recovery_s * 1000, settings=found.settings)
+    return CaseResult(found.recovery_s * 1000, settings=found.settings)

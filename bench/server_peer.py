@@ -16,7 +16,7 @@ SLOW_SYNC_S = 0.005
 
 
 async def answer_nothing(_scope: Any, receive: Any, send: Any) -> None:
-    """What every handler has to do at least: take the body, send something back."""
+    """The least that a handler has to do: read the body, send an answer."""
     await receive()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -27,7 +27,7 @@ def serve_nothing() -> None:
     import uvicorn
     import uvloop
 
-    from penstock.server.http.serving import address_of, listen
+    from penstock.server.serving import address_of, listen
 
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
@@ -46,10 +46,10 @@ def serve_nothing() -> None:
 
 
 def serve_slowly(data: str) -> None:
-    """Our server on a disk whose fsync takes as long as a real one's."""
-    from penstock.server.http.serving import Serving
+    """Run the server on a disk whose fsync takes as long as a real one's."""
     from penstock.server.logs import configure_logging
     from penstock.server.reading_settings import read_settings
+    from penstock.server.serving import Serving
 
     sync_really = os.fdatasync
 
@@ -59,11 +59,13 @@ def serve_slowly(data: str) -> None:
 
     os.fdatasync = sync_slowly  # type: ignore[assignment]  # The same, later.
     os.fsync = sync_slowly  # type: ignore[assignment]  # The same, later.
-    settings = read_settings(flags={("broker", "port"): 0, ("broker", "data_dir"): data})
+    settings = read_settings(
+        flags={("broker", "port"): 0, ("broker", "binary_port"): 0, ("broker", "data_dir"): data}
+    )
     Serving(settings, lambda: settings, configure_logging(settings.log)).run(say)
 
 
-def say(address: str) -> None:
+def say(address: str, _binary: str = "") -> None:
     sys.stderr.write(f"listens on {address}\n")
     sys.stderr.flush()
 

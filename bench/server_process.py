@@ -22,11 +22,12 @@ _TICKS_PER_S = 100  # As /proc counts on Linux.
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServerProcess:
     """A server that runs."""
 
     process: subprocess.Popen[str]
     port: int
+    binary_port: int | None = None
 
     def call(self, method: str, target: str, body: object = None) -> Any:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -58,26 +59,28 @@ class Running:
 
 
 @contextmanager
-def running(*words: str) -> Iterator[Running]:
-    """A server from a module and its arguments, until the end of the block."""
+def running(*words: str) -> Iterator[ServerProcess]:
+    """Runs a server from a module and its arguments until the end of the block."""
     process = subprocess.Popen(  # noqa: S603 - our own words
         [sys.executable, "-m", *words], stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
         assert process.stderr is not None, "it is a pipe"
-        found = re.search(r"listens on http://\S+?:(\d+)", process.stderr.readline())
+        line = process.stderr.readline()
+        found = re.search(r"listens on http://\S+?:(\d+)", line)
         assert found is not None, "it says where it listens"
-        yield Running(process, int(found[1]))
+        binary = re.search(r"penstock://\S+?:(\d+)", line)
+        yield ServerProcess(process, int(found[1]), None if binary is None else int(binary[1]))
     finally:
         process.kill()
         process.communicate()
 
 
 @contextmanager
-def broker(module: str = "penstock", *words: str) -> Iterator[Running]:
-    """Ours, with one topic, on a directory of its own."""
+def broker(module: str = "penstock", *words: str) -> Iterator[ServerProcess]:
+    """Runs a Penstock server with one topic on its own directory."""
     data = tempfile.mkdtemp(prefix="penstock-bench-")
-    serve = ("serve", "--port", "0", "--log-level", "error", "--data-dir")
+    serve = ("serve", "--port", "0", "--binary-port", "0", "--log-level", "error", "--data-dir")
     try:
         with running(module, *(words or serve), data) as server:
             server.call("POST", "/topics", {"name": TOPIC, "num_partitions": 1})
@@ -97,8 +100,10 @@ def publish_request(count: int, *, acks: str = "leader", size: int = VALUE_BYTES
     return post(f"/topics/{TOPIC}/messages", {"messages": messages, "acks": acks})
 
 
-def load(server: Running, connections: int, seconds: float, request: bytes) -> dict[str, float]:
-    """How many requests were answered, from another process."""
+def load(
+    server: ServerProcess, connections: int, seconds: float, request: bytes
+) -> dict[str, float]:
+    """Run the load in another process. Returns how many requests were answered."""
     command = [sys.executable, "-m", "bench.server_load"]
     done = subprocess.run(  # noqa: S603 - our own words
         [*command, str(server.port), str(connections), str(seconds)],

@@ -1,8 +1,8 @@
 """Topics read by Spark, next to a source that only hands out Arrow batches that are ready.
 
 Broker, JVM and Python workers share the machine, as they do on a laptop. One session and one filled broker serve all
-cases; contenders take turns, and the best of three counts. Who goes first changes with every turn, because the JVM is
-still compiling what it runs: whoever is always first pays for both.
+cases; contenders take turns, and the best of three counts. The first contender changes with every turn, because the JVM
+is still compiling: the one that is always first would pay for both.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from penstock.client import Client
 from penstock.codec import Columns, encode
 
 from .measure import FULL, Effort
-from .report import Case, Measured, Unit, on_ratio
+from .report import Case, CaseResult, Unit, on_ratio
 from .server_process import broker
 from .spark_archive import CASES as ARCHIVE_CASES
 
@@ -61,7 +61,7 @@ class Rig:
 
 @cache
 def rig(*, is_full: bool) -> Rig:
-    """Made when the first case needs it, taken down when the process ends."""
+    """Returns the rig, made for the first case and closed when the process ends."""
     from penstock.spark import session
 
     from .spark_standin import StandIn
@@ -71,7 +71,7 @@ def rig(*, is_full: bool) -> Rig:
     server = stack.enter_context(broker())
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-spark-"))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    rows, url = ROWS if is_full else ROWS_QUICK, f"http://127.0.0.1:{server.port}"
+    rows, url = ROWS if is_full else ROWS_QUICK, f"penstock://127.0.0.1:{server.binary_port}"
     with Client(url) as client:
         fill(client, rows)
     spark = session("penstock bench", master="local[2]")
@@ -114,8 +114,8 @@ def rate_of(read: Read, frame: "DataFrame", rows: int) -> float:
     return rows / (time.perf_counter() - start_s)
 
 
-def best_rates(read: Read, one: "DataFrame", two: "DataFrame", rows: int) -> Measured:
-    """One against the other."""
+def best_rates(read: Read, one: "DataFrame", two: "DataFrame", rows: int) -> CaseResult:
+    """Returns the best rates of two contenders."""
     rates: list[list[float]] = [[], []]
     for turn in range(WARM_TURNS + TURNS):
         for number in (0, 1) if turn % 2 else (1, 0):
@@ -128,14 +128,14 @@ def best_rates(read: Read, one: "DataFrame", two: "DataFrame", rows: int) -> Mea
         "tasks": 2,
         **spread(ours, others),
     }
-    return Measured(max(ours), max(others), settings=settings)
+    return CaseResult(max(ours), max(others), settings=settings)
 
 
 def spread(ours: Sequence[float], others: Sequence[float]) -> dict[str, object]:
-    """All turns, and the ratio of those that ran one after the other, the middle one.
+    """Returns all turns, and the median ratio of neighbours.
 
     A shared machine may change its speed by a half from one second to the next, up as well as down. Then the best of a
-    few turns says who met the quick second. The verdict is on the best all the same; this shows what to think of it.
+    few turns says which contender met the fast second. The verdict is on the best; this shows how reliable it is.
     """
     pairs = [one / other for one, other in zip(ours, others, strict=True)]
     return {
@@ -144,20 +144,20 @@ def spread(ours: Sequence[float], others: Sequence[float]) -> dict[str, object]:
     }
 
 
-def measure_read(effort: Effort, *, read: Read) -> Measured:
-    """Ours against the stand-in."""
+def measure_read(effort: Effort, *, read: Read) -> CaseResult:
+    """Measure the source against the stand-in."""
     found = rig(is_full=effort is FULL)
     return best_rates(read, found.ours(), found.standin(), found.rows)
 
 
-def measure_files(effort: Effort, *, read: Read) -> Measured:
-    """From the broker's files against from the broker."""
+def measure_files(effort: Effort, *, read: Read) -> CaseResult:
+    """Measure reads from the broker's files against reads from the broker."""
     found = rig(is_full=effort is FULL)
     return best_rates(read, found.ours(mode="files"), found.ours(), found.rows)
 
 
 def stream_of(found: Rig, name: str, triggers: int) -> "DataFrame":
-    """One of the two contenders: it takes 1,000 rows a trigger, for so many triggers."""
+    """Returns a stream of one contender that takes 1,000 rows a trigger, for so many triggers."""
     from .spark_standin import TASKS
 
     rows = TRIGGER_ROWS * triggers
@@ -183,7 +183,7 @@ def run_once(stream: "DataFrame", checkpoint: str) -> "StreamingQuery":
 
 
 def trigger_ms(found: Rig, name: str, triggers: int) -> dict[str, float]:
-    """What a trigger with rows takes (the median, as Spark has it), and a whole run that finds nothing."""
+    """Returns the milliseconds of a trigger with rows (the median, by Spark), and of a run without rows."""
     checkpoint = tempfile.mkdtemp(dir=found.folder, prefix=name)
     done = run_once(stream_of(found, name, triggers), checkpoint).recentProgress
     # The first ones warm up.
@@ -195,7 +195,7 @@ def trigger_ms(found: Rig, name: str, triggers: int) -> dict[str, float]:
 
 @cache
 def best_trigger_ms(*, is_full: bool) -> dict[str, dict[str, float]]:
-    """By contender, the best of three."""
+    """Returns the best of three by contender."""
     found, triggers = rig(is_full=is_full), TRIGGERS if is_full else TRIGGERS_QUICK
     times: dict[str, list[dict[str, float]]] = {"ours": [], "standin": []}
     for _ in range(TURNS):
@@ -207,10 +207,10 @@ def best_trigger_ms(*, is_full: bool) -> dict[str, dict[str, float]]:
     }
 
 
-def measure_trigger(effort: Effort, *, kind: str) -> Measured:
+def measure_trigger(effort: Effort, *, kind: str) -> CaseResult:
     best = best_trigger_ms(is_full=effort is FULL)
     settings = {"rows_a_trigger": TRIGGER_ROWS if kind == "rows" else 0, "trigger": "available now"}
-    return Measured(best["ours"][kind], best["standin"][kind], settings=settings)
+    return CaseResult(best["ours"][kind], best["standin"][kind], settings=settings)
 
 
 def _read(name: str, read: Read) -> Case:

@@ -19,7 +19,7 @@ from penstock.client import Client
 from penstock.codec import Columns, encode
 
 from .measure import FULL, Effort
-from .report import Case, Measured, Unit, on_value
+from .report import Case, CaseResult, Unit, on_value
 from .server_process import broker
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ WORKER_BYTES_MAX = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
-    """The best turn: messages a second with and without the proof, and the most that a worker ever held."""
+class ArchiveResult:
+    """The best turn: messages a second with and without verification, and the peak memory of a worker."""
 
     per_s: float
     archive_per_s: float
@@ -46,7 +46,7 @@ class Archived:
 
 
 def fill(client: Client, topic: str, messages: int) -> None:
-    """Values that do not repeat, so that compression has as little to do as in life."""
+    """Publish values that do not repeat, so that compression finds as little as with real data."""
     import random
 
     chance = random.Random(1)  # noqa: S311 - the same load every time
@@ -62,13 +62,13 @@ def fill(client: Client, topic: str, messages: int) -> None:
 
 
 @cache
-def archived(effort: Effort) -> Archived:
+def archived(effort: Effort) -> ArchiveResult:
     from penstock.spark import session
 
     messages = MESSAGES if effort is FULL else MESSAGES_QUICK
     spark = session("penstock bench", master="local[2]")
     with broker() as server:
-        url = f"http://127.0.0.1:{server.port}"
+        url = f"penstock://127.0.0.1:{server.binary_port}"
         with Client(url) as client:
             fill(client, "warm", BATCH_MESSAGES * PARTITIONS)
             fill(client, "full", messages)
@@ -76,15 +76,15 @@ def archived(effort: Effort) -> Archived:
         turns = [one_turn(spark, url, "full") for _ in range(TURNS)]
         workers = max(worker_peaks(), default=0)
     seconds, archive_s, size = min(turns)
-    return Archived(messages / seconds, messages / archive_s, workers, messages, size)
+    return ArchiveResult(messages / seconds, messages / archive_s, workers, messages, size)
 
 
 def one_turn(spark: "SparkSession", url: str, topic: str) -> tuple[float, float, int]:
-    """Seconds in all, seconds until the last commit, and bytes of the lake."""
+    """Returns seconds in all, seconds until the last commit, and bytes of the lake."""
     from penstock.spark.pipelines.archive import Archive, ArchiveOptions
-    from penstock.spark.pipelines.lake import Lake, LakeFiles
+    from penstock.spark.pipelines.lake import Lake, LakeReader
     from penstock.spark.pipelines.remote import Remote
-    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.task_runner import SparkTaskRunner
     from penstock.spark.pipelines.verify import verify
 
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-lake-"))
@@ -92,10 +92,10 @@ def one_turn(spark: "SparkSession", url: str, topic: str) -> tuple[float, float,
         started = time.perf_counter()
         with Lake(root) as lake:
             options = ArchiveOptions(topics=(topic,), group=f"{topic}-lake")
-            Archive(lake, Remote(url), SparkSpread(spark), options).run_once(Event())
+            Archive(lake, Remote(url), SparkTaskRunner(spark), options).run_once(Event())
         committed = time.perf_counter()
         with Client(url) as client:
-            report = verify(LakeFiles(root), client)
+            report = verify(LakeReader(root), client)
         ended = time.perf_counter()
         assert report.is_good, report.problems
         assert all(one.behind == 0 for one in report.partitions.values()), "all of it is there"
@@ -105,19 +105,19 @@ def one_turn(spark: "SparkSession", url: str, topic: str) -> tuple[float, float,
 
 
 def worker_peaks() -> Iterator[int]:
-    """The most memory that each worker of Spark on this machine has had, those of others included."""
+    """Returns the peak memory of each worker of Spark on this machine, also of other sessions."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes()
             status = (process / "status").read_text()
         except OSError:
-            continue  # It is gone.
+            continue  # The process has ended.
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
         if b"pyspark.daemon" in words and found is not None:
             yield int(found[1]) * 1024
 
 
-def settings_of(found: Archived) -> dict[str, object]:
+def settings_of(found: ArchiveResult) -> dict[str, object]:
     return {
         "messages": found.messages,
         "value_bytes": VALUE_BYTES,
@@ -129,14 +129,14 @@ def settings_of(found: Archived) -> dict[str, object]:
     }
 
 
-def measure_archive(effort: Effort) -> Measured:
+def measure_archive(effort: Effort) -> CaseResult:
     found = archived(effort)
-    return Measured(found.per_s, settings=settings_of(found))
+    return CaseResult(found.per_s, settings=settings_of(found))
 
 
-def measure_memory(effort: Effort) -> Measured:
+def measure_memory(effort: Effort) -> CaseResult:
     found = archived(effort)
-    return Measured(found.worker_bytes, settings=settings_of(found))
+    return CaseResult(found.worker_bytes, settings=settings_of(found))
 
 
 CASES = (

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from penstock.spark.columns import DEFAULT_COLUMNS, ddl
-from penstock.spark.decoding import arrow_schema
+from penstock.spark.decoder import arrow_schema
 
 VALUE_BYTES = 100
 KEYS = 1000
@@ -31,7 +31,7 @@ def ready_batch(rows: int) -> pa.RecordBatch:
     """Rows like those that the broker is filled with.
 
     Made once in a worker: to make 10,000 rows from lists for every task, and to collect what is left of them, took a
-    sixth of the worker's time. That is no part of handing out what is ready, and it spoke for whoever is compared.
+    sixth of the worker's time. That is no part of returning ready rows, and favoured the other contender.
     """
     filled = {
         "key": [b"%04d" % (row % KEYS) for row in range(rows)],
@@ -95,7 +95,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.rows, self.rows_a_trigger = rows, rows_a_trigger
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """There is never more than at the start."""
+        """Do nothing: the number of rows is fixed."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {"row": 0}

@@ -1,9 +1,9 @@
-"""Results for people: a coloured table on a terminal, plain columns in a file or a pipe."""
+"""Results as text: a coloured table on a terminal, plain columns in a file or a pipe."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .report import Judged, Result
+from .report import GoalFigure, Result
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +33,7 @@ def row(result: Result) -> tuple[str, ...]:
 def goal(result: Result) -> str:
     if result.goal is None:
         return ""
-    return f"ratio {result.goal}" if result.goal.judged is Judged.RATIO else str(result.goal)
+    return f"ratio {result.goal}" if result.goal.judged is GoalFigure.RATIO else str(result.goal)
 
 
 def shown(number: float | None) -> str:
@@ -43,7 +43,10 @@ def shown(number: float | None) -> str:
 
 
 def plain(results: Sequence[Result]) -> str:
-    rows = [HEADINGS, *map(row, results)]
+    return _columns([HEADINGS, *map(row, results)])
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
@@ -63,3 +66,32 @@ def coloured(results: Sequence[Result]) -> "Table":
         style = {True: "green", False: "red", None: "yellow" if result.missing else None}[result.ok]
         table.add_row(*map(escape, row(result)), style=style)
     return table
+
+
+def peers_table(results: Sequence[Result]) -> str:
+    """Returns a line for each case and a column for each broker, or an empty text without peers."""
+    raced = [(one, peers) for one in results if (peers := peers_of(one))]
+    names = list(dict.fromkeys(name for _, peers in raced for name in peers))
+    if not names:
+        return ""
+    rows = [["case", "unit", "penstock", *names]]
+    for result, peers in raced:
+        figures = [shown(peers.get(name)) for name in names]
+        rows.append([result.case, result.unit, shown(result.value), *figures])
+    return _columns(rows)
+
+
+def peers_of(result: Result) -> Mapping[str, float]:
+    found = result.settings.get("peers", {})
+    assert isinstance(found, dict)
+    return found
+
+
+def skipped(results: Sequence[Result]) -> dict[str, str]:
+    """Returns the brokers that were left out, and why."""
+    found: dict[str, str] = {}
+    for result in results:
+        left_out = result.settings.get("skipped", {})
+        assert isinstance(left_out, dict)
+        found |= left_out
+    return found

@@ -1,4 +1,4 @@
-"""Real disks whose syncs are counted, slowed down, looked at, or left out."""
+"""Real disks whose syncs are counted, slowed down, or left out."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ AroundSync = Callable[[RealFile], AbstractContextManager[object]]
 
 
 class WatchedFile(RealFile):
-    """Takes over the handle that it is made from."""
+    """A file around another handle, which it owns."""
 
     __slots__ = ("_around_sync",)
 
@@ -39,8 +39,8 @@ class WatchedDisk(RealDisk):
         return WatchedFile(super().create(path), self._around_sync)
 
 
-class HastyDisk(WatchedDisk):
-    """Syncs nothing: for preparing files that nobody will miss."""
+class UnsyncedDisk(WatchedDisk):
+    """Syncs nothing, to prepare files faster."""
 
     def __init__(self, root: str | Path, config: StorageConfig) -> None:
         super().__init__(root, config, lambda _: nullcontext())

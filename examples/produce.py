@@ -2,7 +2,7 @@
 
 from penstock.client import Client
 
-with Client() as client:  # http://127.0.0.1:8080
+with Client() as client:  # penstock://127.0.0.1:9092
     client.create_topic("orders")
     with client.producer("orders", acks="all") as producer:
         for number in range(100):

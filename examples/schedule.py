@@ -1,4 +1,4 @@
-"""Send messages that nobody sees before their time. Needs a broker: penstock serve."""
+"""Send messages that consumers get later. Needs a broker: penstock serve."""
 
 from penstock.client import Client
 

@@ -8,6 +8,7 @@ A test marked `tier("test")` is left out below that tier. Counts grow with the t
 fixture and the hypothesis profile of the same name.
 """
 
+import os
 from typing import Protocol
 
 import pytest
@@ -39,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
             suppress_health_check=[HealthCheck.too_slow],
         )
     settings.load_profile(config.getoption("--tier"))
+    # Brokers that tests start side by side share no port.
+    os.environ.setdefault("PENSTOCK_BROKER__BINARY_PORT", "0")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

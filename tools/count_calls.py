@@ -1,7 +1,7 @@
-"""Counts calls of our own functions for one warm request, from the driver to the segment write, without HTTP.
+"""Counts calls of Penstock's functions for one warm request of the embedded broker, also in older trees.
 
-Prints one JSON line a case: how many calls, and how many files of the package they cross. Works on older trees, too:
-what it drives is the embedded broker, whose methods have not changed.
+Prints one JSON line a case: calls of the core, which is everything from `Node.execute` to the segment write, and how
+many of its files they cross; and all calls of the package, the library in front of the core and the disk included.
 
     python tools/count_calls.py            this tree
     PYTHONPATH=../other/src python tools/count_calls.py
@@ -18,31 +18,30 @@ from typing import Any
 import penstock
 from penstock import Broker
 
-PACKAGE = str(Path(penstock.__file__).parent)
+PACKAGE = Path(penstock.__file__).parent
+CORE = {"broker", "codec", "delivery", "groups", "kernel", "log"}
 
 
-def count(work: Callable[[], object]) -> tuple[int, int]:
-    """Calls of functions of the package while `work` runs, and how many of its files they are in."""
-    calls = 0
-    files: set[str] = set()
+def count(work: Callable[[], object]) -> dict[str, int]:
+    """Returns the calls of functions of the package while `work` runs."""
+    paths: list[str] = []
 
     def profile(frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal calls
-        path = frame.f_code.co_filename
-        if event == "call" and path.startswith(PACKAGE):
-            calls += 1
-            files.add(path)
+        if event == "call":
+            paths.append(frame.f_code.co_filename)
 
     sys.setprofile(profile)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return calls, len(files)
+    ours = [Path(one).relative_to(PACKAGE) for one in paths if Path(one).is_relative_to(PACKAGE)]
+    core = [one for one in ours if one.parts[0] in CORE]
+    return {"calls": len(core), "files": len({*core}), "with_library_and_disk": len(ours)}
 
 
 def main() -> None:
-    with Broker() as broker:
+    with TemporaryDirectory() as place, Broker(place) as broker:
         broker.create_topic("t", partitions=1)
 
         def publish() -> None:
@@ -71,8 +70,8 @@ def main() -> None:
             queue.sync()
         queue.put_many([b"x"] * 10)
         figures["embedded_flush"] = count(queue.sync)
-    for case, (calls, files) in figures.items():
-        print(json.dumps({"case": case, "calls": calls, "files": files}))
+    for case, counted in figures.items():
+        print(json.dumps({"case": case, **counted}))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Page:
 
     @property
     def target(self) -> str:
-        """Where it is written to."""
+        """The path of the finished page."""
         made = PurePosixPath(self.path).with_suffix(".html")
         return str(made.with_name("index.html") if made.name == "README.html" else made)
 
@@ -119,7 +119,7 @@ class Site:
         return page
 
     def _resolve(self, page: Page) -> None:
-        """Point every link and picture at what will be there, and note what is not."""
+        """Point every link and picture at the finished pages, and record those that lead nowhere."""
         for token in all_tokens(page.tokens):
             name = {"link_open": "href", "image": "src"}.get(token.type)
             if name is not None:
@@ -142,7 +142,7 @@ class Site:
         return self._kept(page, file, parts.fragment)
 
     def _kept(self, page: Page, file: Path, fragment: str) -> str:
-        """The address of a file of the project in the finished pages."""
+        """Returns the address of a file of the project in the finished pages."""
         is_inside = file.is_relative_to(self.docs)
         inside = file.relative_to(self.docs).as_posix() if is_inside else ""
         if inside in self.pages:
@@ -170,7 +170,7 @@ class Site:
                 self.problems.append(f"docs/{page.path}: no page leads here")
 
     def navigation(self) -> list[tuple[str, list[Page]]]:
-        """Headings of the first page, and the pages that stand in the lists and tables below each."""
+        """Returns the headings of the first page, and the pages in the lists and tables below each."""
         by_target = {page.target: page for page in self.pages.values()}
         found: list[tuple[str, list[Page]]] = []
         first = self.pages.get(INDEX)
@@ -226,12 +226,12 @@ def all_tokens(tokens: list[Token]) -> Iterator[Token]:
 
 
 def text_of(inline: Token) -> str:
-    """The words of a heading, without its marks."""
+    """Returns the text of a heading, without its marks."""
     return "".join(token.content for token in all_tokens(inline.children or []) if token.content)
 
 
 def anchor_of(text: str) -> str:
-    """The name under which a heading can be linked to, as code hosts make it."""
+    """Returns the anchor of a heading, as code hosts make it."""
     kept = re.sub(r"[^\w\- ]", "", text.lower())
     return kept.strip().replace(" ", "-")
 
@@ -245,12 +245,12 @@ def free_anchor(anchor: str, taken: set[str]) -> str:
 
 
 def up_from(target: str) -> str:
-    """From a page to the folder of all pages."""
+    """Returns the relative path from a page to the folder of all pages."""
     return "../" * (len(PurePosixPath(target).parts) - 1)
 
 
 def unused_pictures(site: Site) -> list[str]:
-    """Pictures that no page shows, apart from the one of the README at the top."""
+    """Returns pictures that no page shows, apart from the one of the README."""
     shown = set(site.copies.values())
     readme = site.root.joinpath(INDEX)
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""

@@ -1,4 +1,4 @@
-"""What a kill -9 costs a queue that does not wait for the disk: kills a process that puts, and looks what is missing.
+"""Measures what a kill -9 costs a queue that does not wait for the disk: kills a process that puts, and counts.
 
     python tools/lost_at_kill.py [ROUNDS]
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import penstock
 
-# Each put notes the time of its return in a file that outlives the process. Nobody puts so many in half a second.
+# Each put writes the time of its return to a file that outlives the process. More than half a second of puts.
 SLOTS = 1 << 22
 PROGRAM = """
 import mmap, sys, threading, time, penstock
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def killed(load: Load, seconds: float) -> tuple[int, float]:
-    """How many puts were lost, and the age of the oldest in milliseconds."""
+    """Returns how many puts were lost, and the age of the oldest in milliseconds."""
     with tempfile.TemporaryDirectory() as directory:
         notes, path = Path(directory) / "notes", Path(directory) / "queue"
         with notes.open("wb") as file:

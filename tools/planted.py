@@ -56,7 +56,7 @@ _GOOD = frozenset({"caught", "hung"})
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One bug: lines of some files, and what stands there instead."""
+    """One bug: lines of a file, and the lines that replace them."""
 
     name: str
     bug: str
@@ -67,7 +67,7 @@ class Bug:
     tier: str
 
     def planted(self, file: str, text: str) -> str:
-        """The text of a file with the bug in it. ValueError: the old lines are not there once."""
+        """Returns the text of a file with the bug in it. ValueError: the old lines are not there exactly once."""
         count = text.count(self.old)
         if count != 1:
             raise ValueError(f"{self.name}: the old lines occur {count} times in {file}")
@@ -76,7 +76,7 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one bug; `test` is the first that failed."""
+    """The outcome of one bug; `test` is the first that failed."""
 
     name: str
     outcome: str
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def read_bugs(root: Path, stems: Sequence[str] = ()) -> list[Bug]:
-    """All bugs of the list, or those of some of its files. ValueError: a table is not a bug, or a name comes twice."""
+    """Returns all bugs, or those of some files. ValueError: a table is not a bug, or a name comes twice."""
     bugs: dict[str, Bug] = {}
     for path in sorted((root / LIST).glob("*.toml")):
         if stems and path.stem not in stems:
@@ -110,7 +110,7 @@ def read_bugs(root: Path, stems: Sequence[str] = ()) -> list[Bug]:
 
 @contextmanager
 def copied_tree(root: Path) -> Iterator[Path]:
-    """A copy of what tests need, compiled files included: they save seconds for each bug."""
+    """Returns a copy of the files that tests need, with compiled ones, which save seconds for each bug."""
     with tempfile.TemporaryDirectory(prefix="planted-") as directory:
         copy = Path(directory) / "tree"
         copy.mkdir()
@@ -138,7 +138,7 @@ def with_bug(tree: Path, bug: Bug) -> Iterator[None]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """A compiled file is known by time and size, which may be those of the text before."""
+    """Replace a text and remove its compiled file, whose time and size may fit the new text by chance."""
     path.write_bytes(content)
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
@@ -157,7 +157,7 @@ def outcome_of(tree: Path, bug: Bug, *, tier: str, timeout_s: float) -> Outcome:
 
 
 def _stages(tree: Path, tests: Sequence[str]) -> Iterator[list[str]]:
-    """What to run, and what to run after that."""
+    """Returns the tests to run first, and those to run after them."""
     files: list[str] = []
     for one in tests:
         found = sorted((tree / one).rglob("test_*.py"))
@@ -169,7 +169,7 @@ def _stages(tree: Path, tests: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _run(tree: Path, tests: Sequence[str], tier: str, timeout_s: float) -> tuple[str, str]:
-    """The outcome, and the first test that failed."""
+    """Returns the outcome, and the first test that failed."""
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "planted", "--tier", tier]
     # The reason is not shown, and pytest takes minutes to compare two large values line by line.
     options += ["--assert=plain", "--tb=no"]
@@ -197,7 +197,7 @@ def _run(tree: Path, tests: Sequence[str], tier: str, timeout_s: float) -> tuple
 
 
 def pytest_sessionstart() -> None:
-    """As a plugin of the runs: a failure is enough, hypothesis need not look for its smallest form."""
+    """Hook of pytest: hypothesis need not shrink a failure."""
     from hypothesis import Phase, settings
 
     phases = (Phase.explicit, Phase.reuse, Phase.generate)

@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def own_figures() -> Sample:
-    """This process, after its garbage is collected."""
+    """Returns the figures of this process, after a garbage collection."""
     gc.collect()
     status = Path("/proc/self/status").read_text()
     found = {
@@ -82,7 +82,7 @@ def own_figures() -> Sample:
 
 
 def server_figures(address: str) -> Sample:
-    """A broker, by its metrics."""
+    """Returns the figures of a broker, from its metrics."""
     names = {
         "resident_bytes": "process_resident_memory_bytes",
         "malloc_bytes": "process_malloc_bytes",
@@ -99,7 +99,7 @@ def server_figures(address: str) -> Sample:
 
 
 def verdict(samples: list[Sample]) -> dict[str, Any]:
-    """How much each figure grows from the first tenth to the end, by the line that fits best."""
+    """Returns how much each figure grows from the first tenth to the end, by linear regression."""
     later = samples[len(samples) // 10 :]
     growth, handles = {}, {}
     for name in (*MEMORY, *HANDLES):
@@ -117,7 +117,7 @@ def verdict(samples: list[Sample]) -> dict[str, Any]:
 
 
 def slope(times: list[float], values: list[float]) -> float:
-    """Of the line with the least squares."""
+    """Returns the slope of the least-squares line."""
     mean_time, mean = sum(times) / len(times), sum(values) / len(values)
     spread = sum((one - mean_time) ** 2 for one in times)
     if not spread:
@@ -136,7 +136,7 @@ def scratch() -> Iterator[Path]:
 
 
 def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]:
-    """A broker process that takes messages at a steady rate and hands them to two groups."""
+    """Soak a broker process that gets messages at a steady rate for two groups."""
     duration_s, rate = settings["minutes"] * 60, settings["rate"]
     done = threading.Event()
     counts = {"published": 0, "delayed": 0, "acked": 0, "nacked": 0}
@@ -145,6 +145,7 @@ def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]
     with scratch() as data, running_server(data) as address:
         with Client(address) as client:
             client.create_topic("soak", partitions=3, config=config)
+            http = client.server().http
         users: list[Callable[[], None]] = [
             lambda: _publish(address, rate, done, counts),
             lambda: _consume(address, "first", done, counts),
@@ -157,7 +158,7 @@ def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]
         began_s = time.monotonic()
         samples: list[Sample] = []
         while (at := time.monotonic() - began_s) < duration_s and not done.is_set():
-            samples.append({"at": round(at, 1), **server_figures(address)})
+            samples.append({"at": round(at, 1), **server_figures(http)})
             done.wait(min(10, duration_s / SAMPLES))
         done.set()
         for thread in threads:
@@ -168,7 +169,7 @@ def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]
 
 
 def _guarded(use: Callable[[], None], done: threading.Event, failures: list[BaseException]) -> None:
-    """A user that fails ends the run."""
+    """Run a client; its failure ends the run."""
     try:
         use()
     except BaseException as error:
@@ -178,7 +179,7 @@ def _guarded(use: Callable[[], None], done: threading.Event, failures: list[Base
 
 
 def _publish(address: str, rate: int, done: threading.Event, counts: dict[str, int]) -> None:
-    """So many messages a second, some of them to come a little later."""
+    """Publish so many messages a second, some of them with a delay."""
     turns_s = 20
     together = max(1, rate // turns_s)
     with Client(address) as client:
@@ -190,13 +191,13 @@ def _publish(address: str, rate: int, done: threading.Event, counts: dict[str, i
                 client.publish("soak", VALUE, delay=1 + number % 3)
             counts["published"] += together
             counts["delayed"] += delayed
-            # A machine that was busy does not owe what it could not send.
+            # Messages that a busy machine could not send in time are not sent later.
             at_s = max(at_s + together / rate, time.monotonic() - 1)
             done.wait(max(0, at_s - time.monotonic()))
 
 
 def _consume(address: str, group: str, done: threading.Event, counts: dict[str, int]) -> None:
-    """Ack all but one of a hundred, which comes again."""
+    """Consume, and ack all but one message of a hundred, which is delivered again."""
     seen = 0
     with Client(address) as client:
         while not done.is_set():
@@ -213,14 +214,14 @@ def _consume(address: str, group: str, done: threading.Event, counts: dict[str, 
 
 
 def _retain(address: str, done: threading.Event) -> None:
-    """Have old segments removed more often than every five minutes, so that a run of ten is long enough to see it."""
+    """Run retention more often than every five minutes, so that a run of ten minutes shows it."""
     with Client(address) as client:
         while not done.wait(10):
             client.compact_topic("soak")
 
 
 def soak_library(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]:
-    """A work queue: put one by one, take a hundred, ack all but one of them, which comes again."""
+    """Soak a work queue: put one by one, take a hundred, ack all but one of them, which is delivered again."""
     total, samples = settings["messages"], list[Sample]()
     began_s, put, acked = time.monotonic(), 0, 0
     with scratch() as data:
@@ -246,7 +247,7 @@ def soak_library(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]
 
 
 def soak_partitions(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]:
-    """Topics with a hundred partitions each; every partition gets messages and is read by two groups in each round."""
+    """Soak topics with a hundred partitions each: in each round every partition gets messages, read by two groups."""
     count, rounds = settings["partitions"], settings["rounds"]
     topics = [f"t{number}" for number in range(max(1, count // 100))]
     each = count // len(topics)

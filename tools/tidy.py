@@ -42,7 +42,7 @@ TIERS = (  # Lowest first. Packages on one line are siblings: they never import 
     {"console", "spark", "testing"},
     {"cli"},
 )
-TIER_OF = {room: tier for tier, rooms in enumerate(TIERS) for room in rooms}
+TIER_OF = {package: tier for tier, packages in enumerate(TIERS) for package in packages}
 CORE = {"broker"}.union(*TIERS[:4])
 CLOCKS_AND_CHANCE = {"datetime", "random", "secrets", "time", "uuid"}
 FILES_AND_NETWORK = {"fcntl", "io", "logging", "mmap", "os", "pathlib", "socket", "subprocess"}
@@ -57,6 +57,8 @@ OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all 
 
 # The parts of a package that its other files may not import.
 UPPER_PARTS = {"log": "doctor"}
+# What a part of a package may not import of it: whatever is above.
+ABOVE = {("broker", "partition"): {"catalogue", "groups", "handlers", "memberships", "node"}}
 
 FILE_LINES_MAX = 550
 FUNCTION_LINES_MAX = 70
@@ -111,7 +113,7 @@ class Source:
         return Path(self.path).with_suffix("").parts[1:]
 
     def finding(self, rule: str, line: int, text: str) -> Finding:
-        """A finding at a line, filed under the innermost function that holds the line."""
+        """Returns a finding at a line, under the innermost function that holds the line."""
         owner = [name for name, node in self.functions if node.lineno <= line <= end_of(node)]
         where = f"{self.path}:{max(owner, key=len)}" if owner else self.path
         return Finding(where, line, rule, text)
@@ -133,7 +135,7 @@ def functions_in(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, AnyFunc
 
 
 def blocks_in(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements right inside, and what holds statements in turn: no expressions."""
+    """Returns the statements right inside, and the nodes that hold statements in turn."""
     for name in ("body", "handlers", "orelse", "finalbody", "cases"):
         inner = getattr(node, name, None)
         if isinstance(inner, list):
@@ -146,7 +148,7 @@ def end_of(node: ast.stmt) -> int:
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` as written, or an empty string for anything else."""
+    """Returns `a.b.c` as written, or an empty string for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
@@ -192,6 +194,9 @@ def check_tiers(source: Source) -> Iterator[Finding]:
         upper = UPPER_PARTS.get(here)
         if f"{rest}.".startswith(f"{here}.{upper}.") and source.words[2:3] != (upper,):
             yield source.finding("tiers", line, f"{here} may not import its own {upper}")
+        part = source.words[2] if there == here else ""
+        if rest.partition(".")[2] in ABOVE.get((here, part), ()):
+            yield source.finding("tiers", line, f"{here}/{part} may not import {rest}")
         if top != PACKAGE or there == here or there not in TIER_OF:
             continue
         shares_words = {here, there} <= WORDS
@@ -266,7 +271,7 @@ def check_names(source: Source) -> Iterator[Finding]:
     for word in source.words:
         if EMPTY_FILE_NAME.fullmatch(word):
             yield Finding(source.path, 1, "name", f"{word!r} says nothing about what is inside")
-    # At the doors a handler is what the protocols' own documents call it.
+    # In protocol packages a handler is the word of the protocols' own documents.
     at_door = source.path.startswith(f"src/{PACKAGE}/server/")
     suffixes = tuple(each for each in EMPTY_SUFFIXES if not (at_door and each == "Handler"))
     for node in source.nodes:
@@ -339,7 +344,7 @@ class Shape(ast.NodeTransformer):
 
 
 def shape_of(function: AnyFunction) -> str:
-    """The function's code without its name, decorators, docstring, annotations and variable names."""
+    """Returns the function's code without its name, decorators, docstring, annotations and variable names."""
     copy = ast.parse(ast.unparse(function)).body[0]
     assert isinstance(copy, AnyFunction)
     copy.name, copy.decorator_list, copy.returns = "f", [], None
@@ -349,7 +354,7 @@ def shape_of(function: AnyFunction) -> str:
 
 
 def outline_of(node: ast.AST) -> Iterator[type[ast.AST]]:
-    """The kinds of the statements, in order: equal for equal shapes, and quick to find."""
+    """Returns the kinds of the statements, in order: equal for equal shapes, and fast to compute."""
     for child in blocks_in(node):
         yield type(child)
         yield from outline_of(child)
@@ -427,7 +432,7 @@ def read_exemptions(file: Path) -> list[Exemption]:
 
 
 def ratchet(findings: Iterable[Finding], exemptions: Iterable[Exemption]) -> Iterator[str]:
-    """What is wrong beyond the exemptions, and exemptions that allow more than is there."""
+    """Returns findings beyond the exemptions, and exemptions that allow more than there is."""
     groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.where, finding.rule].append(finding)

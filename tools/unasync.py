@@ -3,8 +3,9 @@
     python tools/unasync.py           write src/penstock/client/synchronous
     python tools/unasync.py --check   exit code 1 if a file there is not what it would write
 
-`io.py` and `worker_pool.py` wait by other means in threads than in asyncio, and are written by hand for both. Every
-other module is the text of its twin, changed by the rules below and formatted by ruff.
+`connection.py`, `io.py` and `worker_pool.py` wait by other means in threads than in asyncio, and are written by hand
+for both; `tls_stream.py` is for threads alone. Every other module is the text of its twin, changed by the rules below
+and formatted by ruff.
 """
 
 import re
@@ -14,8 +15,9 @@ from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src/penstock/client"
 MODULES = (
-    "pool",
+    "connector",
     "prefetch",
+    "admin",
     "client",
     "producer",
     "ack_batcher",
@@ -40,7 +42,7 @@ HEAD = "# Made from ../asynchronous/{name}.py by tools/unasync.py; change that o
 
 
 def generated(name: str) -> str:
-    """The text that a module of the synchronous client must have."""
+    """Returns the text that a module of the synchronous client must have."""
     text = CLIENT.joinpath("asynchronous", f"{name}.py").read_text(encoding="utf-8")
     for pattern, replacement in RULES:
         text = re.sub(pattern, replacement, text)
@@ -63,7 +65,7 @@ def _ruff(arguments: list[str], text: str) -> str:
 
 
 def stale() -> list[Path]:
-    """The modules whose text is not what would be generated."""
+    """Returns the modules whose text differs from the generated one."""
     found = []
     for name in MODULES:
         file = CLIENT / "synchronous" / f"{name}.py"

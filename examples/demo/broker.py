@@ -21,7 +21,7 @@ _LINES_KEPT = 20
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """What would end us comes after the block: in the middle of a start it would leave a process that nobody knows."""
+    """Delay signals until after the block: in the middle of a start they would leave the broker process running."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {
@@ -37,7 +37,7 @@ def signals_held_back() -> Iterator[None]:
 
 
 class BrokerProcess:
-    """`penstock serve` on a data directory. A second start takes the port of the first: clients find it again."""
+    """`penstock serve` on a data directory. A second start uses the port of the first, so that clients find it."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -48,7 +48,7 @@ class BrokerProcess:
         self._listener: Thread | None = None
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Start the broker and wait until it listens."""
         self.data.mkdir(parents=True, exist_ok=True)
         try:
             with signals_held_back():
@@ -60,9 +60,9 @@ class BrokerProcess:
 
     def _begin(self) -> IO[str]:
         command = [sys.executable, "-m", "penstock", "serve", "--log-level", "warning"]
-        words = ["--port", str(self.port), "--data-dir", str(self.data)]
-        # In a session of its own: a Ctrl-C is for us, and we end it. Neither settings of the environment nor a file in
-        # the directory of whoever looks on are meant for it.
+        words = ["--port", "0", "--binary-port", str(self.port), "--data-dir", str(self.data)]
+        # A session of its own, so that Ctrl-C only reaches the demo, which then stops the broker. Settings of the
+        # environment and of the present directory are not for it.
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             [*command, *words],
             stderr=subprocess.PIPE,
@@ -77,16 +77,16 @@ class BrokerProcess:
     def _find_address(self, lines: IO[str]) -> None:
         for line in lines:
             self._said.append(line)
-            if found := re.search(r"listens on (http://\S+:(\d+))", line):
+            if found := re.search(r"listens on http://\S+ and (penstock://\S+:(\d+))", line):
                 self.address, self.port = found[1], int(found[2])
-                # Somebody has to read on, or it stops when the pipe is full.
+                # The output has to be read, or the broker stops when the pipe is full.
                 self._listener = Thread(target=self._said.extend, args=(lines,), daemon=True)
                 self._listener.start()
                 return
         raise Unavailable(f"the broker did not start: {' '.join(self._said)[-500:]}")
 
     def kill(self) -> None:
-        """Without a warning, as a power button would."""
+        """Kill the broker with SIGKILL."""
         if self._process is None:
             return
         self._process.kill()
@@ -97,7 +97,7 @@ class BrokerProcess:
             self._process.stderr.close()
 
     def stop(self) -> None:
-        """As an operator would; whatever happens, it is gone afterwards."""
+        """Stop the broker with SIGTERM; kill it if it does not end."""
         if self._process is None:
             return
         self._process.terminate()
@@ -118,5 +118,5 @@ class BrokerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Who is interrupted does not want to wait.
+        # After an interrupt the demo does not wait.
         (self.stop if kind is None else self.kill)()

@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from penstock.cli.exits import Exit
-from penstock.cli.lazy import unknown
+from penstock.cli.lazy_group import unknown
 
 from .scene import Scene, Stage, show
 
@@ -94,7 +94,7 @@ def scenes(stage: Stage, names: tuple[str, ...]) -> Iterator[Scene]:
 
 
 def of_looking(stage: Stage) -> Scene:
-    """What is left, and the commands that show it; a test runs them."""
+    """Returns the data that is left, and the commands that show it; a test runs them."""
     ends = [("the data", str(stage.directory)), ("remove it", f"rm -r {stage.directory}")]
     facts: Facts = {
         "data_dir": str(stage.directory),
@@ -105,7 +105,7 @@ def of_looking(stage: Stage) -> Scene:
 
 @contextmanager
 def directory_of(chosen: Path | None, *, is_removed: bool) -> Iterator[Path]:
-    """A directory of our own. It stays if the show came to its end, unless that is not wanted."""
+    """Returns a new directory. It stays if the demo came to its end, unless the user asks to remove it."""
     if chosen is None:
         directory = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     else:
@@ -124,7 +124,7 @@ def directory_of(chosen: Path | None, *, is_removed: bool) -> Iterator[Path]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal clean up like Ctrl-C does: a broker of ours would outlive us."""
+    """Let SIGTERM and a closed terminal clean up like Ctrl-C, or the broker process would go on."""
     before = {one: signal.signal(one, interrupted) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

@@ -13,7 +13,7 @@ from .scene import Scene, Stage, waiting
 from .workers import ORDERS_TOPIC
 
 if TYPE_CHECKING:
-    from .lake_query import LakeShown
+    from .lake_query import LakeResult
 
 
 def lake_scenes(stage: Stage) -> Iterator[Scene]:
@@ -42,14 +42,14 @@ def skipped(reason: str) -> Scene:
 
 
 def open_shop(client: Client) -> None:
-    """The orders of the part before; if it did not run, some of our own."""
+    """Returns a broker with the orders of the part before, or with new ones if it did not run."""
     if ORDERS_TOPIC in client.topics():
         return
     client.create_topic(ORDERS_TOPIC, partitions=3)
     client.publish_many(ORDERS_TOPIC, [one.outgoing for one in wares.orders()])
 
 
-def of_lake(shown: "LakeShown", *, is_kept: bool) -> Scene:
+def of_lake(shown: "LakeResult", *, is_kept: bool) -> Scene:
     first, *rest = shown.table.splitlines()
     found = "; ".join(shown.problems) if shown.problems else "nothing missing, nothing twice"
     lines = [

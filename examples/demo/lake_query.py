@@ -7,10 +7,10 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.client import Client
-from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.ad_hoc import archive_pipeline, sql_pipeline
+from penstock.spark.pipelines.lake import LakeReader
 from penstock.spark.pipelines.model import LakeSource
-from penstock.spark.pipelines.ready import archive_of, sql_of
-from penstock.spark.pipelines.running import LOCAL_MASTER, open_session, run
+from penstock.spark.pipelines.runner import LOCAL_MASTER, open_session, run
 from penstock.spark.pipelines.table import plain
 from penstock.spark.pipelines.verify import verify
 
@@ -30,8 +30,8 @@ GROUP BY 1 ORDER BY sales DESC NULLS LAST
 
 
 @dataclass(frozen=True, slots=True)
-class LakeShown:
-    """What became of the orders. `table` is text to print; `plot` is empty where nothing can draw."""
+class LakeResult:
+    """The result of the query over orders. `table` is text to print; `plot` is empty without matplotlib."""
 
     lake: str
     messages: int
@@ -50,10 +50,12 @@ class LakeShown:
         return not self.problems and self.messages == self.published
 
 
-def lake(url: str, directory: Path, topic: str = TOPIC) -> LakeShown:
-    """Archive a topic of the broker at `url` below `directory`, prove it, and ask the archive a question."""
+def lake(url: str, directory: Path, topic: str = TOPIC) -> LakeResult:
+    """Archive a topic of the broker at `url` below `directory`, verify the lake, and query it."""
     started = time.perf_counter()
-    spark = open_session(archive_of([topic], str(directory), server={"server": url}), LOCAL_MASTER)
+    spark = open_session(
+        archive_pipeline([topic], str(directory), server={"server": url}), LOCAL_MASTER
+    )
     try:
         session_s = round(time.perf_counter() - started, 1)
         return replace(lake_with(spark, url, directory, topic), session_s=session_s)
@@ -61,22 +63,22 @@ def lake(url: str, directory: Path, topic: str = TOPIC) -> LakeShown:
         spark.stop()
 
 
-def lake_with(spark: "SparkSession", url: str, directory: Path, topic: str) -> LakeShown:
-    """The same with a session that is there."""
+def lake_with(spark: "SparkSession", url: str, directory: Path, topic: str) -> LakeResult:
+    """Archive, verify and query with an existing session."""
     root, never = directory / "lake", Event()
     server: dict[str, str | None] = {"server": url}
     started = time.perf_counter()
-    run(spark, archive_of([topic], str(root), server=server), never, is_once=True)
+    run(spark, archive_pipeline([topic], str(root), server=server), never, is_once=True)
     with Client(url) as client:
-        report = verify(LakeFiles(root), client, is_content_read=True)
+        report = verify(LakeReader(root), client, is_content_read=True)
         published = client.topic(topic).total_messages
     archived = time.perf_counter()
     tables: list[pa.Table] = []
     plot = str(directory / "sales.png") if _can_draw() else ""
     source = {"lake": LakeSource(lake=str(root))}
-    query = sql_of(SALES.format(topic=topic), source, server=server, plot=plot, y="sales")
+    query = sql_pipeline(SALES.format(topic=topic), source, server=server, plot=plot, y="sales")
     run(spark, query, never, is_once=True, show=tables.append)
-    return LakeShown(
+    return LakeResult(
         lake=str(root),
         messages=report.rows,
         published=published,

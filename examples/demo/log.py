@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from .scene import Scene, Stage, waiting
 
 if TYPE_CHECKING:
-    from penstock.log.doctor.verify import Report
+    from penstock.log.doctor.verify import VerifyReport
 
-    from .story import Encoded, Proven, Recovered, Sought, Written
+    from .story import Encoded, ProofResult, RecoveryResult, SeekResult, WriterResult
 
 
 def log_scenes(stage: Stage) -> Iterator[Scene]:
@@ -39,7 +39,7 @@ def of_encoding(found: "Encoded") -> Scene:
     return Scene("encoding", "A batch of messages", lines, facts)
 
 
-def of_writing(found: "Written") -> Scene:
+def of_writing(found: "WriterResult") -> Scene:
     per_s = round(found.messages / found.elapsed_s)
     lines = [
         (
@@ -60,7 +60,7 @@ def of_writing(found: "Written") -> Scene:
     return Scene("writing", "Written by a process that was killed", lines, facts)
 
 
-def of_recovery(found: "Recovered") -> Scene:
+def of_recovery(found: "RecoveryResult") -> Scene:
     lines = [
         ("opened in", f"{found.elapsed_ms:.1f} ms"),
         (
@@ -72,7 +72,7 @@ def of_recovery(found: "Recovered") -> Scene:
     return Scene("recovery", "Opened again", lines, asdict(found), is_good=found.cut_bytes > 0)
 
 
-def of_proof(found: "Proven") -> Scene:
+def of_proof(found: "ProofResult") -> Scene:
     lost = found.acknowledged - found.present
     lines = [
         ("acknowledged", f"{found.acknowledged:,} batches"),
@@ -83,7 +83,7 @@ def of_proof(found: "Proven") -> Scene:
     return Scene("proof", "Nothing promised is lost", lines, asdict(found), is_good=lost == 0)
 
 
-def of_seeking(found: "Sought") -> Scene:
+def of_seeking(found: "SeekResult") -> Scene:
     value = (found.message.value or b"").decode()
     lines = [
         (f"offset {found.offset:,}", f"{value} in {found.by_offset_us:.0f} us"),
@@ -103,7 +103,7 @@ def of_seeking(found: "Sought") -> Scene:
     return Scene("seeking", "Found by offset and by time", lines, facts, is_good)
 
 
-def of_verifying(found: "Report") -> Scene:
+def of_verifying(found: "VerifyReport") -> Scene:
     problems = {severity.value: count for severity, count in found.problems.items()}
     lines = [
         ("checked", f"{found.messages:,} messages in {found.batches:,} batches, every byte"),

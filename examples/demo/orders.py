@@ -38,7 +38,7 @@ class Order:
 
     @property
     def is_bad(self) -> bool:
-        """Cut off in the middle by whoever sent it."""
+        """Whether the sender cut the order off in the middle."""
         return self.number % _BAD_ONE_IN == 13
 
     @property
@@ -55,7 +55,7 @@ class Order:
 
 
 def orders() -> Iterator[Order]:
-    """The same every time."""
+    """Yields orders, the same every time."""
     entropy = random.Random(7)  # noqa: S311  # The same show every time.
     for number in range(ORDERS):
         customer = f"customer-{entropy.randrange(CUSTOMERS)}"
@@ -74,7 +74,7 @@ def lane(entropy: random.Random) -> str:
 
 
 def charge(value: bytes, attempts: int) -> None:
-    """What the billing workers do: ValueError for what is no order, Declined, Busy."""
+    """The job of the billing workers. ValueError: it is no order. Declined, Busy."""
     number = int(json.loads(value)["order"])
     if number % _DECLINED_ONE_IN == 7:
         raise Declined("card declined")
@@ -83,7 +83,7 @@ def charge(value: bytes, attempts: int) -> None:
 
 
 def pack(value: bytes, attempts: int) -> None:  # noqa: ARG001 - the same form as charge
-    """What the warehouse workers do."""
+    """The job of the warehouse workers."""
     json.loads(value)
 
 
@@ -97,7 +97,7 @@ class Reminder:
 
     @property
     def delay_s(self) -> float:
-        """Soon, spread over some seconds."""
+        """Returns a delay of some seconds."""
         return 2.0 + 3.0 * self.number / REMINDERS
 
     @property
@@ -107,12 +107,12 @@ class Reminder:
 
 
 def reminders() -> Iterator[Reminder]:
-    """Some of them are for orders that will be paid in time."""
+    """Returns reminders, some of them for orders that will be paid in time."""
     return map(Reminder, range(REMINDERS))
 
 
 def far_reminders() -> Iterator[Outgoing]:
-    """Something to look at when the show is over."""
+    """Returns reminders that still wait when the demo is over."""
     for number in range(FAR_REMINDERS):
         text = f"how do you like your {_ITEMS[number % len(_ITEMS)]}?"
         key = f"review-{number}".encode()

@@ -1,4 +1,4 @@
-"""What every part of the demo is made of: a stage, scenes, and how they are shown."""
+"""The parts of the demo: each has a stage, yields scenes, and prints them."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +11,7 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a part may write, and whether anybody watches. Parts before it have left their data below `directory`.
+    """Where a part may write, and whether it runs on a terminal. Earlier parts have their data below `directory`.
 
     `is_kept`: it will still be there when the show is over. `left` is what to look at then, and how.
     """
@@ -26,17 +26,17 @@ class Stage:
         return not self.is_quiet and sys.stdout.isatty()
 
     def leave(self, label: str, command: str) -> None:
-        """Something to look at when the show is over, and the command that shows it."""
+        """Add data that is left when the demo is over, and the command that shows it."""
         self.left.append((label, command))
 
     def say(self, text: str) -> None:
-        """A word on what goes on; a live picture says it itself."""
+        """Print a line about the progress, unless a live view shows it."""
         if not self.is_quiet and not self.is_live:
             click.echo(f"... {text}")
 
 
 class Scene(NamedTuple):
-    """What a part found. `facts` go into the JSON object under `name`."""
+    """The result of a part. `facts` go into the JSON object under `name`."""
 
     name: str
     title: str

@@ -14,7 +14,15 @@ from penstock.errors import NotFound, NotPending, Unavailable
 from . import orders as wares
 from .broker import BrokerProcess
 from .scene import Scene, Stage
-from .workers import LANES, ORDERS_TOPIC, REMINDERS_TOPIC, Book, Hand, Worker, publish_all
+from .workers import (
+    LANES,
+    ORDERS_TOPIC,
+    REMINDERS_TOPIC,
+    ClientThread,
+    ShopCounts,
+    Worker,
+    publish_all,
+)
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -28,8 +36,8 @@ BILLING, WAREHOUSE, POST, ANALYTICS = "billing", "warehouse", "post", "analytics
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What was promised, and what became of it. `back_ms`: from the kill to the first answer of the next broker."""
+class ShopResult:
+    """Promised and stored orders. `back_ms`: from the kill to the first answer of the next broker."""
 
     promised: int
     present: int
@@ -71,7 +79,7 @@ def shop_scenes(stage: Stage) -> Iterator[Scene]:
 
 @contextmanager
 def clients(broker: BrokerProcess) -> Iterator[Client]:
-    """One client for all threads. It gives up soon: here everybody tries again by themselves."""
+    """Returns a client for all threads. It gives up soon, because the callers retry themselves."""
     settings = ClientSettings(timeout_s=5, retry=RetryPolicy(retries=0))
     with Client(broker.address, settings=settings) as client:
         yield client
@@ -82,30 +90,30 @@ class Shop:
 
     def __init__(self, stage: Stage, broker: BrokerProcess, client: Client) -> None:
         self.stage, self.broker, self.client = stage, broker, client
-        self.book, self.early = Book(), 0
+        self.counts, self.early = ShopCounts(), 0
         self.due_s: dict[bytes, float] = {}
         self.killed_at = self.back_ms = self.cancelled = 0
         self.headline = "orders come in"
         self.seen: Overview | None = None
 
-    def day(self) -> Kept:
+    def day(self) -> ShopResult:
         started_s = time.monotonic()
         self._open()
-        hands = self._hands()
+        threads = self._threads()
         try:
             with self._shown() as live:
-                self._watch(live, lambda: len(self.book.stored) >= wares.ORDERS // 2)
+                self._watch(live, lambda: len(self.counts.stored) >= wares.ORDERS // 2)
                 self._cancel_some()
                 self._crash(live)
                 self._watch(live, self._is_done)
         finally:
-            self.book.stop.set()
-            for one in hands:
+            self.counts.stop.set()
+            for one in threads:
                 one.join(timeout=10)
         return self._kept(time.monotonic() - started_s)
 
     def _open(self) -> None:
-        # A short lease: what a killed broker had handed out, and nobody got, comes back in this time.
+        # A short lease: messages that a killed broker leased without an answer come back after it.
         config = {"max_retries": 2, "backoff_base_ms": 100, "visibility_timeout_ms": 2000}
         self.client.create_topic(ORDERS_TOPIC, partitions=3, config=config)
         self.client.create_topic(REMINDERS_TOPIC, partitions=1, config=config)
@@ -115,19 +123,19 @@ class Shop:
         self.client.publish_many(REMINDERS_TOPIC, wares.far_reminders())
         self.due_s = {one.value: now_s + one.delay_s for one in soon}
 
-    def _hands(self) -> list[Hand]:
-        client, book, items = self.client, self.book, list(wares.orders())
+    def _threads(self) -> list[ClientThread]:
+        client, counts, items = self.client, self.counts, list(wares.orders())
         orders = [
-            Worker(client, book, (ORDERS_TOPIC, group), job)
+            Worker(client, counts, (ORDERS_TOPIC, group), job)
             for group, job in ((BILLING, wares.charge), (WAREHOUSE, wares.pack))
             for _ in range(2)
         ]
-        post = Worker(client, book, (REMINDERS_TOPIC, POST), self._deliver)
-        hands = [Hand("shop", book, lambda: publish_all(client, book, items))]
-        hands += [Hand(one.group, book, one.work) for one in (*orders, post)]
-        for one in hands:
+        post = Worker(client, counts, (REMINDERS_TOPIC, POST), self._deliver)
+        threads = [ClientThread("shop", counts, lambda: publish_all(client, counts, items))]
+        threads += [ClientThread(one.group, counts, one.work) for one in (*orders, post)]
+        for one in threads:
             one.start()
-        return hands
+        return threads
 
     def _deliver(self, value: bytes, _attempts: int) -> None:
         if time.time() < self.due_s[value]:
@@ -135,7 +143,7 @@ class Shop:
 
     def _crash(self, live: "Live | None") -> None:
         """Kill the broker in the middle of everything, and start it again on the same directory."""
-        self.killed_at = len(self.book.stored)
+        self.killed_at = len(self.counts.stored)
         self.stage.say(f"SIGKILL, after {self.killed_at:,} of {wares.ORDERS:,} orders")
         self.headline = "the broker was killed with SIGKILL, and started again"
         if live is not None and self.seen is not None:
@@ -166,12 +174,12 @@ class Shop:
 
     def _is_done(self) -> bool:
         """All are published, nothing waits or is held, all reminders have come, and all dead letters have arrived."""
-        if len(self.book.stored) < wares.ORDERS:
+        if len(self.counts.stored) < wares.ORDERS:
             return False
         client = self.client
         if any(client.lag(one).total for one in (BILLING, WAREHOUSE)):
             return False
-        reminded = self.book.handled[POST].total() + self.cancelled
+        reminded = self.counts.handled[POST].total() + self.cancelled
         if reminded < wares.REMINDERS or client.delay_stats().pending > wares.FAR_REMINDERS:
             return False
         # They go there when it is durable that they are dead.
@@ -179,16 +187,16 @@ class Shop:
         return client.reliability().dead == sum(int(one["count"]) for one in arrived)
 
     def _watch(self, live: "Live | None", is_over: Callable[[], bool]) -> None:
-        """Show what goes on until something is the case."""
-        from penstock.cli.overview import look
+        """Show the progress until a condition holds."""
+        from penstock.cli.overview import query_overview
 
         until_s = time.monotonic() + DEADLINE_S
         while True:
-            if self.book.failure is not None:
-                raise self.book.failure
+            if self.counts.failure is not None:
+                raise self.counts.failure
             try:
                 if live is not None:
-                    self.seen = look(self.client, self.seen)
+                    self.seen = query_overview(self.client, self.seen)
                     self._draw(live, self.seen)
                 if is_over():
                     return
@@ -213,42 +221,44 @@ class Shop:
         from rich.console import Group
         from rich.text import Text
 
-        from penstock.cli.overview_view import rendered
+        from penstock.cli.overview_view import render
 
-        done = len(self.book.stored)
+        done = len(self.counts.stored)
         head = Text(f"{done:,} of {wares.ORDERS:,} orders; {self.headline}", "bold")
-        live.update(Group(head, rendered(found)), refresh=True)
+        live.update(Group(head, render(found)), refresh=True)
 
-    def _kept(self, elapsed_s: float) -> Kept:
+    def _kept(self, elapsed_s: float) -> ShopResult:
         """Read everything once more and compare it with what was promised."""
-        client, book = self.client, self.book
+        client, counts = self.client, self.counts
         found = [int(dict(message.headers)["order"]) for _, message in client.read(ORDERS_TOPIC)]
         letters = client.dead_letters(ORDERS_TOPIC)
         dead = {name: sum(one.group == name for one in letters) for name in (BILLING, WAREHOUSE)}
-        handled = book.handled
+        handled = counts.handled
         first = client.poll(ORDERS_TOPIC, ANALYTICS, limit=1)
         client.ack(first)
-        return Kept(
-            promised=len(book.stored),
-            present=len(book.stored.intersection(found)),
+        return ShopResult(
+            promised=len(counts.stored),
+            present=len(counts.stored.intersection(found)),
             twice_stored=len(found) - len(set(found)),
             billed=len(handled[BILLING]),
             packed=len(handled[WAREHOUSE]),
             handled_again=sum(one.total() - len(one) for one in handled.values()),
-            tried_again=book.tried_again,
+            tried_again=counts.tried_again,
             dead=dead,
             reminders=len(handled[POST]),
             reminders_cancelled=self.cancelled,
             reminders_early=self.early,
             killed_at=self.killed_at,
             back_ms=self.back_ms,
-            wait_ms={LANES[one]: round(median(ms), 1) for one, ms in sorted(book.waits_ms.items())},
+            wait_ms={
+                LANES[one]: round(median(ms), 1) for one, ms in sorted(counts.waits_ms.items())
+            },
             elapsed_s=round(elapsed_s, 1),
             data_dir=str(self.broker.data),
         )
 
 
-def of_day(found: Kept) -> Scene:
+def of_day(found: ShopResult) -> Scene:
     waits = ", ".join(f"{name} {ms:,.0f}" for name, ms in found.wait_ms.items())
     dead = ", ".join(f"{count} of {name}" for name, count in found.dead.items())
     lines = [

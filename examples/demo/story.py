@@ -18,7 +18,7 @@ from penstock.codec import (
     stamp,
 )
 from penstock.log import Log, Recovery, open_log
-from penstock.log.doctor.verify import Progress, Report, verifying
+from penstock.log.doctor.verify import ReadProgress, VerifyReport, verify_steps
 from penstock.model import Message, Offset
 from penstock.runtime import RealDisk
 
@@ -32,7 +32,7 @@ ENCODINGS = 200
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What a batch of messages takes, alone and compressed."""
+    """The size of a batch, alone and compressed."""
 
     messages: int
     content_bytes: int
@@ -56,8 +56,8 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What the writer was promised before it was killed."""
+class WriterResult:
+    """The batches that the writer was told are durable before it was killed."""
 
     acks: list[Ack]
     elapsed_s: float
@@ -69,8 +69,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What opening the log found."""
+class RecoveryResult:
+    """The result of opening the log."""
 
     elapsed_ms: float
     log_bytes: int
@@ -80,8 +80,8 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
-    """How the promises compare with what is there."""
+class ProofResult:
+    """How many promised batches were found, and how many are missing."""
 
     acknowledged: int
     present: int
@@ -89,7 +89,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SeekResult:
     """One message found by its offset, and the offset found for its time."""
 
     offset: int
@@ -117,7 +117,7 @@ def encode_some() -> Encoded:
     )
 
 
-def write_and_kill(root: Path) -> Written:
+def write_and_kill(root: Path) -> WriterResult:
     """Let another process write for a while, and kill it without a warning."""
     with writing(root) as writer:
         assert writer.stdout is not None
@@ -129,13 +129,13 @@ def write_and_kill(root: Path) -> Written:
         writer.send_signal(signal.SIGKILL)
         # What is still in the pipe was promised as well. A line that the kill cut in two was not.
         acks += [ack_of(line) for line in writer.stdout if line.endswith(b"\n")]
-    return Written(acks, elapsed_s, tear(root))
+    return WriterResult(acks, elapsed_s, tear(root))
 
 
 @contextmanager
 def writing(root: Path) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "examples.demo.writer", str(root)]
-    # In a session of its own: a Ctrl-C is for us, and we end it.
+    # A session of its own, so that Ctrl-C only reaches the demo, which then stops it.
     process = subprocess.Popen(  # noqa: S603 - our own module
         command, stdout=subprocess.PIPE, start_new_session=True, cwd=ROOT
     )
@@ -166,7 +166,7 @@ def tear(root: Path) -> int:
 
 
 @contextmanager
-def recovered(root: Path) -> Iterator[tuple[RealDisk, Log, Recovered]]:
+def recovered(root: Path) -> Iterator[tuple[RealDisk, Log, RecoveryResult]]:
     """The log as the next process opens it."""
     with RealDisk(root, STORAGE) as disk:
         start_ns = time.perf_counter_ns()
@@ -176,8 +176,8 @@ def recovered(root: Path) -> Iterator[tuple[RealDisk, Log, Recovered]]:
         log.close()
 
 
-def recovered_of(elapsed_ms: float, log: Log, recovery: Recovery) -> Recovered:
-    return Recovered(
+def recovered_of(elapsed_ms: float, log: Log, recovery: Recovery) -> RecoveryResult:
+    return RecoveryResult(
         round(elapsed_ms, 1),
         log.size,
         recovery.scanned_bytes,
@@ -186,7 +186,7 @@ def recovered_of(elapsed_ms: float, log: Log, recovery: Recovery) -> Recovered:
     )
 
 
-def prove(log: Log, acks: list[Ack]) -> Proven:
+def prove(log: Log, acks: list[Ack]) -> ProofResult:
     """Read everything, with checksums, and look for every batch that was acknowledged."""
     found: dict[int, int] = {}
     offset = log.start_offset
@@ -196,10 +196,10 @@ def prove(log: Log, acks: list[Ack]) -> Proven:
         found[head.base_offset] = head.body_checksum
         offset = run.next_offset
     present = sum(found.pop(ack.base_offset, None) == ack.body_checksum for ack in acks)
-    return Proven(len(acks), present, len(found))
+    return ProofResult(len(acks), present, len(found))
 
 
-def seek(log: Log, ack: Ack) -> Sought:
+def seek(log: Log, ack: Ack) -> SeekResult:
     """Find a message in the middle of a batch, and the first offset of the time at which it was appended."""
     offset = (ack.base_offset + ack.next_offset) // 2
     log.read(log.start_offset, bytes_max=READ_BYTES)  # So that the next read has to search.
@@ -210,17 +210,17 @@ def seek(log: Log, ack: Ack) -> Sought:
     end_ns = time.perf_counter_ns()
     head = read_head(run.data, seed=log.seed)
     message = decode_messages(run.data, head)[offset - head.base_offset]
-    return Sought(
+    return SeekResult(
         offset, message, (found_ns - start_ns) / 1000, (end_ns - found_ns) / 1000, Offset(by_time)
     )
 
 
-def verify_log(disk: RealDisk) -> Report:
-    steps = verifying(disk, DIRECTORY)
+def verify_log(disk: RealDisk) -> VerifyReport:
+    steps = verify_steps(disk, DIRECTORY)
     while True:
         try:
             step = next(steps)
         except StopIteration as finished:
-            report: Report = finished.value
+            report: VerifyReport = finished.value
             return report
-        assert isinstance(step, Progress) or step.reason
+        assert isinstance(step, ReadProgress) or step.reason

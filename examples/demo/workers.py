@@ -1,4 +1,4 @@
-"""Who works in the shop of the demo: a publisher, and workers of groups. All of them outlive their broker."""
+"""The clients of the demo's shop: a publisher, and workers of groups. All of them outlive their broker."""
 
 import time
 from collections import Counter, defaultdict
@@ -25,8 +25,8 @@ Job = Callable[[bytes, int], None]
 
 
 @dataclass(slots=True)
-class Book:
-    """What everybody did. `stored` are the orders that the broker has promised to keep."""
+class ShopCounts:
+    """Counts of all clients. `stored` are the orders that the broker has acknowledged."""
 
     stored: set[int] = field(default_factory=set)
     handled: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
@@ -42,12 +42,12 @@ class Book:
             self.outages += 1
 
 
-class Hand(Thread):
-    """A thread that does its work until it is told to stop, and says so if it cannot."""
+class ClientThread(Thread):
+    """A thread that works until it is stopped, and reports its error."""
 
-    def __init__(self, name: str, book: Book, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, counts: ShopCounts, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self._book, self._work = book, work
+        self._book, self._work = counts, work
 
     def run(self) -> None:
         try:
@@ -57,42 +57,44 @@ class Hand(Thread):
             self._book.stop.set()
 
 
-def publish_all(client: Client, book: Book, items: Sequence[Order]) -> None:
-    """Chunk by chunk, each one again and again until it is stored: its keys make that harmless."""
+def publish_all(client: Client, counts: ShopCounts, items: Sequence[Order]) -> None:
+    """Publish chunk by chunk, and repeat each until it is stored: idempotency keys prevent duplicates."""
     for first in range(0, len(items), CHUNK):
         chunk = items[first : first + CHUNK]
-        while not book.stop.is_set():
+        while not counts.stop.is_set():
             try:
                 client.publish_many(ORDERS_TOPIC, [one.outgoing for one in chunk])
             except Unavailable:
-                book.note_outage()
-                book.stop.wait(PAUSE_S)
+                counts.note_outage()
+                counts.stop.wait(PAUSE_S)
                 continue
-            with book.lock:
-                book.stored.update(one.number for one in chunk)
+            with counts.lock:
+                counts.stored.update(one.number for one in chunk)
             break
-        if book.stop.wait(CHUNK_PAUSE_S):
+        if counts.stop.wait(CHUNK_PAUSE_S):
             return
 
 
 class Worker:
     """Takes messages of a topic for a group, does its job on each, and answers."""
 
-    def __init__(self, client: Client, book: Book, where: tuple[str, str], job: Job) -> None:
-        self.client, self.book, self.job = client, book, job
+    def __init__(
+        self, client: Client, counts: ShopCounts, where: tuple[str, str], job: Job
+    ) -> None:
+        self.client, self.counts, self.job = client, counts, job
         self.topic, self.group = where
 
     def work(self) -> None:
-        while not self.book.stop.is_set():
+        while not self.counts.stop.is_set():
             try:
                 found = self.client.poll(
                     self.topic, self.group, limit=POLL_MESSAGES, timeout=POLL_WAIT_S
                 )
                 self._handle(list(found))
             except Unavailable:
-                # What we hold stays ours for a while also on a broker that was started again; the rest comes back.
-                self.book.note_outage()
-                self.book.stop.wait(PAUSE_S)
+                # Leases survive a restart of the broker; messages without an answer come back after them.
+                self.counts.note_outage()
+                self.counts.stop.wait(PAUSE_S)
 
     def _handle(self, held: list[Received]) -> None:
         done, busy, refused = [], [], []
@@ -113,7 +115,7 @@ class Worker:
         self._answer(lambda them, _why: self.client.ack(them), done, "")
 
     def _answer(self, answer: Callable[..., object], held: object, why: str) -> None:
-        """An answer that comes too late changes nothing: the message is handed out again."""
+        """Answer a message. An answer that comes too late is ignored: the message is delivered again."""
         from penstock.errors import StaleReceipt
 
         try:
@@ -123,9 +125,9 @@ class Worker:
 
     def _write_down(self, done: list[Received], busy: int) -> None:
         now_ns = time.time_ns()
-        with self.book.lock:
-            self.book.handled[self.group].update(one.value or b"" for one in done)
-            self.book.tried_again += busy
+        with self.counts.lock:
+            self.counts.handled[self.group].update(one.value or b"" for one in done)
+            self.counts.tried_again += busy
             for one in done:
                 if one.attempts == 1:
-                    self.book.waits_ms[one.priority].append((now_ns - one.timestamp) / 1e6)
+                    self.counts.waits_ms[one.priority].append((now_ns - one.timestamp) / 1e6)

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from itertools import count
 from threading import Lock, Thread
 
+from bench.log_writer import LogWriter
 from penstock.codec import Columns, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.log import open_log
 from penstock.model import LogId
-from penstock.runtime import FreeSpaceGuard, RealDisk, SystemClock
+from penstock.runtime import RealDisk, SystemClock
 from penstock.runtime.commit import Committer
-from penstock.runtime.writer import LogWriter
 
 LOG_ID = LogId(0xDE30)
-DIRECTORY = "topics/orders.1/partition-0/messages"
+DIRECTORY = "topics/default/orders.1/partition-0/messages"
 STORAGE = StorageConfig(fsync=FsyncPolicy.ALWAYS)
 LOG = LogConfig(segment_size_bytes=8 << 20, checkpoint_bytes=4 << 20)
 APPENDERS = 8
@@ -27,7 +27,7 @@ CITIES = ("Aarhus", "Bergen", "Cadiz", "Dover", "Essen", "Faro", "Genoa", "Hull"
 
 
 def order(number: int) -> bytes:
-    """What a web shop might publish; no two are equal."""
+    """Returns an order as a web shop might publish it; no two are equal."""
     city, cents = CITIES[number % len(CITIES)], number * 7919 % 50_000
     return b'{"order": %d, "city": "%s", "cents": %d}' % (number, city.encode(), cents)
 
@@ -52,7 +52,7 @@ def append_for_ever(writer: LogWriter, numbers: Iterator[int], speaking: Lock) -
             try:
                 os.write(1, line)
             except BrokenPipeError:
-                # Nobody listens any more: the demo was stopped. Other threads may be waiting for the disk.
+                # The demo has closed the pipe. Other threads may be waiting for the disk.
                 os._exit(0)
 
 
@@ -60,8 +60,7 @@ def main(root: str) -> None:
     clock = SystemClock()
     with RealDisk(root, STORAGE) as disk, Committer(STORAGE, clock) as committer:
         log, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=LOG)
-        guard = FreeSpaceGuard(disk, clock, min_free_bytes=STORAGE.min_free_bytes)
-        writer = LogWriter(log, committer, guard, clock)
+        writer = LogWriter(log, committer, clock)
         numbers, speaking = count(), Lock()
         threads = [
             Thread(target=append_for_ever, args=(writer, numbers, speaking))

@@ -15,6 +15,12 @@
         FileMissing
         NotFound             no such topic, partition, group or message
           UnknownMember      not a member of the group (any more): join again
+          SoftDeleted        a subject or version that is deleted, but can be had back
+          NotSoftDeleted     a subject or version that has to be deleted before it goes for good
+        InvalidSchema        a schema that cannot be read, or is too large or too complex
+        IncompatibleSchema   a schema that its subject's compatibility level does not allow
+        SchemaInUse          other schemas refer to it
+        SchemasReadOnly      the mode of the registry, or of the subject, allows no change
         AlreadyExists
         StaleReceipt         the lease is over, or belongs to somebody else
         GroupBusy            it has members, or they hold messages, so the group cannot be reset
@@ -29,6 +35,7 @@
         Unauthenticated      no key, or not a good one
         Forbidden            a good key that may not do this
         ForbiddenOrigin      a web page, or a name, that this server does not answer to
+        Cancelled            the client asked for the end of a request that waited
         BadRequest           a door cannot read what it was sent
           MethodNotAllowed
           UnsupportedMediaType
@@ -46,6 +53,7 @@
       Damaged                stored bytes are not what was written; never repaired silently
         DamagedBatch
         DamagedFile
+      Internal               a bug of ours; the broker's log has the traceback
       Fatal                  the process must stop: nothing it says can be trusted any more
         SyncFailed
         DiskFailed
@@ -187,6 +195,62 @@ class NotFound(Refused):
 
     def __init__(self, kind: str, name: object) -> None:
         super().__init__(f"there is no {kind} {name}", kind=kind, name=name)
+
+
+class SoftDeleted(NotFound):
+    code = "SOFT_DELETED"
+
+    def __init__(self, kind: str, name: object) -> None:
+        Refused.__init__(self, f"{kind} {name} is deleted", kind=kind, name=name)
+
+
+class NotSoftDeleted(NotFound):
+    code = "NOT_SOFT_DELETED"
+
+    def __init__(self, kind: str, name: object) -> None:
+        said = f"{kind} {name} is not deleted yet: delete it first, then permanently"
+        Refused.__init__(self, said, kind=kind, name=name)
+
+
+class InvalidSchema(Refused):
+    code = "INVALID_SCHEMA"
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(f"not a valid schema: {reason[:1000]}", **fields)
+
+
+class IncompatibleSchema(Refused):
+    """A schema that its subject's compatibility level does not allow. `reasons` says where and why, version by
+    version."""
+
+    code = "INCOMPATIBLE_SCHEMA"
+
+    def __init__(self, subject: str, level: str, reasons: Sequence[str]) -> None:
+        super().__init__(
+            f"the schema is not compatible with subject {subject} ({level}): {'; '.join(reasons)[:2000]}",
+            subject=subject,
+            level=level,
+            reasons=list(reasons),
+        )
+
+
+class SchemaInUse(Refused):
+    code = "SCHEMA_IN_USE"
+
+    def __init__(self, subject: str, version: int, users: Sequence[int]) -> None:
+        shown = ", ".join(map(str, users[:20]))
+        super().__init__(
+            f"schemas refer to version {version} of subject {subject}, by id: {shown}",
+            subject=subject,
+            version=version,
+        )
+
+
+class SchemasReadOnly(Refused):
+    code = "SCHEMAS_READ_ONLY"
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"subject {subject} is read only (mode READONLY)", subject=subject)
 
 
 class AlreadyExists(Refused):
@@ -335,6 +399,13 @@ class Forbidden(Refused):
 
 class ForbiddenOrigin(Refused):
     code = "FORBIDDEN_ORIGIN"
+
+
+class Cancelled(Refused):
+    code = "CANCELLED"
+
+    def __init__(self) -> None:
+        super().__init__("the client cancelled the request while it waited")
 
 
 class BadRequest(Refused):
@@ -503,6 +574,15 @@ class DamagedFile(Damaged):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"damaged file {path}: {reason}", path=path, reason=reason)
         self.path, self.reason = path, reason
+
+
+class Internal(PenstockError):
+    """A bug of ours."""
+
+    code = "INTERNAL"
+
+    def __init__(self) -> None:
+        super().__init__("the broker failed to carry out the request; its log says why")
 
 
 class Fatal(PenstockError):

@@ -4,6 +4,7 @@ Each port has two implementations, a real one in `runtime` and one in `sim` that
 both pass the same suite in `tests/conformance`.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from .model import Buffer
@@ -82,8 +83,8 @@ class Disk(Protocol):
         """Names in a directory, sorted; none if there is no such directory."""
         ...
 
-    def make_directories(self, directory: str) -> None:
-        """Create a directory and its parents, durably."""
+    def make_directories(self, directory: str, *, is_synced: bool = True) -> None:
+        """Create a directory and its parents, durably; unless `is_synced`, the caller syncs the parents."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -104,6 +105,10 @@ class Disk(Protocol):
         ...
 
     def sync_directory(self, directory: str) -> None: ...
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Return once the files, and then the directories, are durable. Cheaper than one after the other."""
+        ...
 
     def free_bytes(self) -> int: ...
 

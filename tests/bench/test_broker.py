@@ -6,14 +6,14 @@ from itertools import count
 import pytest
 
 from bench import broker
-from bench.broker import OURS, Arena, Judge, Race, cases
-from bench.broker_ours import Ours, following, running_ours
-from bench.broker_peers import PEERS, Peer, Start
+from bench.broker import OURS, Judge, Participants, Race, cases
+from bench.broker_ours import PenstockContender, following, running_ours
+from bench.broker_peers import PEERS, BrokerPeer, Start
 from bench.command import bench as command
 from bench.measure import QUICK
-from bench.peers_table import peers_table, skipped
 from bench.plot import plot
 from bench.report import result_of
+from bench.table import peers_table, skipped
 from penstock.cli.exits import Exit, run
 
 PROMISED = {
@@ -36,13 +36,15 @@ def test_promised_cases_are_there():
 @pytest.fixture
 def judge(monkeypatch):
     """A race whose figures are known."""
-    race = Race(Arena(["redis", "beanstalkd"]))
+    race = Race(Participants(["redis", "beanstalkd"]))
     rates = {OURS: 2_000_000.0, "redis": 100_000.0, "beanstalkd": 30_000.0}
     monkeypatch.setattr(race, "publishing", lambda _effort, _size: rates)
     monkeypatch.setattr(race, "answering_each", lambda _effort: {OURS: 1.0})
     times = {OURS: (90.0, 200.0), "async": (180.0, 300.0), "redis": (53.0, 100.0)}
     monkeypatch.setattr(race, "latency", lambda _effort: times)
-    race.arena.skipped["beanstalkd"] = "beanstalkd is not installed: apt-get install beanstalkd"
+    race.participants.skipped["beanstalkd"] = (
+        "beanstalkd is not installed: apt-get install beanstalkd"
+    )
     return Judge(race)
 
 
@@ -81,7 +83,7 @@ def test_without_a_peer_nothing_is_judged(judge, monkeypatch):
 
 
 def test_a_peer_that_is_not_there_is_left_out_with_the_command_that_gets_it(monkeypatch):
-    missing = Peer(
+    missing = BrokerPeer(
         name="absent",
         program="no-such-broker",
         package="json",
@@ -89,7 +91,7 @@ def test_a_peer_that_is_not_there_is_left_out_with_the_command_that_gets_it(monk
         durability="none",
         start=lambda program, _data, _port: Start([program]),
     )
-    broken = Peer(
+    broken = BrokerPeer(
         name="broken",
         program="false",
         package="json",
@@ -100,14 +102,15 @@ def test_a_peer_that_is_not_there_is_left_out_with_the_command_that_gets_it(monk
     monkeypatch.setitem(PEERS, "absent", missing)
     monkeypatch.setitem(PEERS, "broken", broken)
     monkeypatch.setitem(broker.CLIENTS, "broken", lambda _port: None)
-    arena = Arena(["absent", "broken"])
-    monkeypatch.setattr(arena, "_client", _unless_ours(arena._client))
-    assert list(arena.contenders()) == [OURS]
+    participants = Participants(["absent", "broken"])
+    monkeypatch.setattr(participants, "_client", _unless_ours(participants._client))
+    assert list(participants.contenders()) == [OURS]
     assert (
-        arena.skipped["absent"] == "no-such-broker is not installed: apt-get install no-such-broker"
+        participants.skipped["absent"]
+        == "no-such-broker is not installed: apt-get install no-such-broker"
     )
-    assert "broken ended with 1" in arena.skipped["broken"]
-    arena.close()
+    assert "broken ended with 1" in participants.skipped["broken"]
+    participants.close()
 
 
 def _unless_ours(start):
@@ -124,7 +127,7 @@ def test_unknown_peers_and_other_benches_are_refused(capsys):
 def test_our_own_part_of_the_race_does_all_of_its_work():
     values, topics = [b"%0100d" % number for number in range(500)], count()
     with running_ours() as port:
-        ours = Ours(port)
+        ours = PenstockContender(port)
         for work in (ours.consume, ours.consume_arrow, ours.fetch_ack, ours.fetch_ack_each):
             topic = f"race-{next(topics)}"
             ours.publish(topic, values)

@@ -8,12 +8,12 @@ import pytest
 
 import bench
 from bench.command import bench as command
-from bench.report import Case, Measured, Unit, on_ratio, on_value
+from bench.report import Case, CaseResult, Unit, on_ratio, on_value
 from penstock.cli.exits import Exit, run
 
 
 def fixed(value, baseline_value=None, **more):
-    return lambda _effort: Measured(value, baseline_value, **more)
+    return lambda _effort: CaseResult(value, baseline_value, **more)
 
 
 CASES = (

@@ -59,6 +59,6 @@ def test_peer_gives_back_what_it_was_given_in_order(name, tmp_path):
 
 def test_missing_peer_is_named(monkeypatch):
     monkeypatch.setitem(
-        embedded.PEERS, "nothing", queues.Peer("no_such_package", queues.sqlite_wal)
+        embedded.PEERS, "nothing", queues.QueuePeer("no_such_package", queues.sqlite_wal)
     )
     assert embedded.measure_one_by_one("put", BRIEF).missing == ("nothing",)

@@ -6,9 +6,9 @@ import pytest
 
 from bench.report import (
     Case,
+    CaseResult,
     Goal,
-    Judged,
-    Measured,
+    GoalFigure,
     Unit,
     on_ratio,
     on_value,
@@ -31,7 +31,7 @@ KEYS = [
 
 def result(unit=Unit.NS, goal=None, baseline="peer", **figures):
     case = Case(name="append", unit=unit, measure=lambda _: None, goal=goal, baseline=baseline)
-    return result_of("log", case, Measured(**figures))
+    return result_of("log", case, CaseResult(**figures))
 
 
 def test_line_has_exactly_the_promised_keys_in_order():
@@ -76,7 +76,7 @@ def test_goal_is_met_exactly_at_its_bound(text, number, is_met):
 @pytest.mark.parametrize("text", ["", "200", "=200", "<=", "<=abc", ">= 1 x", "<=-3"])
 def test_text_that_is_not_a_goal_is_refused(text):
     with pytest.raises(ValueError, match="a goal looks like"):
-        Goal.parse(text, on=Judged.VALUE)
+        Goal.parse(text, on=GoalFigure.VALUE)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from bench import spark
 from bench.spark import spread
 from bench.spark_standin import ready_batches
 from penstock.spark.columns import DEFAULT_COLUMNS
-from penstock.spark.decoding import arrow_schema
+from penstock.spark.decoder import arrow_schema
 
 PROMISED = {"read_noop", "read_count", "read_groupby", "files_noop", "trigger_overhead"}
 

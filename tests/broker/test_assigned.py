@@ -227,7 +227,7 @@ def test_a_damaged_partition_does_not_take_what_other_partitions_gave(world):
     def damaged(offset):
         raise DamagedBatch("x", 0, "test", next_offset=3)
 
-    partition.shelf.at = damaged
+    partition.cache.at = damaged
     got, refused = [], 0
     for _ in range(8):
         try:

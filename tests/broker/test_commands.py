@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import penstock.api
+from penstock.api import topics
 from penstock.api.command import Command
 from penstock.api.principals import Principal, Role
 from penstock.broker.authorise import ALLOWED, authorise_command
@@ -36,7 +37,9 @@ def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
 def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
     assert command.action in ALLOWED
     fields = {one.name for one in msgspec.structs.fields(command)}
-    assert not fields & TOPIC_FIELDS or command.topics is not Command.topics
+    # The commands of api/topics.py call a topic `name`; in other files that is the name of something else.
+    is_of_topics = fields & TOPIC_FIELDS or command.__module__ == topics.__name__
+    assert not is_of_topics or command.topics is not Command.topics
 
 
 def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:

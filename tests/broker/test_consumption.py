@@ -1,12 +1,13 @@
-"""Polls over batches of every shape: the shelf they are read from, gaps, damage, and what goes back unseen."""
+"""Polls over batches of every shape: the cache they are read from, gaps, damage, and what goes back unseen."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from penstock.broker import Wanted, consumption, shelf
-from penstock.broker.giving_back import give_back, give_back_all
+from penstock.broker import Wanted
+from penstock.broker.partition import batch_cache, consumption
+from penstock.broker.partition.giving_back import give_back, give_back_all
 from penstock.codec import Columns, encode
 from penstock.errors import NoSpace, Refused
 from penstock.sim import SimDisk
@@ -41,9 +42,24 @@ def test_whatever_the_batches_every_message_comes_in_order(sizes, compression, p
     assert [one.offset for one in world.drain()] == expected
 
 
-def test_a_shelf_smaller_than_one_read_still_gives_every_batch(monkeypatch) -> None:
-    """A read may bring more, once unpacked, than the shelf may hold."""
-    monkeypatch.setattr(shelf, "_SHELF_BYTES", 1000)
+def test_every_partition_has_its_turn_before_the_first_has_it_again() -> None:
+    """Whatever the others hold: in as many polls as there are partitions each gives something."""
+    world = World()
+    world.topic(partitions=4)
+    world.group()
+    for number in range(40):
+        for partition in (0, 1, 3):
+            world.publish(b"%d" % number, partition=partition)
+    for _ in range(5):
+        # Less than a poll takes.
+        world.publish(b"few", partition=2)
+        given = {one.partition for _ in range(4) for one in world.poll(3)}
+        assert given == {0, 1, 2, 3}
+
+
+def test_a_cache_smaller_than_one_read_still_gives_every_batch(monkeypatch) -> None:
+    """A read may bring more, once unpacked, than the cache may hold."""
+    monkeypatch.setattr(batch_cache, "_CACHE_BYTES", 1000)
     world = World()
     world.topic(compression="zstd")
     world.group()
@@ -52,9 +68,9 @@ def test_a_shelf_smaller_than_one_read_still_gives_every_batch(monkeypatch) -> N
     assert [one.value[:2] for one in world.poll()] == [b"%02d" % number for number in range(30)]
 
 
-def test_two_groups_far_apart_read_through_one_shelf(monkeypatch) -> None:
-    monkeypatch.setattr(shelf, "_STRETCHES_MAX", 1)
-    monkeypatch.setattr(shelf, "_READ_BYTES", 300)
+def test_two_groups_far_apart_read_through_one_cache(monkeypatch) -> None:
+    monkeypatch.setattr(batch_cache, "_READS_MAX", 1)
+    monkeypatch.setattr(batch_cache, "_READ_BYTES", 300)
     world = World()
     world.topic()
     world.group()

@@ -6,15 +6,15 @@ from collections import Counter
 import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Selection, Target
-from penstock.broker.outbox import Burial
+from penstock.broker.partition.outbox import Burial
 from penstock.errors import StaleReceipt
 from penstock.model import Message
-from penstock.sim import Kind, Model, SimDisk, Tree, power_cut
+from penstock.sim import CrashKind, Model, SimDisk, Tree, power_cut
 
 from .world import GROUP, PLAIN, TOPIC, Answered, World, pull_the_plug, values
 
 LETTERS = TOPIC + ".dlq"
-MIXED = (*PLAIN, Kind.DROP_ONE)
+MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def places_of(world: World, offset: int) -> Counter[str]:

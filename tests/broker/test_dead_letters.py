@@ -13,8 +13,8 @@ from penstock.api.dead_letters import (
 )
 from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
-from penstock.broker.dead_letters import PROVENANCE, dead_letter_topic
-from penstock.broker.partitioner import partition_of
+from penstock.broker.partition.dead_letters import PROVENANCE, dead_letter_topic
+from penstock.broker.partition.partitioner import partition_of
 from penstock.errors import NotFound, Refused, TooLarge
 from penstock.model import Message
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.publish import Delayed
-from penstock.broker.dedup import Dedup
-from penstock.broker.partitioner import partition_of
+from penstock.broker.partition.dedup import Dedup
+from penstock.broker.partition.partitioner import partition_of
 from penstock.model import Message
 
 from .world import HOUR_MS, MS, TOPIC, World, values

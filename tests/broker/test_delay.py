@@ -18,13 +18,13 @@ from penstock.api.start import Start
 from penstock.codec import Columns, Origin, encode
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
-from penstock.sim import Kind
+from penstock.sim import CrashKind
 
 from .world import GROUP, MS, PLAIN, TOPIC, World, messages_of, values
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
-MIXED = (*PLAIN, Kind.DROP_ONE)
+MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def made(partitions: int = 1, **settings: object) -> World:
@@ -127,9 +127,9 @@ def test_a_fired_batch_names_the_ids_that_it_holds() -> None:
     second = later(world, b"b", 10)
     world.wait(20)
     partition = world.node.partition(TOPIC, 0)
-    opened = partition.shelf.at(0)
+    opened = partition.cache.at(0)
     assert opened.head.origin is Origin.DELAY
-    from penstock.codec.delays import delay_ids
+    from penstock.codec.decode import delay_ids
 
     assert delay_ids(opened.body, opened.head).tolist() == [second, first]
 

@@ -6,14 +6,14 @@ import pytest
 
 from penstock.api.delays import DescribeDelays
 from penstock.api.publish import Delayed
-from penstock.broker.clearing import clear_delayed
+from penstock.broker.partition.clearing import clear_delayed
 from penstock.model import Message
-from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
+from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk
 
 from .test_delay import HOUR, cancel, later, made, move, stored
 from .world import PLAIN, TOPIC, World, pull_the_plug, values
 
-MIXED = (*PLAIN, Kind.DROP_ONE)
+MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def once_each(world: World, marks: tuple[object, ...], *expected: bytes) -> None:

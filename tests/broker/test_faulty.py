@@ -16,8 +16,8 @@ from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
 from penstock.broker import Node, Now
 from penstock.broker.findings import findings_of
-from penstock.broker.partitioner import partition_of
-from penstock.broker.records import GroupClosed, PartitionRecord
+from penstock.broker.partition.partitioner import partition_of
+from penstock.broker.partition.records import GroupClosed, PartitionRecord
 from penstock.config import StorageConfig, TopicConfig
 from penstock.errors import PartitionFaulty
 from penstock.log.journal import Journal
@@ -28,7 +28,7 @@ from penstock.runtime import RealDisk
 from .losses import flipped, tree_with, with_version, without
 from .world import GROUP, TOPIC, WALL_NS, World, values
 
-LOST = f"topics/{TOPIC}.1/partition-1"
+LOST = f"topics/default/{TOPIC}.1/partition-1"
 KEYS = {partition_of(b"%d" % one, 3): b"%d" % one for one in range(50)}
 
 
@@ -132,7 +132,7 @@ def test_dead_letters_for_a_faulty_partition_wait_and_the_others_go() -> None:
         world.publish(b"%d again" % number, partition=number)
     world.reject(*world.poll(10))
     world.sync()
-    disk = tree_with(world.disk.tree(), without(f"topics/{TOPIC}.dlq.2/partition-1/state"))
+    disk = tree_with(world.disk.tree(), without(f"topics/default/{TOPIC}.dlq.2/partition-1/state"))
     world = World(disk)
     world.settle()
     assert sorted(values([one.message for one in world.letters()])) == [b"0", b"0 again"]
@@ -152,7 +152,9 @@ def test_redriving_to_a_faulty_partition_fails_for_that_letter_alone() -> None:
         world.publish(b"%d" % number, partition=number)
     world.reject(*world.poll(10))
     world.settle()
-    world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1/partition-1/messages")))
+    world = World(
+        tree_with(world.disk.tree(), without(f"topics/default/{TOPIC}.1/partition-1/messages"))
+    )
     answer = world.execute(RedriveDeadLetters(TOPIC))
     assert (answer.matched, answer.redriven) == (2, 1)
     assert "cannot be used" in answer.failed[0][2]
@@ -162,7 +164,7 @@ def test_a_topic_without_any_partition_that_serves_says_so() -> None:
     world = World()
     world.topic(partitions=1)
     world.group()
-    world = World(tree_with(world.disk.tree(), without(f"topics/{TOPIC}.1")))
+    world = World(tree_with(world.disk.tree(), without(f"topics/default/{TOPIC}.1")))
     for call in (
         lambda: world.publish(b"x"),
         lambda: world.execute(Poll(TOPIC, GROUP, "m", 1, 0)),
@@ -195,7 +197,7 @@ def test_what_is_left_of_a_faulty_partition_stays_as_it_is_and_serves_again_when
 
 def test_another_log_in_the_place_of_one_makes_its_partition_faulty() -> None:
     world = with_a_fault("nothing")
-    other = f"topics/{TOPIC}.1/partition-2/messages/identity"
+    other = f"topics/default/{TOPIC}.1/partition-2/messages/identity"
 
     def exchange(files: dict[str, bytes]) -> None:
         files[f"{LOST}/messages/identity"] = files[other]

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from penstock.api.publish import Delayed
-from penstock.broker import delay_prefetch
-from penstock.broker.delay_prefetch import Prefetch, PrefetchCache
+from penstock.broker.partition import delay_prefetch
+from penstock.broker.partition.delay_prefetch import Prefetch, PrefetchCache
 from penstock.log import Log
 from penstock.model import Message
 

@@ -200,7 +200,16 @@ def test_a_start_without_room_says_so_and_takes_nothing_away(call, nth) -> None:
     assert picture(world) == before
 
 
-def test_a_burst_of_publishes_does_not_eat_into_the_reserve() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(bytes(100_000)),
+        Message(b"", key=bytes(60_000), headers=(("h", bytes(40_000)),)),
+        Message(None, headers=(("a", bytes(30_000)), ("b" * 20_000, b"")), key=bytes(50_000)),
+    ],
+    ids=["value", "key and header", "headers"],
+)
+def test_a_burst_of_publishes_does_not_eat_into_the_reserve(message) -> None:
     """No time passes between them, so nothing but the bytes themselves makes the broker look at the disk again."""
     reserve = 1 << 20
     world = World(SimDisk(capacity_bytes=4 * reserve), min_free_bytes=reserve)
@@ -208,7 +217,7 @@ def test_a_burst_of_publishes_does_not_eat_into_the_reserve() -> None:
     stored = 0
     with suppress(NoSpace):
         while True:
-            world.publish(bytes(100_000))
+            world.publish(message)
             stored += 1
     assert stored >= 25
     assert world.disk.free_bytes() > 0.95 * reserve

@@ -5,20 +5,22 @@ import random
 import pytest
 
 from penstock.api.health import EventKind
+from penstock.api.keys import CreateKey, RevokeKey
+from penstock.api.principals import Role
 from penstock.api.publish import Delayed
 from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, PartitionFaulty, Refused
 from penstock.log import Log
-from penstock.log.doctor.repair import repairing
-from penstock.log.doctor.repair_plan import planning
-from penstock.log.doctor.verify import Progress
+from penstock.log.doctor.repair import repair_steps
+from penstock.log.doctor.repair_plan import plan_steps
+from penstock.log.doctor.verify import ReadProgress
 from penstock.model import Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
 from .losses import flipped, tree_with, with_version, without
 from .world import TOPIC, World, values
 
-PART = f"topics/{TOPIC}.1/partition-0"
+PART = f"topics/default/{TOPIC}.1/partition-0"
 FIRST = "00000000000000000000.log"
 
 
@@ -132,7 +134,9 @@ def test_a_log_that_ends_before_what_was_durable_makes_its_partition_faulty(log)
     world.publish(b"c")
     world.sync()
     tree, path = world.disk.tree(), f"{PART}/{log}/{FIRST}"
-    older = used().disk.tree().files[f"{PART}/{log}/checkpoint"]
+    fresh = World()
+    fresh.topic()
+    older = fresh.disk.tree().files[f"{PART}/{log}/checkpoint"]
 
     def lose(files: dict[str, bytes]) -> None:
         last_batch_cut(path)(files)
@@ -172,14 +176,14 @@ def test_after_a_repair_a_log_that_lost_its_end_opens() -> None:
 
 
 def repair(disk: SimDisk, directory: str) -> None:
-    plan, steps = None, planning(disk, directory)
+    plan, steps = None, plan_steps(disk, directory)
     while plan is None:
         try:
             progress = next(steps)
-            assert isinstance(progress, Progress)
+            assert isinstance(progress, ReadProgress)
         except StopIteration as finished:
             plan = finished.value
-    for _ in repairing(plan, LogConfig()):
+    for _ in repair_steps(plan, LogConfig()):
         pass
 
 
@@ -361,6 +365,19 @@ def test_a_partition_that_saw_a_later_meta_is_faulty_however_often_one_starts(st
         world.restart()
     world.topic(name="new")
     assert world.node.topic("new").facts.topic_id > 3
+
+
+def test_an_older_meta_is_noticed_though_only_a_key_was_revoked_since() -> None:
+    world = used()
+    made = world.execute(CreateKey("shop", Role.PRODUCER, ("orders",)))
+    world.restart()
+    world.node.close()
+    old = world.disk.tree()
+    world.kill()
+    world.execute(RevokeKey(made.key.key_id))
+    world.node.close()
+    (fault,) = World(with_older_meta(world, old)).node.faults()
+    assert "older copy" in fault.reason
 
 
 def test_meta_that_lost_its_end_is_noticed_by_what_saw_it() -> None:

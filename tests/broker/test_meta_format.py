@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from penstock.api.principals import Role
+from penstock.api.schemas import Reference
 from penstock.broker.keys import KeyRevoked, KeyStored, Secret
 from penstock.broker.meta import FORMAT, META_LOG_ID, MetaMachine, MetaRecord
 from penstock.broker.queries import QueryForgotten, QueryStarted
+from penstock.broker.scram import ScramStored, ScramVerifier, SecretVerifiers
 from penstock.broker.topics import (
     FilesPlanned,
     FilesRemoved,
@@ -28,20 +30,31 @@ from penstock.log import open_log
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
 from penstock.model import Epoch, LogEnd, Offset
+from penstock.schemas.records import (
+    CompatibilitySet,
+    ModeSet,
+    SchemaIdsUsed,
+    SchemaRecord,
+    SchemaStored,
+    VersionRemoved,
+    VersionStored,
+)
 from penstock.sim import SimDisk
 
 from .world import WALL_NS, World
 
 GOLDEN = Path(__file__).parent / "golden" / f"meta-{FORMAT.version}.bin"
 OLD, NEW = Secret(b"\x01" * 32, 1, WALL_NS), Secret(b"\xff" * 32, 2)
+VERIFIER = ScramVerifier(b"\x02" * 32, b"\x03" * 32)
+LONG_VERIFIER = ScramVerifier(b"\x04" * 64, b"\x05" * 64)
 # Every kind, twice where a field may be left out.
 RECORDS: tuple[MetaRecord, ...] = (
     IdsUsed(3),
-    FilesPlanned(3, "orders", 0, 2),
-    TopicCreated(3, "orders", 2, {"max_retries": 5, "cleanup": "compact"}),
-    TopicCreated(2, "grown", 4, {}, ((1, 10), (2, WALL_NS))),
+    FilesPlanned(3, "default", "orders", 0, 2),
+    TopicCreated(3, "default", "orders", 2, {"max_retries": 5, "cleanup": "compact"}),
+    TopicCreated(2, "other", "grown", 4, {}, ((1, 10), (2, WALL_NS))),
     TopicConfigured(3, {"retention_hours": 0.5, "dlq_enabled": False}),
-    FilesPlanned(3, "orders", 2, 3),
+    FilesPlanned(3, "default", "orders", 2, 3),
     PartitionsAdded(3, 3, WALL_NS),
     PartitionEnds(3, 0, (1, 20, 0, 5), (1, 9, 2, 9), (2, 7, 7, 7), 4),
     PartitionEnds(3, 1, (1, 20, 0, 5), (), ()),
@@ -55,6 +68,25 @@ RECORDS: tuple[MetaRecord, ...] = (
     KeyStored("pk-0123456789ab", "shop", Role.PRODUCER, ("orders", "bills"), 1, (OLD, NEW)),
     KeyStored("pk-ba9876543210", "ops", Role.ADMIN, (), WALL_NS, (NEW,)),
     KeyRevoked("pk-ba9876543210"),
+    ScramStored(
+        "pk-0123456789ab",
+        b"\x07" * 16,
+        4096,
+        (
+            SecretVerifiers(b"\x01" * 32, VERIFIER, LONG_VERIFIER),
+            SecretVerifiers(b"\xff" * 32, VERIFIER, LONG_VERIFIER),
+        ),
+    ),
+    SchemaIdsUsed(7),
+    SchemaStored(7, "AVRO", '"int"', (), b"\x07" * 16),
+    SchemaStored(8, "JSON", "{}", (Reference("a", "orders-value", 1),), b"\x08" * 16),
+    VersionStored("orders-value", 1, 7),
+    VersionStored("orders-value", 2, 8),
+    VersionStored("orders-value", 2, 8, True),
+    VersionRemoved("orders-value", 2),
+    CompatibilitySet("", "FULL"),
+    CompatibilitySet("orders-value", "NONE"),
+    ModeSet("orders-value", "READONLY"),
 )
 
 
@@ -76,6 +108,15 @@ def test_the_file_is_read() -> None:
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
 
 
+@pytest.mark.parametrize(("version", "later"), [(3, ScramStored | SchemaRecord), (4, SchemaRecord)])
+def test_a_former_version_is_read(version: int, later: type) -> None:
+    """Version 3 had no verifiers of keys, version 4 no schemas."""
+    former = GOLDEN.with_name(f"meta-{version}.bin").read_bytes()
+    ((head, batch),) = batches_in(former)
+    found = tuple(FORMAT.from_batch(batch, head, "golden"))
+    assert found == tuple(one for one in RECORDS if not isinstance(one, later))
+
+
 def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
     machine, again = MetaMachine(), MetaMachine()
     for record in RECORDS:
@@ -84,11 +125,13 @@ def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
         again.apply(record)
     assert [*again.snapshot()] == [*machine.snapshot()]
     assert again.keys.by_id == machine.keys.by_id
+    assert again.keys.scram == machine.keys.scram
+    assert again.schemas.subjects == machine.schemas.subjects
     assert again.queries.by_name == machine.queries.by_name
     assert (again.topics.by_id, again.topics.ends) == (machine.topics.by_id, machine.topics.ends)
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 2, 6])
 def test_another_version_is_refused_by_name(version: int) -> None:
     disk = SimDisk()
     log, _ = open_log(disk, "meta", log_id=META_LOG_ID, config=LogConfig())
@@ -96,9 +139,13 @@ def test_another_version_is_refused_by_name(version: int) -> None:
     decided_at = LogEnd(Epoch(0), Offset(0))
     Journal(log, form).append([IdsUsed(1)], decided_at=decided_at, now_ns=1)
     log.close()
-    said = f"meta holds records of version {version}, and this Penstock reads version 2 only"
+    # Where the topics of version 2 were.
+    disk.make_directories("topics/orders.1/partition-0/messages")
+    before = disk.tree()
+    said = f"meta holds records of version {version}, and this Penstock reads version 3 to 5 only"
     with pytest.raises(UnsupportedFormat, match=said):
         World(disk)
+    assert disk.tree() == before
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.publish import PublishBatch
-from penstock.broker.producers import Producers
+from penstock.broker.partition.producers import Producers
 from penstock.codec import Columns, Head, Marks, encode, read_head
 from penstock.errors import BacklogFull, OutOfSequence
 

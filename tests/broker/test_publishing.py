@@ -9,8 +9,8 @@ import pytest
 
 from penstock.api.fetch import Read
 from penstock.api.publish import PublishBatch, PublishEach
-from penstock.broker.partitioner import partition_of
-from penstock.broker.publishing import pack
+from penstock.broker.partition.partitioner import partition_of
+from penstock.broker.partition.publishing import encode_for
 from penstock.codec import Columns, Marks, Origin, encode
 from penstock.codec.head import NO_MARKS
 from penstock.config import LimitsConfig
@@ -265,9 +265,9 @@ def test_a_large_call_to_a_full_topic_is_refused_without_a_look_at_each(partitio
     world = World()
     world.topic(partitions=2, max_backlog_messages=3)
     messages = [Message(b"%d" % number) for number in range(1000)]
-    with patch("penstock.broker.publishing.pack", wraps=pack) as packed:
+    with patch("penstock.broker.partition.publishing.encode_for", wraps=encode_for) as encoded:
         answers = world.execute(PublishEach(TOPIC, messages, partition=partition))
-    assert packed.call_count < 100
+    assert encoded.call_count < 100
     refused = [one for one in answers if isinstance(one, BacklogFull)]
     assert len(refused) == 1000 - (6 if partition is None else 3)
     assert {one.fields["adding"] for one in refused} == {1}

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
-from penstock.broker import partition
+from penstock.broker.partition import partition
 from penstock.config import Cleanup
 from penstock.log import trim
 from penstock.model import Message

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api.groups import CloseGroup
 from penstock.api.start import LATEST
-from penstock.broker.dead_letters import message_at
+from penstock.broker.partition.dead_letters import message_at
 from penstock.errors import BacklogFull, NotFound, StaleReceipt
 from penstock.model import Message
 

@@ -2,13 +2,15 @@
 
 import pytest
 
+from penstock.api.publish import Delayed
 from penstock.api.start import LATEST
 from penstock.api.topics import ConfigureTopic
 from penstock.broker import catalogue
 from penstock.broker.topics import config_from, settings_of
 from penstock.config import Cleanup, TopicConfig, TtlAction
 from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused
-from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk
+from penstock.model import Message
+from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk
 
 from .world import GROUP, PLAIN, TOPIC, World, pull_the_plug, values
 
@@ -220,7 +222,7 @@ def test_deleting_removes_the_files() -> None:
     world.publish(b"a")
     world.delete()
     assert files_below(world.disk, "topics/") == []
-    assert world.disk.list("topics") == []
+    assert world.disk.list("topics/default") == []
     world.restart()
     assert world.node.recovery == []
 
@@ -240,7 +242,7 @@ def test_a_full_disk_leaves_a_new_topic_whole_or_not_there_at_all(nth) -> None:
     count = len(world.describe()) if TOPIC in world.node.open else 0
     assert count in {0, 2, 3}
     if count == 0:
-        assert files_below(world.disk, f"topics/{TOPIC}") == []
+        assert files_below(world.disk, f"topics/default/{TOPIC}") == []
         world.topic(partitions=2)
     world.group()
     world.publish(b"works", partition=1)
@@ -293,6 +295,52 @@ def test_a_catalogue_closes_clean() -> None:
     assert world.node.recovery == []
 
 
+def changed_by_closing(world: World) -> set[str]:
+    """Close and start again; directories of partitions in which closing wrote or synced anything."""
+    before = len(world.disk.operations)
+    world.node.close()
+    paths = [
+        getattr(one, "path", None) or getattr(one, "new", "")
+        for one in world.disk.operations[before:]
+    ]
+    world.kill()
+    return {"/".join(path.split("/")[:4]) for path in paths if path.startswith("topics/")}
+
+
+def test_closing_writes_nothing_for_partitions_in_which_nothing_happened() -> None:
+    world = World()
+    world.topic(partitions=4)
+    partitions = [f"topics/default/{TOPIC}.1/partition-{number}" for number in range(4)]
+    # The first says how far meta is.
+    first = {partitions[0]}
+    assert changed_by_closing(world) == first
+    world.publish(b"a", partition=1)
+    due_ns = world.wall_ns + 3_600_000_000_000
+    world.schedule([Delayed(Message(b"b"), due_ns)], partition=2)
+    assert changed_by_closing(world) == {*partitions[:3]}
+    assert world.node.recovery == []
+    world.group()
+    assert changed_by_closing(world) == {*partitions}
+    assert changed_by_closing(world) == first
+    assert values(world.drain()) == [b"a"]
+    assert changed_by_closing(world) >= {partitions[1]}
+    assert changed_by_closing(world) == first
+    assert (world.drain(), world.node.recovery) == ([], [])
+
+
+def test_that_a_group_was_active_is_remembered_though_it_did_nothing_else() -> None:
+    world = World()
+    world.topic(group_retention_hours=10)
+    world.group()
+    world.restart()
+    world.wait(9 * 3_600_000)
+    world.poll()
+    world.restart()
+    world.wait(9 * 3_600_000)
+    world.sweep()
+    assert GROUP in world.node.partition(TOPIC, 0).machine.numbers
+
+
 @pytest.mark.tier("test")
 def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_start(effort) -> None:
     """Directories included, whichever removals were lost; and what stays is whole."""
@@ -302,7 +350,7 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
         disk.mark("created")
         world.delete()
         disk.mark("deleted")
-        disk.sync_directory("topics")
+        disk.sync_directory("topics/default")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
         world = World(disk)
@@ -311,7 +359,7 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
         elif "created" in marks:
             assert "stays" in world.node.open
         known = {facts.directory for facts in world.node.topics.by_name.values()}
-        assert {f"topics/{one}" for one in disk.list("topics")} == known
+        assert {f"topics/default/{one}" for one in disk.list("topics/default")} == known
 
     begun = World()
     begun.topic(name="stays", partitions=1)
@@ -319,7 +367,9 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
     begun.publish(b"a")
     begun.sync()
     start = begun.disk.tree()
-    assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=start) > 40
+    assert (
+        pull_the_plug(scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=start) > 40
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from penstock.api.publish import Delayed
 from penstock.broker import catalogue
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
-from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree
+from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk, Tree
 
 from .losses import flipped, tree_with, without
 from .world import PLAIN, TOPIC, World, pull_the_plug, values
@@ -76,10 +76,12 @@ def test_a_topic_that_an_older_meta_does_not_know_is_set_aside_whole() -> None:
     assert world.topics() == []
     assert kinds(world) == [EventKind.SET_ASIDE]
     event = world.node.recovery[0]
-    assert (event.path, event.is_damage) == ("topics/orders.1", True)
+    assert (event.path, event.is_damage) == ("topics/default/orders.1", True)
     assert "set-aside/orders.1" in event.reason
     after = bytes_of(world.disk, "set-aside/")
-    assert after == {path.replace("topics/", "set-aside/"): data for path, data in before.items()}
+    assert after == {
+        path.replace("topics/default/", "set-aside/"): data for path, data in before.items()
+    }
 
 
 def test_a_flipped_bit_in_the_record_of_a_creation_deletes_nothing() -> None:
@@ -141,8 +143,8 @@ def batch_ends(data: bytes) -> list[int]:
 def test_the_same_entry_set_aside_twice_gets_a_name_of_its_own() -> None:
     world = World()
     for content in (b"first", b"second"):
-        world.disk.make_directories("topics/x.7")
-        world.disk.create("topics/x.7/file").append(content)
+        world.disk.make_directories("topics/default/x.7")
+        world.disk.create("topics/default/x.7/file").append(content)
         world.kill()
     assert world.disk.tree().files["set-aside/x.7/file"] == b"first"
     assert world.disk.tree().files["set-aside/x.7-2/file"] == b"second"
@@ -155,21 +157,38 @@ def test_the_same_entry_set_aside_twice_gets_a_name_of_its_own() -> None:
 def test_names_that_are_not_those_of_topics_are_left_alone() -> None:
     world = World()
     for entry in ("not-ours", "x.007", "lost+found", f"x.{10**30}"):
-        world.disk.make_directories(f"topics/{entry}")
+        for place in ("topics", "topics/default"):
+            world.disk.make_directories(f"{place}/{entry}")
     world.disk.create("topics/note").append(b"x")
     world.topic()
     world.kill()
     assert len(world.disk.list("topics")) == 6
+    assert len(world.disk.list("topics/default")) == 5
     assert world.node.recovery == []
 
 
-@pytest.mark.parametrize("place", ["set-aside/x.40-3", "set-aside/x.40-partition-2", "topics/y.40"])
+@pytest.mark.parametrize("place", ["topics", "topics/other"])
+def test_a_topic_that_is_out_of_place_is_set_aside(place) -> None:
+    world = filled()
+    world.disk.make_directories(place)
+    world.disk.move("topics/default/orders.1", f"{place}/orders.1")
+    before = bytes_of(world.disk, place)
+    world.kill()
+    assert kinds(world) == [EventKind.SET_ASIDE, EventKind.PARTITION_FAULTY]
+    assert world.node.recovery[0].path == f"{place}/orders.1"
+    after = bytes_of(world.disk, "set-aside/")
+    assert after == {path.replace(f"{place}/", "set-aside/"): data for path, data in before.items()}
+
+
+@pytest.mark.parametrize(
+    "place", ["set-aside/x.40-3", "set-aside/x.40-partition-2", "topics/default/y.40"]
+)
 def test_an_id_that_left_something_on_the_disk_is_not_given_again(place) -> None:
     world = World()
     world.disk.make_directories(place)
     world.topic()
     if place.startswith("topics"):
-        world.disk.make_directories("topics/next.2")
+        world.disk.make_directories("topics/default/next.2")
         world.topic(name="next")
         assert world.node.topic("next").facts.topic_id == 41
         return
@@ -197,12 +216,12 @@ def test_an_id_that_left_something_on_the_disk_is_not_given_again(place) -> None
 )
 def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) -> None:
     world = filled()
-    gone = f"topics/orders.1{part}"
+    gone = f"topics/default/orders.1{part}"
     disk = tree_with(world.disk.tree(), without(gone))
     before = disk.tree()
     world = World(disk)
     (fault,) = world.node.faults()
-    assert fault.path.startswith("topics/orders.1/partition-0/")
+    assert fault.path.startswith("topics/default/orders.1/partition-0/")
     assert kinds(world) == [EventKind.PARTITION_FAULTY]
     with pytest.raises(PartitionFaulty, match="orders/0"):
         world.publish(b"x")
@@ -219,7 +238,7 @@ def test_a_delay_log_that_is_lost_is_damage(stop) -> None:
     world.schedule([Delayed(Message(b"later"), due_ns)])
     world.sync()
     getattr(world, stop)()
-    directory = "topics/orders.1/partition-0/delayed"
+    directory = "topics/default/orders.1/partition-0/delayed"
     for gone in (directory, f"{directory}/00000000000000000000.log", f"{directory}/identity"):
         disk = tree_with(world.disk.tree(), without(gone))
         (fault,) = World(disk).node.faults()
@@ -242,9 +261,9 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_start_and_told(
 
 def test_what_else_is_in_the_directory_of_a_deleted_topic_is_not_deleted_with_it() -> None:
     world = filled()
-    world.disk.create("topics/orders.1/partition-0/notes").append(b"mine")
+    world.disk.create("topics/default/orders.1/partition-0/notes").append(b"mine")
     world.delete()
-    assert bytes_of(world.disk, "topics/") == {"topics/orders.1/partition-0/notes": b"mine"}
+    assert bytes_of(world.disk, "topics/") == {"topics/default/orders.1/partition-0/notes": b"mine"}
     world.kill()
     assert bytes_of(world.disk, "orders") == {"set-aside/orders.1/partition-0/notes": b"mine"}
 
@@ -268,9 +287,9 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
         world = World(disk)
         aside = [one.path for one in world.node.recovery if one.kind is EventKind.SET_ASIDE]
-        assert set(aside) <= {"topics/strange.9"}
+        assert set(aside) <= {"topics/default/strange.9"}
         known = {facts.directory for facts in world.node.topics.by_name.values()}
-        assert {f"topics/{one}" for one in disk.list("topics")} == known
+        assert {f"topics/default/{one}" for one in disk.list("topics/default")} == known
         assert disk.tree().files["set-aside/strange.9/partition-0/messages/file"] == b"precious"
         if "created" in marks:
             world.group()
@@ -286,13 +305,16 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
         assert world.node.topics.next_id > 9
 
     start = SimDisk()
-    start.make_directories("topics/strange.9/partition-0/messages")
-    start.create("topics/strange.9/partition-0/messages/file").append(b"precious")
+    start.make_directories("topics/default/strange.9/partition-0/messages")
+    start.create("topics/default/strange.9/partition-0/messages/file").append(b"precious")
     first = World()
     tree = first.disk.tree()
     files = {**tree.files, **start.tree().files}
     begun = Tree(files, tree.directories | start.tree().directories)
-    assert pull_the_plug(scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=begun) > 100
+    assert (
+        pull_the_plug(scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=begun)
+        > 100
+    )
 
 
 def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> None:
@@ -301,7 +323,7 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
         lambda files: (
             files.update(
                 {
-                    path.replace("topics/", "set-aside/"): files.pop(path)
+                    path.replace("topics/default/", "set-aside/"): files.pop(path)
                     for path in [*files]
                     if path.startswith("topics/")
                 }
@@ -326,6 +348,6 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
         assert values(world.drain()) == [b"precious"]
 
     count = pull_the_plug(
-        scenario, check, effort, kinds=(*PLAIN, Kind.DROP_ONE), start=aside.tree()
+        scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=aside.tree()
     )
     assert count > 20

@@ -42,8 +42,7 @@ from penstock.codec import batches_in, decode_messages
 from penstock.config import LimitsConfig, TopicConfig
 from penstock.errors import NotFound, PenstockError, StaleReceipt
 from penstock.model import Message
-from penstock.sim import CrashStates, Model, SimDisk, Tree, check_crashes
-from penstock.sim import Kind as CrashKind
+from penstock.sim import CrashKind, CrashStates, Model, SimDisk, Tree, check_crashes
 from penstock.sim.operations import EMPTY
 
 MS = 1_000_000

@@ -32,7 +32,7 @@ def client(url):
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """No server, key or context of whoever runs the tests."""
+    """No server, key or context of the user that runs the tests."""
     for name in ("PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_KEY", "PENSTOCK_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PENSTOCK_CONTEXTS", str(tmp_path / "contexts.json"))

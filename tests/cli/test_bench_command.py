@@ -2,7 +2,12 @@
 
 import json
 
+import pytest
+
+from penstock.cli.bench import report
+from penstock.cli.bench_load import Run, ThreadCounts
 from penstock.cli.exits import Exit
+from penstock.cli.output import Form, Output
 
 
 def report_of(done) -> dict:
@@ -50,3 +55,21 @@ def test_a_topic_that_is_not_there_is_refused(call):
     done = call("bench", "publish", "--topic", "nowhere")
     assert done.code == Exit.REFUSED
     assert "nowhere" in done.err
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_with_any_error_fails_the_run():
+    class Nothing:
+        def at(self, done: int, text: str) -> None:
+            return
+
+    def work(counts: ThreadCounts) -> None:
+        counts.add(3, 30)
+        raise OSError("the network is gone")
+
+    run = Run()
+    run.start(work, name="publisher")
+    run.wait(Nothing())
+    assert (run.messages, run.stop.is_set()) == (3, True)
+    with pytest.raises(OSError, match="the network is gone"):
+        report(run, Output(Form.JSON), case="publish")

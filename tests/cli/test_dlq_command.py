@@ -9,7 +9,7 @@ import pytest
 from penstock.cli.dlq import send_back
 from penstock.cli.exits import Exit
 from penstock.client import Redrive
-from penstock.client.groups import Redriven
+from penstock.client.dead_letters import Redriven
 
 pytestmark = pytest.mark.tier("test")
 NAMES = count()

@@ -48,6 +48,11 @@ REMOTE = [
     "bench publish",
     "bench consume",
     "bench latency",
+    "schema list",
+    "schema show s",
+    "schema diff s",
+    f"schema register s {__file__} --type avro",
+    f"schema check s {__file__} --type avro",
     "keys list",
     "keys create n --role admin",
     "keys rotate k",
@@ -93,15 +98,17 @@ def test_list_of_remote_commands_is_whole():
 
 @pytest.mark.parametrize("line", REMOTE)
 def test_server_that_is_not_there_costs_one_line(run, line):
-    done = run(*line.split(), "--server", "http://127.0.0.1:1")
+    done = run(*line.split(), "--server", "penstock://127.0.0.1:1")
     assert (done.code, done.out) == (Exit.UNAVAILABLE, "")
     said = [one for one in done.err.splitlines() if one.startswith("Error: ")]
     assert len(said) == 1
-    assert "http://127.0.0.1:1" in said[0]
+    assert "penstock://127.0.0.1:1" in said[0]
     assert "does a broker run there?" in said[0]
 
 
-@pytest.mark.parametrize("address", ["nonsense", "ftp://here", "http://", "http://x:port", ""])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "ftp://here", "penstock://", "penstock://x:port", ""]
+)
 def test_address_that_is_none_costs_one_line(run, address):
     done = run("topic", "list", "--server", address)
     assert (done.code, done.out, done.err.count("\n")) == (Exit.REFUSED, "", 1)

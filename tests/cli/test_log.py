@@ -312,7 +312,7 @@ def test_every_command_shows_examples(command, capsys) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("mode", [0o000, 0o444, 0o111])
 def test_no_permission_is_one_line(command, mode, data, capsys) -> None:
-    # First as ourselves: somebody else may not be able to read the modules that it imports.
+    # Imported first as this user: another user may not be able to read the modules.
     assert penstock(command, data) == Exit.OK
     capsys.readouterr()
     for directory in (data, *(data / LOG).relative_to(data).parents):

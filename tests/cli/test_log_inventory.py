@@ -63,7 +63,7 @@ def test_a_whole_directory_is_good_and_is_not_changed_by_the_look(data, capsys):
 
 @pytest.mark.parametrize("lost", ["", "/messages", "/state"])
 def test_a_missing_partition_or_part_of_one_is_damage(data, capsys, lost):
-    path = f"topics/orders.1/partition-1{lost}"
+    path = f"topics/default/orders.1/partition-1{lost}"
     shutil.rmtree(data / path)
     code, lines = verify(capsys, data)
     assert code == Exit.FOUND_PROBLEMS
@@ -77,7 +77,7 @@ def test_a_missing_partition_or_part_of_one_is_damage(data, capsys, lost):
 
 @pytest.mark.parametrize("part", ["", "/messages", "/state", "/delayed"])
 def test_an_older_copy_of_a_partition_or_part_of_one_is_damage(data, capsys, tmp_path, part):
-    path = f"topics/orders.1/partition-1{part}"
+    path = f"topics/default/orders.1/partition-1{part}"
     with library.Broker(data) as broker:
         broker.publish("orders", b"later", partition=1, delay="1d")
     shutil.copytree(data, tmp_path / "older")
@@ -96,7 +96,7 @@ def test_an_older_copy_of_a_partition_or_part_of_one_is_damage(data, capsys, tmp
 def test_a_delay_log_that_is_gone_is_damage(data, capsys):
     with library.Broker(data) as broker:
         broker.publish("orders", b"later", partition=1, delay="1d")
-    path = "topics/orders.1/partition-1/delayed"
+    path = "topics/default/orders.1/partition-1/delayed"
     shutil.rmtree(data / path)
     code, lines = verify(capsys, data)
     assert code == Exit.FOUND_PROBLEMS
@@ -115,26 +115,29 @@ def test_an_older_copy_of_meta_is_damage(data, capsys, tmp_path):
 
 
 def test_a_topic_whose_directory_is_gone_is_damage(data, capsys):
-    shutil.rmtree(data / "topics" / "orders.1")
+    shutil.rmtree(data / "topics" / "default" / "orders.1")
     code, lines = verify(capsys, data)
     assert code == Exit.FOUND_PROBLEMS
     assert problems(lines, data) == {
-        ("damage", "partition", f"topics/orders.1/partition-{number}") for number in (0, 1)
+        ("damage", "partition", f"topics/default/orders.1/partition-{number}") for number in (0, 1)
     }
 
 
 def test_directories_that_meta_does_not_know_are_told_and_damage_if_they_hold_messages(
     data, capsys
 ):
-    shutil.copytree(data / "topics" / "mails.2", data / "topics" / "older.7")
     shutil.copytree(
-        data / "topics/orders.1/partition-1/state", data / "topics/orders.1/partition-2/state"
+        data / "topics" / "default" / "mails.2", data / "topics" / "default" / "older.7"
+    )
+    shutil.copytree(
+        data / "topics/default/orders.1/partition-1/state",
+        data / "topics/default/orders.1/partition-2/state",
     )
     code, lines = verify(capsys, data)
     assert code == Exit.FOUND_PROBLEMS
     assert problems(lines, data) == {
-        ("damage", "unknown", "topics/older.7/partition-0"),
-        ("note", "unknown", "topics/orders.1/partition-2"),
+        ("damage", "unknown", "topics/default/older.7/partition-0"),
+        ("note", "unknown", "topics/default/orders.1/partition-2"),
     }
 
 
@@ -146,12 +149,14 @@ def test_a_lost_meta_is_damage(data, capsys):
 
 
 def test_what_was_cut_and_what_was_set_aside_is_told_as_notes(data, capsys):
-    (data / "topics/orders.1/partition-0/messages" / f"{0:020d}.cut-4096").write_bytes(b"torn")
-    shutil.copytree(data / "topics" / "mails.2", data / "set-aside" / "strange.9")
+    (data / "topics/default/orders.1/partition-0/messages" / f"{0:020d}.cut-4096").write_bytes(
+        b"torn"
+    )
+    shutil.copytree(data / "topics" / "default" / "mails.2", data / "set-aside" / "strange.9")
     code, lines = verify(capsys, data)
     assert code == Exit.OK
     assert problems(lines, data) == {
-        ("note", "cut", f"topics/orders.1/partition-0/messages/{0:020d}.cut-4096"),
+        ("note", "cut", f"topics/default/orders.1/partition-0/messages/{0:020d}.cut-4096"),
         ("note", "set_aside", "set-aside/strange.9"),
     }
     assert not any("set-aside" in line["log"] for line in lines)

@@ -42,6 +42,17 @@ def test_the_first_key_is_made_on_the_data_directory(tmp_path, penstock):
     assert penstock("keys", "list").returncode == 2
 
 
+@pytest.mark.parametrize(("said", "secrets"), [("59500ms", 2), ("0s", 1)])
+def test_the_secret_before_holds_for_its_grace_on_the_data_directory(
+    tmp_path, penstock, said, secrets
+):
+    words = ("--json", "--data-dir", str(tmp_path / "data"))
+    made = json.loads(penstock("keys", "create", "ops", "--role", "admin", *words).stdout)
+    assert penstock("keys", "rotate", made["key_id"], "--grace", said, *words).returncode == 0
+    key = json.loads(penstock("keys", "list", *words).stdout)
+    assert key["secrets"] == secrets
+
+
 def test_config_check_prints_every_problem(tmp_path, penstock):
     file = tmp_path / "p.yaml"
     file.write_text("broker: {prot: 1, port: -1}\n")

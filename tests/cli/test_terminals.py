@@ -37,12 +37,12 @@ def environment(url, tmp_path):
 def busy(client):
     if "busy" not in client.topics():
         client.create_topic("busy", partitions=1)
-        # More than a pipe holds, in every form, or nobody would notice that its reader has left.
+        # More than a pipe holds, in every form, or the command would not notice that its reader has left.
         client.publish_many("busy", [b"message %060d" % number for number in range(5000)])
     return "busy"
 
 
-def hear(terminal: int, word: bytes) -> bytes:
+def measure_latency(terminal: int, word: bytes) -> bytes:
     """What a terminal shows until a word is seen, or until it is closed."""
     said, until_s = b"", time.monotonic() + DEADLINE_S
     while word not in said or not word:
@@ -77,9 +77,9 @@ def test_live_view_ends_with_ctrl_c_and_leaves_the_terminal_well(environment, bu
         preexec_fn=can_be_interrupted,
     ) as process:
         os.close(theirs)
-        said = hear(ours, b"Ctrl-C ends")
+        said = measure_latency(ours, b"Ctrl-C ends")
         process.send_signal(signal.SIGINT)
-        rest = hear(ours, b"")
+        rest = measure_latency(ours, b"")
         assert process.wait(DEADLINE_S) == Exit.INTERRUPTED
     os.close(ours)
     assert b"busy" in said
@@ -99,11 +99,11 @@ def test_live_view_waits_for_a_broker_that_went_away(environment, tmp_path):
             words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
         ) as process:
             os.close(theirs)
-            hear(ours, b"Ctrl-C ends")
+            measure_latency(ours, b"Ctrl-C ends")
             broker.kill()
-            hear(ours, b"trying again")
+            measure_latency(ours, b"trying again")
             broker.start()
-            assert b"Traceback" not in hear(ours, b"Ctrl-C ends")
+            assert b"Traceback" not in measure_latency(ours, b"Ctrl-C ends")
             process.terminate()
     os.close(ours)
 
@@ -143,7 +143,7 @@ def test_bar_is_only_for_terminals(environment, client, tmp_path, is_terminal):
         env=environment,
     ) as process:
         os.close(theirs)
-        said = hear(ours, b"") if is_terminal else process.stderr.read()
+        said = measure_latency(ours, b"") if is_terminal else process.stderr.read()
         assert process.stdout.read() == b"stored 50000\n"
         assert process.wait(DEADLINE_S) == Exit.OK
     os.close(ours)

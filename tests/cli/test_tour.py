@@ -31,7 +31,7 @@ def test_every_step_of_the_tour(tmp_path):
         for language, code, expected in steps:
             program = ["bash", "-euc"] if language == "sh" else [sys.executable, "-c"]
             done = subprocess.run(
-                [*program, code.replace("http://127.0.0.1:8080", address)],
+                [*program, code.replace("penstock://127.0.0.1:9092", address)],
                 capture_output=True,
                 text=True,
                 timeout=60,

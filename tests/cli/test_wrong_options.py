@@ -29,7 +29,7 @@ def test_a_span_without_a_unit_is_refused(run, option):
     ],
 )
 def test_a_moment_is_a_time_or_a_span(run, words, said):
-    done = run(*words, "--server", "http://127.0.0.1:1")
+    done = run(*words, "--server", "penstock://127.0.0.1:1")
     assert done.code == (Exit.UNAVAILABLE if said is None else Exit.USAGE)
     assert (said or "connection refused") in done.err
 

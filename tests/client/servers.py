@@ -27,7 +27,7 @@ class Server:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"penstock://127.0.0.1:{self.port}"
 
     def restart(self, pause_s=0.2):
         """Dead for a moment, and there again."""
@@ -44,11 +44,11 @@ class Server:
 
     def start(self):
         command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(self.data)]
-        words = ["--port", str(self.port), *self.words]
+        words = ["--port", "0", "--binary-port", str(self.port), *self.words]
         output = self.data.with_name("output.txt")
         with output.open("wb") as stream:
             self.process = subprocess.Popen([*command, *words], stderr=stream)
-        listens = re.compile(r"listens on http://\S+:(\d+)\n")
+        listens = re.compile(r"listens on http://\S+ and penstock://\S+:(\d+)\b.*\n")
         self.port = int(until(lambda: listens.search(output.read_text()))[1])
 
     def kill(self):

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.answers import Kind
-from penstock.client.ack_batcher import AnswerBuffer, messages_of, send_answers
+from penstock.api.answers import Answer, Kind
+from penstock.api.wire import encode_command
+from penstock.client.ack_batcher import AnswerBuffer, messages_of
 from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.codec import encode_messages, verify
-from penstock.codec.leased import Lent, Part
+from penstock.codec.leased import LeaseColumns, LeasedBatch
 from penstock.errors import Refused, StaleReceipt
 from penstock.model import Message
 
@@ -18,8 +19,8 @@ from penstock.model import Message
 def leased(answers, *offsets, lease=7, partition=0, leased_at_s=0.0):
     """Messages that a consumer has just got."""
     batch = encode_messages([Message(b"%d" % one, timestamp=1) for one in offsets]).to_bytes()
-    columns = Lent("orders", partition, 1, lease, list(offsets), 1)
-    part = LeasedPart(Part(columns, verify(batch), memoryview(batch)))
+    columns = LeaseColumns("orders", partition, 1, lease, list(offsets), 1)
+    part = LeasedPart(LeasedBatch(columns, verify(batch), memoryview(batch)))
     answers.track([part], leased_at_s)
     return Polled([part], Delivered)
 
@@ -118,7 +119,8 @@ def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
     first.nack("later", delay=10**30)
     second.nack("later", delay=float("inf"))
     third.reject(f"cannot read {os.fsdecode(bytes([255]))}")
-    assert b"cannot read \\udcff" in send_answers(answers.take()).body
+    sent_bytes = b"".join(encode_command(Answer(answers.take())))
+    assert b"cannot read \\udcff" in sent_bytes
 
 
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])

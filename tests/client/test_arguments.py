@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.calls import path_of, with_query
+from penstock.client.commands import name_of, partition_number
+from penstock.client.dead_letters import Redrive
 from penstock.client.delays import DelayedPlace
-from penstock.client.groups import Redrive
 from penstock.errors import PenstockError, Refused
 
 WRONG = (
@@ -54,11 +54,11 @@ OPTIONS = {
     "fetch": ("offset", "from_time", "limit", "max_bytes"),
     "fetches": ("offset", "from_time", "limit", "max_bytes"),
 }
-OTHERS = {"run", "close", "producer", "consumer", "worker"}
+OTHERS = {"execute", "close", "producer", "consumer", "worker"}
 METHODS = sorted(
     name
-    for name, one in vars(Client).items()
-    if inspect.isfunction(one) and not name.startswith("_") and name not in OTHERS
+    for name, one in inspect.getmembers(Client, inspect.isfunction)
+    if not name.startswith("_") and name not in OTHERS
 )
 # No server listens there, which is known at once.
 SETTINGS = ClientSettings(retry=RetryPolicy(retries=0), connect_timeout_s=1)
@@ -77,7 +77,7 @@ def wrong_calls(client, name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_raises_only_what_is_documented(name):
-    with Client("http://127.0.0.1:1", settings=SETTINGS) as client:
+    with Client("penstock://127.0.0.1:1", settings=SETTINGS) as client:
         for method, given in wrong_calls(client, name):
             try:
                 made = method(**given)
@@ -88,7 +88,7 @@ def test_every_method_raises_only_what_is_documented(name):
 
 def test_every_asynchronous_method_raises_only_what_is_documented():
     async def body():
-        async with AsyncClient("http://127.0.0.1:1", settings=SETTINGS) as client:
+        async with AsyncClient("penstock://127.0.0.1:1", settings=SETTINGS) as client:
             for name in METHODS:
                 for method, given in wrong_calls(client, name):
                     try:
@@ -120,12 +120,11 @@ def test_every_asynchronous_method_raises_only_what_is_documented():
         (lambda one, wrong: Client(wrong), "an address"),
         (lambda one, wrong: Client(one.url, settings=wrong), "settings"),
         (lambda one, wrong: ClientSettings(timeout_s=wrong), "timeout_s"),
-        (lambda one, wrong: ClientSettings(connections_max=wrong), "connections_max"),
         (lambda one, wrong: RetryPolicy(retries=wrong), "retries"),
     ],
 )
 def test_what_works_for_longer_is_checked_when_it_is_made(make, named):
-    with Client("http://127.0.0.1:1", settings=SETTINGS) as client:
+    with Client("penstock://127.0.0.1:1", settings=SETTINGS) as client:
         for wrong in ([1], {}, object(), b"\xff"):
             with pytest.raises(Refused, match=named):
                 make(client, wrong)
@@ -140,12 +139,12 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
             pass
 
     async def body():
-        async with AsyncClient("http://127.0.0.1:1") as client:
+        async with AsyncClient("penstock://127.0.0.1:1") as client:
             client.worker("orders", "billing", handle)
             with pytest.raises(Refused, match="on_delivery is a plain function"):
                 client.producer("orders", on_delivery=handle)
 
-    with Client("http://127.0.0.1:1") as client:
+    with Client("penstock://127.0.0.1:1") as client:
         for one in (handle, Packer()):
             with pytest.raises(Refused, match="not be awaited"):
                 client.worker("orders", "billing", one)
@@ -157,14 +156,14 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
 @pytest.mark.parametrize("wrong", ["abc", b"abc", None, 7])
 def test_the_letters_of_a_text_are_no_messages(wrong):
     with (
-        Client("http://127.0.0.1:1") as client,
+        Client("penstock://127.0.0.1:1") as client,
         pytest.raises(Refused, match="messages are several"),
     ):
         client.publish_many("orders", wrong)
 
 
 def test_a_group_that_is_none_is_not_made():
-    with Client("http://127.0.0.1:1") as client:
+    with Client("penstock://127.0.0.1:1") as client:
         for call in (
             lambda: client.poll("orders", None),
             lambda: client.commit(None, {}),
@@ -182,13 +181,13 @@ class Names(str, Enum):  # noqa: UP042 - a StrEnum is no trap
 
 
 def test_an_enum_is_the_text_that_it_stands_for():
-    assert path_of("topics", Names.ORDERS) == "/topics/orders%2F1"
-    assert with_query("/poll", {"group": Names.ORDERS}) == "/poll?group=orders%2F1"
+    assert name_of("topic", Names.ORDERS) == "orders/1"
+    assert type(name_of("topic", Names.ORDERS)) is str
 
 
 def test_the_numbers_of_numpy_are_partitions_too():
     for one in (1, np.int64(1), np.uint8(1)):
-        assert path_of("topics", "orders", "partitions", one) == "/topics/orders/partitions/1"
+        assert partition_number(one) == 1
     for wrong in (True, 1.0, np.float64(1), None, b"1"):
         with pytest.raises(Refused, match="partitions and offsets are whole numbers"):
-            path_of("topics", "orders", "partitions", wrong)
+            partition_number(wrong)

@@ -1,10 +1,7 @@
 """Both clients against a server process."""
 
 import asyncio
-import socket
-import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -20,7 +17,7 @@ from penstock.errors import (
     Unreachable,
 )
 
-from .proxies import busy
+from .proxies import busy, fake, reply_frame, reply_to
 
 ONE_TRY = ClientSettings(retry=RetryPolicy(retries=0))
 QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
@@ -116,54 +113,29 @@ def test_producer_stores_every_message_once_and_in_order(url):
             client.producer("nowhere").send(b"x")
 
 
-@contextmanager
-def fake(*scripts):
-    """A server that reads a request and does what the next script says; the last one is repeated."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    asked = []
-
-    def serve():
-        while True:
-            try:
-                stream, _ = listener.accept()
-            except OSError:
-                return
-            with stream:
-                asked.append(stream.recv(65536))
-                answer = scripts[min(len(asked), len(scripts)) - 1]
-                if answer is None:
-                    stream.recv(1)  # Says nothing until the client leaves.
-                else:
-                    stream.sendall(answer)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+def names(request):
+    return reply_to(request, ["a"])
 
 
-def answer_of(status: int, body: bytes) -> bytes:
-    head = b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
-    return head + body
+def cut(request):
+    return names(request)[:-1]
 
 
-SLOW_DOWN = busy(b"")
-NAMES = answer_of(200, b'{"topics":["a"],"cursor":null}')
+def nothing(_request):
+    return b""
 
 
 @pytest.mark.parametrize(
     ("script", "kind"),
     [
-        (b"\x00garbage\r\n\r\n", BadAnswer),
-        (answer_of(200, b"not json"), BadAnswer),
-        (answer_of(502, b"<html>"), BadAnswer),
-        (NAMES[:-4], Unreachable),
-        (b"", Unreachable),
-        (SLOW_DOWN, TooManyRequests),
+        (lambda _request: b"\xffgarbage", BadAnswer),
+        (lambda _request: b"HTTP/1.1 400 Bad Request\r\n\r\n", BadAnswer),
+        (lambda request: reply_frame(request.correlation, [b"not a reply"]), BadAnswer),
+        (lambda request: reply_frame(request.correlation, []), BadAnswer),
+        (lambda request: reply_to(request, ["a"]).replace(b"a", b"\xc1"), BadAnswer),
+        (cut, Unreachable),
+        (nothing, Unreachable),
+        (busy, TooManyRequests),
     ],
 )
 async def test_servers_that_misbehave_are_named(script, kind):
@@ -176,11 +148,11 @@ async def test_servers_that_misbehave_are_named(script, kind):
 
 
 def test_what_can_be_repeated_is_and_a_publish_is_not():
-    with fake(SLOW_DOWN, NAMES[:-4], b"", NAMES) as (url, asked):
+    with fake(busy, cut, nothing, names) as (url, asked):
         with Client(url, settings=QUICK) as client:
             assert client.topics() == ["a"]
         assert len(asked) == 4
-    with fake(b"") as (url, asked):
+    with fake(nothing) as (url, asked):
         with Client(url, settings=QUICK) as client, pytest.raises(Unreachable) as lost:
             client.publish("orders", b"x")
         assert lost.value.is_sent
@@ -189,7 +161,7 @@ def test_what_can_be_repeated_is_and_a_publish_is_not():
 
 def test_a_publish_with_an_empty_idempotency_key_is_not_repeated():
     for empty in ("", b""):
-        with fake(b"") as (url, asked):
+        with fake(nothing) as (url, asked):
             with Client(url, settings=QUICK) as client, pytest.raises(Unreachable):
                 client.publish("orders", b"x", idempotency_key=empty)
             assert len(asked) == 1

@@ -1,4 +1,4 @@
-"""A server that does not take a request, or only drop by drop: a call ends when its time is over."""
+"""A connection: many requests at once, a server that does not take a request, or only drop by drop, and its end."""
 
 import asyncio
 import gc
@@ -11,21 +11,27 @@ from contextlib import contextmanager, suppress
 import pytest
 import trustme
 
-from penstock.client import ClientSettings
+from penstock.api.consume import Poll
+from penstock.api.frames import COMMAND, HELLO
+from penstock.api.topics import ListTopics
+from penstock.api.wire import encode_command, encode_value
+from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.address import Address
-from penstock.client.asynchronous.io import Connection as AsyncConnection
-from penstock.client.synchronous.io import Connection
-from penstock.errors import AnswerTimeout, Unreachable
+from penstock.client.asynchronous.connection import Connection as AsyncConnection
+from penstock.client.synchronous.connection import Connection
+from penstock.errors import AnswerTimeout, Cancelled, Refused, Unauthenticated, Unreachable
 
-HEAD = b"POST / HTTP/1.1\r\n\r\n"
+from .proxies import HELLO_REPLY, Proxy, fake, frames_of, reply_frame, reply_to, requests_of
+
 # More than all buffers of the system hold.
 LARGE = bytes(16 << 20)
 SETTINGS = ClientSettings(timeout_s=0.1)
+ONE_TRY = ClientSettings(retry=RetryPolicy(retries=0))
 
 
 @contextmanager
 def taking_drops(tls: ssl.SSLContext | None):
-    """A server that takes in a little every few milliseconds, with which all of it would take some seconds."""
+    """A server that says hello and then takes in a little every few milliseconds: all of it would take some seconds."""
     is_over = threading.Event()
 
     def take(listener: socket.socket) -> None:
@@ -34,6 +40,8 @@ def taking_drops(tls: ssl.SSLContext | None):
             if tls is not None:
                 stream = tls.wrap_socket(stream, server_side=True)
             with stream:
+                hello = next(iter(requests_of(stream)))
+                stream.sendall(reply_frame(hello.correlation, encode_value(HELLO_REPLY)))
                 while not is_over.wait(0.01) and stream.recv(1 << 16):
                     pass
 
@@ -49,22 +57,16 @@ def taking_drops(tls: ssl.SSLContext | None):
 
 def post_large(connection: Connection, body) -> None:
     with pytest.raises(AnswerTimeout, match=r"not taken within 0\.1 s") as raised:
-        connection.post(HEAD, body)
+        connection.post(COMMAND, body)
     assert raised.value.is_sent
     assert not connection.is_usable
 
 
-def test_a_request_that_the_server_does_not_take_is_given_up():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        post_large(Connection.open(address, None, SETTINGS), LARGE)
-
-
-@pytest.mark.parametrize("body", [LARGE, (LARGE[: 1 << 10], LARGE, LARGE)], ids=["one", "pieces"])
+@pytest.mark.parametrize("body", [[LARGE], [LARGE[: 1 << 10], LARGE, LARGE]], ids=["one", "pieces"])
 def test_a_request_that_is_taken_drop_by_drop_is_given_up(body):
     with taking_drops(None) as port:
-        address = Address.parse(f"http://127.0.0.1:{port}")
-        post_large(Connection.open(address, None, SETTINGS), body)
+        address = Address.parse(f"penstock://127.0.0.1:{port}")
+        post_large(Connection.open(address, None, "", SETTINGS), body)
 
 
 def test_with_tls_too():
@@ -74,61 +76,213 @@ def test_with_tls_too():
     client = ssl.create_default_context()
     authority.configure_trust(client)
     with taking_drops(server) as port:
-        address = Address.parse(f"https://localhost:{port}")
-        post_large(Connection.open(address, client, SETTINGS), LARGE)
+        address = Address.parse(f"penstocks://localhost:{port}")
+        post_large(Connection.open(address, client, "", SETTINGS), [LARGE])
 
 
-def test_what_it_took_to_send_is_taken_from_the_time_of_the_answer(monkeypatch):
-    now_s, given = [100.0], []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        connection = Connection.open(address, None, SETTINGS)
-        monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-
-        class Slow:
-            """Every request takes 70 ms."""
-
-            def send(self, data):
-                now_s[0] += 0.07
-                return len(data)
-
-            def recv(self, size):
-                raise TimeoutError
-
-            def close(self):
-                connection_stream.close()
-
-        connection_stream, connection._stream = connection._stream, Slow()
-        monkeypatch.setattr(connection, "_wait_at_most", given.append)
-        connection.post(HEAD, b"")
-        with pytest.raises(AnswerTimeout, match=r"nothing within 0\.1 s"):
-            connection.collect(0.1)
-    assert given == [pytest.approx(0.03)]
-
-
-async def test_asyncio_does_not_complain_of_a_request_that_was_dropped():
+async def test_asyncio_does_not_complain_of_a_request_that_was_dropped(url):
     complaints = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, one: complaints.append(one))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        connection = await AsyncConnection.open(address, None, ClientSettings())
-        await connection.post(HEAD, b"")
-        connection.close()
-        assert await connection.is_answered(20)
-    del connection
+    connection = await AsyncConnection.open(Address.parse(url), None, "", ClientSettings())
+    pending = await connection.post(COMMAND, encode_command(ListTopics()))
+    connection.close()
+    assert await pending.is_answered(20)
+    del connection, pending
     gc.collect()
     assert not complaints
 
 
-def test_https_for_a_server_without_tls_is_said():
-    def answer(listener: socket.socket) -> None:
+def test_penstocks_for_a_server_without_tls_is_said(url):
+    with (
+        Client(url.replace("penstock:", "penstocks:"), settings=ONE_TRY) as client,
+        pytest.raises(Unreachable, match=r"TLS|closed"),
+    ):
+        client.topics()
+
+
+def test_an_address_for_http_is_refused_with_the_one_that_is_meant():
+    with pytest.raises(Refused, match=r"penstock://shop\.example\.com:9092"):
+        Client("http://shop.example.com:8080")
+    with pytest.raises(Refused, match=r"penstocks://shop\.example\.com:9092"):
+        Client("https://shop.example.com")
+
+
+def test_without_an_address_it_is_that_of_the_environment(url, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_SERVER", raising=False)
+    assert Client().url == "penstock://127.0.0.1:9092"
+    monkeypatch.setenv("PENSTOCK_SERVER", url)
+    with Client() as client:
+        assert client.url == url
+        assert client.server().http.startswith("http://127.0.0.1:")
+
+
+def test_threads_share_one_connection_and_wait_for_each_other_no_longer_than_they_must(url):
+    """One waits for messages that come late, the others ask for something meanwhile."""
+    with Client(url) as client:
+        client.create_topic("shared-connection", partitions=1)
+        found = []
+        waiting = threading.Thread(
+            target=lambda: found.extend(client.poll("shared-connection", "g", timeout=30))
+        )
+        waiting.start()
+        others = [
+            threading.Thread(target=lambda: [client.topics() for _ in range(200)]) for _ in range(4)
+        ]
+        for one in others:
+            one.start()
+        for one in others:
+            one.join(30)
+            assert not one.is_alive()
+        assert waiting.is_alive()
+        client.publish("shared-connection", b"late")
+        waiting.join(30)
+        assert [one.value for one in found] == [b"late"]
+        assert len(client.connector._connections) == 1
+
+
+async def test_tasks_do_the_same(url):
+    async with AsyncClient(url) as client:
+        await client.create_topic("shared-async", partitions=1)
+        waiting = asyncio.create_task(client.poll("shared-async", "g", timeout=30))
+        await asyncio.gather(*(client.topics() for _ in range(200)))
+        assert not waiting.done()
+        await client.publish("shared-async", b"late")
+        assert [one.value for one in await waiting] == [b"late"]
+
+
+async def test_a_poll_that_is_cancelled_leaves_its_messages_to_others(url):
+    async with AsyncClient(url) as client:
+        await client.create_topic("cancelled-poll", partitions=1)
+        waiting = asyncio.create_task(client.poll("cancelled-poll", "g", timeout=30))
+        await client.topics()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await client.publish("cancelled-poll", b"for others")
+        (found,) = await client.poll("cancelled-poll", "g", timeout=5, owner="other")
+        assert (found.value, found.attempts) == (b"for others", 1)
+
+
+def test_cancel_ends_a_wait_from_another_thread(url):
+    with Client(url) as client:
+        client.create_topic("cancelled-sync", partitions=1)
+        command = Poll("cancelled-sync", "g", "ann", 1)
+        sent = client.connector.begin(client_call(command, 30.0))
+        threading.Timer(0.1, sent.pending.cancel).start()
+        begun = time.monotonic()
+        with pytest.raises(Cancelled):
+            client.connector.end(sent)
+        assert time.monotonic() - begun < 20
+        assert client.topics()
+
+
+def client_call(command, wait_s):
+    from penstock.client.synchronous.connector import Call
+
+    return Call(command, wait_s=wait_s)
+
+
+def test_a_late_reply_is_not_taken_for_that_of_another_request():
+    """The first request times out; its reply comes when the second one waits."""
+    late = []
+
+    def first(request):
+        late.append(request)
+        # Something is heard, so the connection stays.
+        return reply_frame(12345, [b"?"])
+
+    def second(request):
+        return reply_to(late[0], ["late"]) + reply_to(request, ["right"])
+
+    with listening(first, second) as url:
+        settings = ClientSettings(timeout_s=0.3, retry=RetryPolicy(retries=0))
+        with Client(url, settings=settings) as client:
+            client.connector.hello()
+            with pytest.raises(AnswerTimeout):
+                client.topics()
+            assert client.topics() == ["right"]
+
+
+@contextmanager
+def listening(*scripts):
+    """A server that answers hello, and each command on any connection by the next script."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    left = [*scripts]
+
+    def serve(stream):
+        with stream, suppress(OSError):
+            for request in requests_of(stream):
+                is_hello = request.api_key == HELLO
+                hello = reply_frame(request.correlation, encode_value(HELLO_REPLY))
+                if is_hello or request.api_key == COMMAND:
+                    stream.sendall(hello if is_hello else left.pop(0)(request))
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                stream, _ = listener.accept()
+                threading.Thread(target=serve, args=(stream,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"penstock://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def test_a_connection_that_was_closed_while_idle_is_made_again_before_anything_is_sent(url):
+    """A publish is not repeated, so it may not be lost to a server that was restarted meanwhile."""
+    links = []
+
+    class Noting(Proxy):
+        def is_special(self, request):
+            return request.command is not None
+
+        def on_answer(self, _request, _answer, link):
+            links.append(link)
+            return False
+
+    with Noting(url) as proxy, Client(proxy.url, settings=ONE_TRY) as client:
+        client.create_topic("closed-idle", partitions=1)
+        links[-1].end()
+        time.sleep(0.3)
+        assert client.publish("closed-idle", b"x").offset == 0
+
+
+def test_a_server_that_asks_for_a_key_says_so_at_once():
+    def refuse(listener):
         stream, _ = listener.accept()
         with stream:
-            stream.recv(4096)
-            stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            from penstock.api.wire import encode_error
+
+            hello = next(iter(frames_of(stream)))
+            correlation = int.from_bytes(hello[8:12], "big")
+            error = Unauthenticated("a key is needed")
+            stream.sendall(reply_frame(correlation, [encode_error(error)]))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=answer, args=(listener,), daemon=True).start()
-        address = Address.parse(f"https://127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises(Unreachable, match="does not speak TLS"):
-            Connection.open(address, ssl.create_default_context(), ClientSettings())
+        threading.Thread(target=refuse, args=(listener,), daemon=True).start()
+        url = f"penstock://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, key="pk-1.wrong") as client, pytest.raises(Unauthenticated):
+            client.topics()
+
+
+def test_a_server_that_says_nothing_is_no_connection():
+    settings = ClientSettings(connect_timeout_s=0.2, retry=RetryPolicy(retries=0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"penstock://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            Client(url, settings=settings) as client,
+            pytest.raises(Unreachable, match=r"no connection within 0\.2 s"),
+        ):
+            client.topics()
+
+
+def test_an_answer_to_nothing_is_not_looked_at():
+    def script(request):
+        return reply_frame(12345, [b"?"]) + reply_to(request, ["a"])
+
+    with fake(script) as (url, _), Client(url, settings=ONE_TRY) as client:
+        assert client.topics() == ["a"]

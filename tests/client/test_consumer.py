@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.wire import encode_leased_reply
 from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration, Unreachable
 
-from .proxies import Relay, busy
+from .proxies import Relay, busy, reply_frame
 from .servers import restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=5, backoff_ms=5, backoff_ms_max=50))
@@ -294,8 +295,9 @@ def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
     lost = []
 
     def swallows(request, answer, count):
-        wanted = (b"/poll?", b"/messages/answers")
-        return answer and count < 2 and wanted[count] in request and (count or b"PLS1" in answer)
+        wanted = ("PollMember", "Answer")
+        is_wanted = count < 2 and request.kind == wanted[count]
+        return answer and is_wanted and (count or b"PLS1" in answer)
 
     relay = Relay(url, swallows)
     with (
@@ -315,14 +317,14 @@ def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
 
 
 NONSENSE = (
-    busy(b""),
-    b"\x00garbage\r\n\r\n",
-    b"HTTP/1.1 502 X\r\nConnection: close\r\nContent-Length: 6\r\n\r\n<html>",
-    b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: 9\r\n\r\nPLS1whole",
+    busy,
+    lambda _request: b"\xffgarbage",
+    lambda request: reply_frame(request.correlation, [b"no reply"]),
+    lambda request: reply_frame(request.correlation, encode_leased_reply(b"PLS1whole", None)),
 )
 
 
-@pytest.mark.parametrize("word", [b"/poll?", b"/messages/answers"])
+@pytest.mark.parametrize("word", ["PollMember", "Answer"])
 def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
     """Whatever comes instead of an answer, after the request was carried out: all is done once."""
     topic = f"nonsense-{len(word)}"
@@ -330,7 +332,7 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
     lost, found = [], []
 
     def swallows(request, answer, count):
-        return answer and count < len(NONSENSE) and word in request and NONSENSE[count]
+        return answer and count < len(NONSENSE) and request.kind == word and NONSENSE[count]
 
     relay = Relay(url, swallows)
     with Client(relay.url, settings=QUICK) as far:
@@ -348,7 +350,7 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
 def test_what_could_not_be_sent_is_kept(client, url):
     filled(client, "unsent", 3, partitions=1, max_retries=0)
     lost = []
-    relay = Relay(url, lambda request, answer, count: count < 1 and b"/messages/answers" in request)
+    relay = Relay(url, lambda request, answer, count: count < 1 and request.kind == "Answer")
     with Client(relay.url, settings=ONE_TRY) as far:
         consumer = far.consumer("unsent", "readers", on_error=lost.append)
         polled = consumer.poll(wait=5)
@@ -367,7 +369,7 @@ def test_what_could_not_be_sent_is_kept(client, url):
 
 
 def test_a_server_that_is_not_there(unused_tcp_port):
-    with Client(f"http://127.0.0.1:{unused_tcp_port}", settings=ONE_TRY) as client:
+    with Client(f"penstock://127.0.0.1:{unused_tcp_port}", settings=ONE_TRY) as client:
         with pytest.raises(Unreachable), client.consumer("orders", "readers"):
             pass
         begun = time.monotonic()

@@ -16,7 +16,7 @@ def test_code_of_the_guide_runs(penstock_server):
     pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(pieces) == 7
     for piece in pieces:
-        code = piece.replace("http://127.0.0.1:8080", penstock_server)
+        code = piece.replace("penstock://127.0.0.1:9092", penstock_server)
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
         )

@@ -271,7 +271,7 @@ def test_what_cannot_work_is_refused(client, unused_tcp_port):
             client.worker("orders", "signalled", print, **options)
     settings = ClientSettings(retry=RetryPolicy(retries=0))
     with (
-        Client(f"http://127.0.0.1:{unused_tcp_port}", settings=settings) as nowhere,
+        Client(f"penstock://127.0.0.1:{unused_tcp_port}", settings=settings) as nowhere,
         pytest.raises(Unreachable),
     ):
         nowhere.worker("orders", "signalled", print).run()

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def expected(self) -> list[Message]:
-        """As they are read: with offsets, from 0 where nobody said otherwise."""
+        """Returns the messages as they are read: with offsets, from 0 by default."""
         return [
             at(message, index) if message.offset < 0 else message
             for index, message in enumerate(self.messages)

@@ -94,14 +94,14 @@ def test_the_head_on_the_page_is_the_head_of_the_code():
 
 def test_the_columns_on_the_page_are_those_of_the_code():
     for number, name in COLUMN_ROW.findall(PAGE):
-        assert getattr(body, name.strip().upper().replace(" ", "_")) == int(number)
-    assert len(COLUMN_ROW.findall(PAGE)) == len(body.COLUMNS)
+        assert getattr(body.Column, name.strip().upper().replace(" ", "_")) == int(number)
+    assert len(COLUMN_ROW.findall(PAGE)) == len(body.RULES)
 
 
 def test_the_limits_on_the_page_are_those_of_the_code():
     limits = LimitsConfig()
     assert f"| messages of a batch | {COUNT_MAX:,} |" in PAGE
     assert f"| headers of a batch | {HEADERS_MAX:,} |" in PAGE
-    assert f"{limits.batch_bytes_max // MIB} MiB if nobody says otherwise" in PAGE
+    assert f"{limits.batch_bytes_max // MIB} MiB by default" in PAGE
     assert f"less than {READ_MIB_MAX} MiB of Python objects" in PAGE
     assert f"costs less than {REFUSED_MIB_MAX} MiB" in PAGE

@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.codec import decode_messages, encode_messages
-from penstock.codec.leased import Lent, collapsed, decode_leased, encode_leased
+from penstock.codec.leased import LeaseColumns, collapsed, decode_leased, encode_leased
 from penstock.errors import MalformedBatch
 from penstock.model import Message
 
 BATCH = encode_messages([Message(b"a", timestamp=1), Message(None, key=b"k", timestamp=2)])
-LENT = Lent("orders", 3, 17, 255, [4, 9], [1, 2])
-WRITTEN = encode_leased([(LENT, BATCH), (Lent("orders", 3, 17, 256, [5, 6], 1), BATCH)])
+LENT = LeaseColumns("orders", 3, 17, 255, [4, 9], [1, 2])
+WRITTEN = encode_leased([(LENT, BATCH), (LeaseColumns("orders", 3, 17, 256, [5, 6], 1), BATCH)])
 
 
 def test_parts_come_back_with_their_receipts():
@@ -35,9 +35,9 @@ def test_whatever_is_cut_off_is_refused():
 @pytest.mark.parametrize(
     "lent",
     [
-        Lent("orders", 3, 17, 255, [4], 1),
-        Lent("orders", 3, 17, 255, [4, 5], [1]),
-        Lent("orders", 3, 17, 255, [4, "x"], 1),
+        LeaseColumns("orders", 3, 17, 255, [4], 1),
+        LeaseColumns("orders", 3, 17, 255, [4, 5], [1]),
+        LeaseColumns("orders", 3, 17, 255, [4, "x"], 1),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(lent):

@@ -256,6 +256,20 @@ def test_making_directories_again_is_no_error(disk):
     assert content(disk, "d/e/a") == b"x"
 
 
+def test_many_files_and_directories_are_synced_with_one_call(disk):
+    directories = [f"d/{number}" for number in range(20)]
+    files = []
+    for directory in directories:
+        disk.make_directories(directory, is_synced=False)
+        files.append(disk.create(f"{directory}/a"))
+        files[-1].append(b"x")
+    disk.sync_all(files, [*directories, "d", ""])
+    assert [content(disk, f"{directory}/a") for directory in directories] == [b"x"] * 20
+    disk.sync_all([], [])
+    with pytest.raises(FileMissing):
+        disk.sync_all([], ["d", "none"])
+
+
 def test_renaming_replaces_and_an_open_handle_follows(disk):
     disk.make_directories("d")
     put(disk, "d/b", b"old")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from penstock.config import DeliveryConfig, TtlAction
-from penstock.delivery import State
-from penstock.delivery.states import FINISHED
+
+from .states import FINISHED, State
 
 MS = 1_000_000
 NEVER = float("inf")
@@ -37,7 +37,7 @@ class Looked:
 
 @dataclass
 class Naive:
-    """What `Delivery` should be. Leases are numbered by whoever drives both."""
+    """What `Delivery` should be. The test numbers the leases of both."""
 
     config: DeliveryConfig
     start: int = 0

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from penstock.delivery import Delivery
-from penstock.delivery.lanes import Ask, Lanes, choose, first_of
+from penstock.delivery.lane_turns import LANES, WEIGHTS, Hints, LaneTurns
+from penstock.delivery.lanes import LaneRequest, Lanes, choose, first_of
 from penstock.delivery.records import Leased
-from penstock.delivery.turns import LANES, WEIGHTS, Turns
 from penstock.model import Priority
 
 S_NS = 1_000_000_000
@@ -70,7 +70,7 @@ def test_every_poll_takes_the_front_of_each_lane_and_no_message_is_passed_over(p
     while len(seen - returned) < end or returned:
         limit = dice.randint(1, 30)
         only = dice.choice([None, None, None, *Priority])
-        choice = choose(delivery, lanes, Ask(limit, end, 0, only))
+        choice = choose(delivery, lanes, LaneRequest(limit, end, 0, only))
         open_ones = [one for one in range(end) if one not in seen or one in returned]
         for priority in Priority if only is None else [only]:
             queue = [one for one in open_ones if priorities[one] == priority]
@@ -97,7 +97,18 @@ def test_every_poll_takes_the_front_of_each_lane_and_no_message_is_passed_over(p
     assert not delivery.ahead
 
 
-def shares_of(turns: Turns, waiting: list[int], limit: int, total: int, **options) -> Counter[int]:
+def test_a_choice_is_the_same_until_it_is_leased():
+    lanes, delivery = lanes_of([0, 1, 2, 3, 4] * 40), Delivery(1, 0, now_ns=0)
+    first = choose(delivery, lanes, LaneRequest(60, 200, 0))
+    assert choose(delivery, lanes, LaneRequest(60, 200, 0)) == first
+    delivery.apply(Leased(1, 1, "m", first.offsets.serialize(), first.cursor, 1, 0))
+    delivery.hints.turns = first.turns
+    assert not choose(delivery, lanes, LaneRequest(60, 200, 0)).offsets & first.offsets
+
+
+def shares_of(
+    turns: LaneTurns, waiting: list[int], limit: int, total: int, **options
+) -> Counter[int]:
     served: Counter[int] = Counter()
     while served.total() < total:
         for lane, count in enumerate(
@@ -109,7 +120,7 @@ def shares_of(turns: Turns, waiting: list[int], limit: int, total: int, **option
 
 @pytest.mark.parametrize("limit", [1, 3, 64, 500, 5000])
 def test_full_lanes_are_served_by_their_weights(limit):
-    served = shares_of(Turns(), [MANY] * LANES, limit, 100_000)
+    served = shares_of(LaneTurns(), [MANY] * LANES, limit, 100_000)
     for lane, weight in WEIGHTS.items():
         assert abs(served[lane] / served.total() * 100 - weight) < 1
 
@@ -117,7 +128,7 @@ def test_full_lanes_are_served_by_their_weights(limit):
 @pytest.mark.parametrize("idle", list(Priority))
 def test_the_share_of_an_idle_lane_goes_to_the_others(idle):
     waiting = [0 if lane == idle else MANY for lane in range(LANES)]
-    served = shares_of(Turns(), waiting, 100, 100_000)
+    served = shares_of(LaneTurns(), waiting, 100, 100_000)
     assert served[idle] == 0
     others = 100 - WEIGHTS[idle]
     for lane, weight in WEIGHTS.items():
@@ -126,11 +137,11 @@ def test_the_share_of_an_idle_lane_goes_to_the_others(idle):
 
 
 def test_a_lane_alone_gets_everything():
-    assert Turns().share([0, 0, 0, 0, 7], 500, 0, 0) == [0, 0, 0, 0, 7]
+    assert LaneTurns().share([0, 0, 0, 0, 7], 500, 0, 0) == [0, 0, 0, 0, 7]
 
 
 def test_critical_is_first_in_every_round():
-    turns = Turns()
+    turns = LaneTurns()
     order = [turns.share([MANY] * LANES, 1, 0, 0).index(1) for _ in range(200)]
     assert order == [
         lane for _ in range(2) for lane, weight in WEIGHTS.items() for _ in range(weight)
@@ -138,13 +149,13 @@ def test_critical_is_first_in_every_round():
 
 
 def test_a_late_urgent_message_does_not_wait_for_the_end_of_the_round():
-    turns = Turns()
+    turns = LaneTurns()
     assert turns.share([1, 0, MANY, 0, MANY], 5, 0, 0) == [1, 0, 4, 0, 0]
     assert turns.share([1, 0, MANY, 0, MANY], 5, 0, 0) == [1, 0, 4, 0, 0]
 
 
 def test_a_lane_that_waited_too_long_is_served_one_message_next():
-    turns = Turns()
+    turns = LaneTurns()
     full = [MANY, 0, 0, 0, MANY]
     assert turns.share(full, 10, 0, 30 * S_NS) == [10, 0, 0, 0, 0]
     assert turns.share(full, 10, 29 * S_NS, 30 * S_NS) == [10, 0, 0, 0, 0]
@@ -153,14 +164,14 @@ def test_a_lane_that_waited_too_long_is_served_one_message_next():
 
 
 def test_an_empty_lane_does_not_starve():
-    turns = Turns()
+    turns = LaneTurns()
     turns.share([MANY, 0, 0, 0, 0], 10, 0, 30 * S_NS)
     turns.share([MANY, 0, 0, 0, 0], 10, 40 * S_NS, 30 * S_NS)
     assert turns.share([MANY, 0, 0, 0, 5], 10, 41 * S_NS, 30 * S_NS) == [10, 0, 0, 0, 0]
 
 
 def test_in_overload_the_shares_hold_and_no_lane_starves_longer_than_the_rule():
-    turns, served = Turns(), Counter()
+    turns, served = LaneTurns(), Counter()
     last = [0] * LANES
     for now_s in range(0, 4_000, 5):
         given = turns.share([MANY] * LANES, 25, now_s * S_NS, 30 * S_NS)
@@ -173,13 +184,13 @@ def test_in_overload_the_shares_hold_and_no_lane_starves_longer_than_the_rule():
 
 
 def test_zero_switches_the_rule_off():
-    turns = Turns()
+    turns = LaneTurns()
     turns.share([MANY, 0, 0, 0, MANY], 1, 0, 0)
     assert turns.share([MANY, 0, 0, 0, MANY], 1, 10**15, 0) == [1, 0, 0, 0, 0]
 
 
 def test_averages_fade():
-    average = Turns().averages[0]
+    average = Hints().averages[0]
     average.add(600, 5_000_000, 0)
     now = average.stats(Priority.CRITICAL, 3, 0)
     assert (now.waiting, now.served, now.per_second, now.wait_ms) == (3, 600, 10, 5)

@@ -17,19 +17,18 @@ from penstock.delivery import (
     Choice,
     Delivery,
     DeliveryRecord,
-    Failing,
-    Grant,
-    State,
-    Unfit,
-    by_offset,
+    FailureRules,
+    LeaseRequest,
+    Undeliverable,
     commands,
     lanes,
+    offset_answers,
 )
 from penstock.delivery.records import Leased, Moved, Released, Retried, Rewound
-from penstock.delivery.states import FINISHED, can_become
 from penstock.errors import NotHeld, Refused, WrongOwner
 
 from .naive import MS, Looked, Naive
+from .states import FINISHED, State, can_become, state_of
 
 MEMBERS = ("ann", "bob", "eve")
 WALL_NS = 10**18
@@ -68,7 +67,7 @@ def through_bytes(records) -> list[DeliveryRecord]:
     return list(FORMAT.from_batch(batch, read_head(batch), "memory"))
 
 
-def state_of(delivery: Delivery) -> dict[str, object]:
+def snapshot_of(delivery: Delivery) -> dict[str, object]:
     """Everything that does not depend on when it was looked at."""
     leases = {
         number: (
@@ -108,15 +107,15 @@ class Group:
         self.leases: list[tuple[int, set[int]]] = []
         self.dead_sequences: list[int] = []
 
-    def failing(self) -> Failing:
+    def failing(self) -> FailureRules:
         sequence = max(self.dead_sequences, default=0) + 1
         at_ns = WALL_NS + self.naive.now_ns
-        return Failing(self.config, random.Random(1), sequence, at_ns)
+        return FailureRules(self.config, random.Random(1), sequence, at_ns)
 
     def record(self, records: Sequence[DeliveryRecord]) -> None:
         """Journal and apply, watching every message on the way."""
         for record in through_bytes(records) if records else ():
-            before = {one: self.delivery.state_of(one) for one in self.naive.rows}
+            before = {one: state_of(self.delivery, one) for one in self.naive.rows}
             floor = self.delivery.progress.floor
             attempts = {one: row.attempts for one, row in self.delivery.failures.items()}
             self.delivery.apply(record)
@@ -130,7 +129,7 @@ class Group:
 
     def check_transitions(self, before: dict[int, State]) -> None:
         for offset, old in before.items():
-            new = self.delivery.state_of(offset)
+            new = state_of(self.delivery, offset)
             # Why a message is finished is not kept, so any finished state will do on either side.
             olds = FINISHED if old in FINISHED else {old}
             news = FINISHED if new in FINISHED else {new}
@@ -155,8 +154,8 @@ class Group:
         self.lease(member, choice, looked, dice.randint(1, 40))
 
     def lease(self, member: str, choice: Choice, looked: Looked, duration_ms: int) -> None:
-        unfit = Unfit(BitMap64(looked.expired), BitMap64(looked.absent))
-        grant = Grant(member, looked.room, duration_ms)
+        unfit = Undeliverable(BitMap64(looked.expired), BitMap64(looked.absent))
+        grant = LeaseRequest(member, looked.room, duration_ms)
         outcome = commands.lease(self.delivery, choice, unfit, grant, self.failing())
         number = self.delivery.next_lease
         self.record(outcome.records)
@@ -213,7 +212,7 @@ class Group:
         for offset in self.taken(outcome.reply, number, offsets):
             self.naive.extend(offset, duration_ms)
 
-    def taken(self, answered: commands.Answered, number: int, offsets: set[int]) -> set[int]:
+    def taken(self, answered: commands.AnswerResult, number: int, offsets: set[int]) -> set[int]:
         """What the twin would take; of these three answers none may be repeated."""
         done = self.naive.held(number, offsets)
         assert set(answered.done) == done
@@ -233,18 +232,18 @@ class Group:
         is_finished = self.naive.rows[offset].state in FINISHED
         if not self.naive.ack_by_offset(offset, member):
             with pytest.raises((WrongOwner, NotHeld), match=rf"^offset {offset} "):
-                by_offset.ack(self.delivery, offset, member=member)
+                offset_answers.ack(self.delivery, offset, member=member)
             return
-        records = by_offset.ack(self.delivery, offset, member=member)
+        records = offset_answers.ack(self.delivery, offset, member=member)
         assert len(records) == (not is_finished)
         self.record(records)
 
     def nack_late(self, offset: int, member: str | None) -> None:
         if not self.naive.nack_by_offset(offset, member):
             with pytest.raises((WrongOwner, NotHeld), match=rf"^offset {offset} "):
-                by_offset.held(self.delivery, offset, member=member)
+                offset_answers.held(self.delivery, offset, member=member)
             return
-        number = by_offset.held(self.delivery, offset, member=member).number
+        number = offset_answers.held(self.delivery, offset, member=member).number
         offsets = BitMap64((offset,))
         outcome = commands.nack(self.delivery, number, offsets, self.failing(), error="no")
         self.record(outcome.records)
@@ -252,10 +251,12 @@ class Group:
 
     def ack_up_to(self, offset: int, member: str | None) -> None:
         if self.naive.may_ack_up_to(offset, member):
-            self.commit_to(offset + 1, by_offset.ack_up_to(self.delivery, offset, member=member))
+            self.commit_to(
+                offset + 1, offset_answers.ack_up_to(self.delivery, offset, member=member)
+            )
         else:
             with pytest.raises((WrongOwner, NotHeld)):
-                by_offset.ack_up_to(self.delivery, offset, member=member)
+                offset_answers.ack_up_to(self.delivery, offset, member=member)
 
     def pass_time(self, dice: random.Random) -> None:
         self.advance(dice.choice([0, 1, 5, 30]))
@@ -314,7 +315,7 @@ class Group:
     def restart(self, dice: random.Random) -> None:
         """Go on with what the journal, or a snapshot and what follows, makes of it: leases begin anew."""
         restarted = self.replayed(*dice.choice(self.snapshots))
-        assert state_of(restarted) == state_of(self.delivery)
+        assert snapshot_of(restarted) == snapshot_of(self.delivery)
         self.delivery = restarted
         for lease in restarted.leases.by_number.values():
             for term in lease.terms:
@@ -351,7 +352,7 @@ class Group:
     def check_rows(self) -> None:
         """Every message is where the twin has it, and was delivered as often."""
         for offset, row in self.naive.rows.items():
-            state = self.delivery.state_of(offset)
+            state = state_of(self.delivery, offset)
             expected = State.ACKED if row.state in FINISHED else row.state
             assert state is expected, (offset, state, row)
             if row.state in {State.READY, State.WAITING}:
@@ -385,13 +386,17 @@ def test_a_group_does_what_its_naive_twin_does_and_any_replay_ends_where_it_is(
         getattr(group, name)(random.Random(seed))
         group.check()
     for images, tail in group.snapshots:
-        assert state_of(group.replayed(images, tail)) == state_of(group.delivery)
+        assert snapshot_of(group.replayed(images, tail)) == snapshot_of(group.delivery)
 
 
 def test_a_choice_takes_nothing_until_it_is_leased() -> None:
     delivery = Delivery(1, 0, now_ns=0)
-    assert commands.choose(delivery, limit=3, end=10) == Choice(BitMap64([0, 1, 2]), 3)
-    assert commands.choose(delivery, limit=3, end=2) == Choice(BitMap64([0, 1]), 2)
+    assert commands.choose(delivery, limit=3, end=10) == Choice(
+        BitMap64([0, 1, 2]), 3, delivery.hints.turns
+    )
+    assert commands.choose(delivery, limit=3, end=2) == Choice(
+        BitMap64([0, 1]), 2, delivery.hints.turns
+    )
     assert delivery.cursor == 0
 
 
@@ -410,7 +415,7 @@ def test_what_is_skipped_ahead_of_the_cursor_is_not_handed_out_later() -> None:
         [*range(4, 9)],
         3,
     )
-    choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 11, 0))
+    choice = lanes.choose(delivery, lanes.Lanes(), lanes.LaneRequest(9, 11, 0))
     assert (list(choice.offsets), choice.cursor) == ([3, 9, 10], 11)
 
 
@@ -419,7 +424,7 @@ def test_what_is_finished_at_the_cursor_is_not_handed_out_later() -> None:
     delivery.apply(Leased(1, 1, "m", (0, 1), 1, 1000, 0))
     delivery.apply(Moved(1, (1, 1)))
     assert (delivery.cursor, list(delivery.ahead), delivery.unseen_below(4)) == (1, [1], 2)
-    choice = lanes.choose(delivery, lanes.Lanes(), lanes.Ask(9, 4, 0))
+    choice = lanes.choose(delivery, lanes.Lanes(), lanes.LaneRequest(9, 4, 0))
     assert (list(choice.offsets), choice.cursor) == ([2, 3], 4)
 
 
@@ -434,7 +439,7 @@ def test_a_late_ack_is_for_the_last_of_several_members_that_had_the_message() ->
         delivery.apply(record)
     for offset in (0, 1):
         with pytest.raises(NotHeld, match="bob last"):
-            by_offset.ack(delivery, offset, member="ann")
-        (record,) = by_offset.ack(delivery, offset, member="bob")
+            offset_answers.ack(delivery, offset, member="ann")
+        (record,) = offset_answers.ack(delivery, offset, member="bob")
         delivery.apply(record)
     assert (delivery.progress.floor, delivery.waiting, delivery.released) == (2, {}, {})

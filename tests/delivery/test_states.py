@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delivery import State
-from penstock.delivery.states import FINISHED, MEANINGS, NEXT, Event, can_become
+from .states import FINISHED, MEANINGS, NEXT, Event, State, can_become
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "delivery.md"
 
@@ -32,7 +31,7 @@ def test_every_state_can_be_reached_and_left() -> None:
     assert {start for start, _ in NEXT} == set(State)
 
 
-def test_a_finished_message_comes_back_only_if_somebody_asks_for_it() -> None:
+def test_a_finished_message_comes_back_only_by_a_reopen_or_a_rewind() -> None:
     back = {event for (start, event), end in NEXT.items() if start in FINISHED}
     assert back == {Event.REOPEN, Event.REWIND}
 

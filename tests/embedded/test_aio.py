@@ -38,7 +38,7 @@ async def test_put_and_get(queue):
 async def test_thousand_waiting_gets_need_no_threads_and_each_gets_one(queue):
     gets = [asyncio.create_task(queue.get(timeout=30)) for _ in range(1000)]
     async with asyncio.timeout(30):
-        await until(lambda: sum(map(len, queue._queue._driver._room.queues.values())) == 1000)
+        await until(lambda: sum(map(len, queue._queue._driver._polls.queues.values())) == 1000)
         for number in range(1000):
             await queue.put(b"%d" % number)
         got = [message.id for message in await asyncio.gather(*gets)]

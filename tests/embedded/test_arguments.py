@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.api.units import duration_ns
-from penstock.client.calls import moment
+from penstock.client.commands import moment_ns
 from penstock.errors import Refused
 
 OBJECT = object()
@@ -209,7 +209,7 @@ def test_a_time_without_a_zone_is_nobodys(tmp_path):
             lambda: queue.put_many([b"x", b"y"], deliver_at=NAIVE),
             lambda: queue.reschedule(number, deliver_at=NAIVE),
             lambda: queue.seek(NAIVE),
-            lambda: moment(NAIVE),
+            lambda: moment_ns(NAIVE),
         )
         for call in calls:
             with pytest.raises(Refused, match=r"has no time zone; write datetime\.now\(UTC\)"):

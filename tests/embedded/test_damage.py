@@ -24,7 +24,7 @@ class Lines(logging.Handler):
 
 
 def segment_of(path: Path, topic: str = "queue.1", kind: str = "messages") -> Path:
-    return next((path / "topics" / topic / "partition-0" / kind).glob("*.log"))
+    return next((path / "topics" / "default" / topic / "partition-0" / kind).glob("*.log"))
 
 
 def flip(file: Path, value: bytes) -> None:
@@ -57,7 +57,7 @@ def test_a_queue_stops_at_damage_with_an_error_that_names_it_and_logs_it_once(pa
         assert queue.stats().waiting == 3
     ((level, text),) = lines.found
     assert level == "ERROR"
-    assert "topics/queue.1/partition-0/messages/00000000000000000000.log at byte" in text
+    assert "topics/default/queue.1/partition-0/messages/00000000000000000000.log at byte" in text
     assert "offset 1 of topic queue partition 0 cannot be read" in text
 
 

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 import penstock
-from penstock.embedded.outlet import FETCH_MESSAGES
+from penstock.embedded.prefetch import FETCH_MESSAGES
 
 PRODUCER = """
 import sys, penstock

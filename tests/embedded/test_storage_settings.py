@@ -20,7 +20,7 @@ def broker(tmp_path, clock):
 
 def segments(path, topic: str = "t") -> list[int]:
     """The first offsets of the segments of a topic's first partition."""
-    files = path.glob(f"topics/{topic}.*/partition-0/messages/*.log")
+    files = path.glob(f"topics/default/{topic}.*/partition-0/messages/*.log")
     return sorted(int(file.stem) for file in files)
 
 
@@ -94,7 +94,9 @@ def test_a_topic_is_compacted_as_often_as_it_says(broker, tmp_path, clock):
     publish(broker, 6, key="k")
 
     def size() -> int:
-        return sum(file.stat().st_size for file in tmp_path.glob("topics/t.*/*/messages/*.log"))
+        return sum(
+            file.stat().st_size for file in tmp_path.glob("topics/default/t.*/*/messages/*.log")
+        )
 
     before = size()
     clock.advance("119m")

@@ -16,6 +16,9 @@ import penstock
 from penstock.api.consume import Poll
 from penstock.api.leased import LeasedPart
 from penstock.api.principals import LOCAL
+from penstock.broker.partition.machine import PartitionMachine
+from penstock.embedded.prefetch import Prefetch
+from penstock.embedded.write_buffer import NumberedMessages
 from penstock.errors import NoSpace, NotFound
 from penstock.model import Priority
 from penstock.runtime.file import RealFile
@@ -106,23 +109,25 @@ def test_who_waits_comes_before_one_who_fetches_for_himself(tmp_path):
     with penstock.open(tmp_path) as queue, ThreadPoolExecutor(1) as pool:
         waiter = pool.submit(queue.get, timeout=20)
         until(lambda: queue._driver.is_awaited)
-        queue._driver._ticker.close()  # Late, as on a busy machine.
+        queue._ticker.close()  # Late, as on a busy machine.
         queue.put_many([b"a", b"b"])
         assert queue.get().value == b"b"
         assert waiter.result(20).value == b"a"
 
 
-def test_what_another_thread_has_fetched_is_there_for_one_who_begins_to_wait(tmp_path, monkeypatch):
+def test_what_another_thread_has_fetched_is_there_for_one_that_begins_to_wait(
+    tmp_path, monkeypatch
+):
     with ThreadPoolExecutor(1) as pool, penstock.open(tmp_path) as queue:
-        wait_for_one = queue._wait_for_one
+        enter = Prefetch.enter
 
-        def wait_late(timeout_ns):
-            if not queue._ready:
+        def enter_late(prefetch, *more):
+            if not prefetch.ready:
                 queue.put_many([b"a", b"b"])
                 assert queue.get().value == b"a"
-            return wait_for_one(timeout_ns)
+            return enter(prefetch, *more)
 
-        monkeypatch.setattr(queue, "_wait_for_one", wait_late)
+        monkeypatch.setattr(Prefetch, "enter", enter_late)
         assert pool.submit(queue.get, timeout=None).result(10).value == b"b"
 
 
@@ -160,15 +165,15 @@ def test_what_others_take_while_one_fetches_is_acked(tmp_path, monkeypatch):
         queue.put_many([b"%d" % number for number in range(10)])
         taken = [queue.get()]
         queue.put_many([b"more"] * 3)
-        ack = type(queue._outlet).ack
+        ack = Prefetch.ack_locked
 
-        def ack_and_let_others_in(outlet, now):
-            ack(outlet, now)
+        def ack_and_let_others_in(prefetch):
+            ack(prefetch)
             taken.extend(iter(queue.get_if_ready, None))
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(queue._outlet), "ack", ack_and_let_others_in)
-            queue._driver.change_at_once(queue._fetch)
+            patch.setattr(Prefetch, "ack_locked", ack_and_let_others_in)
+            queue._fetch()
         taken.extend(iter(queue.get, None))
         assert len(taken) == 13
     with penstock.open(tmp_path) as queue:
@@ -176,7 +181,7 @@ def test_what_others_take_while_one_fetches_is_acked(tmp_path, monkeypatch):
 
 
 def waiting(broker):
-    return sum(map(len, broker.driver._room.queues.values()))
+    return sum(map(len, broker.driver._polls.queues.values()))
 
 
 def test_ten_messages_at_once_are_divided_among_those_who_wait(tmp_path):
@@ -217,7 +222,7 @@ def test_who_waits_on_a_topic_that_is_deleted_hears_of_it_at_once_and_others_do_
         broker.create_topic("t", partitions=1)
         broker.publish("u", b"x")
         assert len(other.result(10)) == 1
-        assert not broker.driver._room
+        assert not broker.driver.is_awaited
 
 
 def test_release_and_redrive_wake_who_waits(tmp_path):
@@ -257,7 +262,7 @@ def test_threads_that_need_an_fsync_share_it(tmp_path, monkeypatch):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(produce, range(8)))
         assert sum(syncs.values()) < 50
-        assert queue._partition().messages.durable_end == 80
+        assert queue.stats().put == 80
         monkeypatch.undo()
 
 
@@ -326,7 +331,7 @@ def test_interrupted_change_is_mended_from_the_files(tmp_path, monkeypatch):
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(queue._partition().machine), "apply", interrupted)
+        monkeypatch.setattr(PartitionMachine, "apply", interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.ack(held[0])
         monkeypatch.undo()
@@ -355,7 +360,7 @@ def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeyp
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(queue._intake), "take_out", interrupted)
+        monkeypatch.setattr(NumberedMessages, "take_out", interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.stats()
         monkeypatch.undo()
@@ -387,16 +392,15 @@ def test_get_that_is_interrupted_loses_nothing_that_nobody_has_seen(tmp_path, mo
 def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypatch):
     with penstock.open(tmp_path) as queue:
         queue.put_many([b"a", b"b"])
-        fetch, taken = queue._outlet.fetch, []
+        fetch, taken = Prefetch.fetch, []
 
-        def fetch_for_others(now):
-            has_some = fetch(now)
+        def fetch_for_others(prefetch):
+            has_some = fetch(prefetch)
             if not taken:
-                taken.append(queue._ready.popleft())
-                taken.append(queue._ready.popleft())
+                taken.extend((prefetch.ready.popleft(), prefetch.ready.popleft()))
             return has_some
 
-        monkeypatch.setattr(queue._outlet, "fetch", fetch_for_others)
+        monkeypatch.setattr(Prefetch, "fetch", fetch_for_others)
         assert queue.get() is None
         assert queue.put(b"c") == 3
         assert queue.get().value == b"c"
@@ -405,11 +409,11 @@ def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypa
 def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
     with penstock.open(tmp_path) as queue:
         assert queue.put(b"a") == 1
-        generator = queue._intake.take_in.__self__
+        generator = queue._messages.take_in.__self__
         with pytest.raises(KeyboardInterrupt):
             generator.throw(KeyboardInterrupt)
         assert queue.put(b"b") == 2
-        generator = queue._intake.take_in.__self__
+        generator = queue._messages.take_in.__self__
         generator.close()
         assert queue.put(b"c", key=b"k") == 3
         ids = [one.id for one in queue]
@@ -427,7 +431,7 @@ def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypa
             def full(*_, **_more):
                 raise NoSpace("state")
 
-            monkeypatch.setattr("penstock.broker.consumption.poll", full)
+            monkeypatch.setattr("penstock.broker.partition.consumption.poll", full)
             assert broker.publish("t", b"x").offset == 0
             with pytest.raises(NoSpace):
                 poll.result()

@@ -27,7 +27,7 @@ def broker(tmp_path):
 
 
 def test_a_publish_to_a_partition_that_was_removed_is_not_answered_fsynced(broker, tmp_path):
-    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
     with pytest.raises(PenstockError) as refused:
         broker.publish("t", b"y", partition=0, acks="all")
     assert refused.value.code == "PARTITION_FAULTY"
@@ -39,7 +39,7 @@ def test_a_publish_to_a_partition_that_was_removed_is_not_answered_fsynced(broke
 
 
 def test_a_partition_that_was_moved_away_is_missed_as_well(broker, tmp_path):
-    topic = tmp_path / "topics" / "t.1"
+    topic = tmp_path / "topics" / "default" / "t.1"
     (topic / "partition-0").rename(tmp_path / "elsewhere")
     with pytest.raises(PartitionFaulty):
         broker.publish("t", b"y", partition=0, acks="all")
@@ -54,7 +54,7 @@ def test_a_partition_that_was_moved_away_is_missed_as_well(broker, tmp_path):
 
 
 def test_a_sweep_and_a_stop_go_on_with_the_others(broker, tmp_path):
-    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
     broker.retain()
     broker.publish("other", b"y", acks="all")
     broker.close()
@@ -64,7 +64,7 @@ def test_a_sweep_and_a_stop_go_on_with_the_others(broker, tmp_path):
 
 
 def lose_partition_0(broker, tmp_path):
-    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
     with pytest.raises(PartitionFaulty):
         broker.publish("t", b"y", partition=0, acks="all")
 
@@ -132,7 +132,7 @@ def test_what_was_written_while_the_sync_failed_is_not_answered_fsynced_either(
     ):
         broker.create_topic("t", partitions=1)
         broker.publish("t", b"x", acks="all")
-        shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+        shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
         monkeypatch.setattr(NodePlan, "run", held)
         first = pool.submit(broker.publish, "t", b"first", acks="all")
         assert has_failed.wait(10)
@@ -145,7 +145,7 @@ def test_what_was_written_while_the_sync_failed_is_not_answered_fsynced_either(
 
 
 def test_a_sweep_that_syncs_for_those_who_wait_does_not_answer_them_fsynced(broker, tmp_path):
-    shutil.rmtree(tmp_path / "topics" / "t.1" / "partition-0")
+    shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
     with ThreadPoolExecutor() as pool:
         point = broker.driver._point
         # As if a maintainer were about to come: nobody else syncs.
@@ -166,7 +166,9 @@ def test_a_segment_that_was_removed_does_not_keep_the_other_partitions_from_bein
         for number in range(20):
             broker.publish("t", bytes(300), partition=number % 2)
     with penstock.Broker(tmp_path, logger=QUIET) as broker:
-        min((tmp_path / "topics" / "t.1" / "partition-0" / "messages").glob("*.log")).unlink()
+        min(
+            (tmp_path / "topics" / "default" / "t.1" / "partition-0" / "messages").glob("*.log")
+        ).unlink()
         assert {one.partition for one in broker.poll("t", "g", limit=100)} == {1}
         with pytest.raises(DamagedFile):
             broker.poll("t", "g")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.members import Assignor
-from penstock.groups.assignors import Held, assign, sticky
+from penstock.groups.assignors import CurrentOwners, assign, sticky
 from penstock.model import TopicPartition
 
 TOPICS = ("ants", "bees", "cats")
@@ -35,17 +35,17 @@ def loads(found, subscriptions):
 @given(st.sampled_from(Assignor), any_topics, partitions, st.data())
 def test_every_partition_that_somebody_reads_has_one_reader_who_does(how, subs, ones, data):
     owners = data.draw(some_owners(ones))
-    found = assign(how, subs, ones, Held(owners))
+    found = assign(how, subs, ones, CurrentOwners(owners))
     assert set(found) == {
         one for one in ones if any(one.topic in topics for topics in subs.values())
     }
     assert all(one.topic in subs[member] for one, member in found.items())
-    assert found == assign(how, dict(reversed(subs.items())), ones[::-1], Held(owners))
+    assert found == assign(how, dict(reversed(subs.items())), ones[::-1], CurrentOwners(owners))
 
 
 @given(st.sampled_from([Assignor.ROUND_ROBIN, Assignor.STICKY]), same_topics, partitions, st.data())
 def test_members_with_the_same_topics_differ_by_one_at_most(how, subs, ones, data):
-    found = loads(assign(how, subs, ones, Held(data.draw(some_owners(ones)))), subs)
+    found = loads(assign(how, subs, ones, CurrentOwners(data.draw(some_owners(ones)))), subs)
     assert max(found) - min(found) <= 1
 
 
@@ -62,7 +62,7 @@ def test_range_gives_neighbours_of_each_topic_and_pieces_of_nearly_one_size(subs
 @given(same_topics, partitions.map(lambda ones: ones[:6]), st.data())
 def test_sticky_moves_no_more_than_the_best_even_assignment_would(subs, ones, data):
     owners = data.draw(some_owners(ones))
-    found = sticky(subs, ones, Held(owners))
+    found = sticky(subs, ones, CurrentOwners(owners))
     fewest = min(
         moves(owners, every)
         for every in all_assignments(subs, ones)
@@ -73,13 +73,13 @@ def test_sticky_moves_no_more_than_the_best_even_assignment_would(subs, ones, da
 
 @given(any_topics, partitions.map(lambda ones: ones[:6]), st.data())
 def test_sticky_is_as_even_as_the_subscriptions_allow(subs, ones, data):
-    found = sticky(subs, ones, Held(data.draw(some_owners(ones))))
+    found = sticky(subs, ones, CurrentOwners(data.draw(some_owners(ones))))
     best = min(unevenness(every, subs) for every in all_assignments(subs, ones))
     assert unevenness(found, subs) == best
 
 
 def all_assignments(subs, ones):
-    """Each way to give every partition to one who reads it."""
+    """Each path to give every partition to one who reads it."""
     readers = [[name for name, topics in subs.items() if one.topic in topics] for one in ones]
     known = [(one, names) for one, names in zip(ones, readers, strict=True) if names]
     for chosen in product(*(names for _, names in known)):
@@ -96,15 +96,15 @@ def unevenness(found, subs):
 
 @given(same_topics, partitions, st.data())
 def test_sticky_changes_nothing_when_nothing_changed(subs, ones, data):
-    found = sticky(subs, ones, Held(data.draw(some_owners(ones))))
-    assert sticky(subs, ones, Held(found)) == found
+    found = sticky(subs, ones, CurrentOwners(data.draw(some_owners(ones))))
+    assert sticky(subs, ones, CurrentOwners(found)) == found
 
 
 def test_a_join_moves_only_the_share_of_the_new_member():
     ones = [TopicPartition("ants", number) for number in range(1000)]
     before = dict.fromkeys((f"m{number:03}" for number in range(99)), frozenset({"ants"}))
-    held = sticky(before, ones, Held({}))
-    after = sticky({**before, "new": frozenset({"ants"})}, ones, Held(held))
+    held = sticky(before, ones, CurrentOwners({}))
+    after = sticky({**before, "new": frozenset({"ants"})}, ones, CurrentOwners(held))
     assert {after[one] for one in ones if after[one] != held[one]} == {"new"}
     assert moves(held, after) == 10
 
@@ -113,7 +113,7 @@ def test_what_is_leaving_already_goes_before_what_is_not():
     ones = [TopicPartition("ants", number) for number in range(4)]
     owners = dict.fromkeys(ones, "ann")
     subs = dict.fromkeys(("ann", "bob"), frozenset({"ants"}))
-    found = sticky(subs, ones, Held(owners, leaving=(ones[0], ones[1])))
+    found = sticky(subs, ones, CurrentOwners(owners, leaving=(ones[0], ones[1])))
     assert [found[one] for one in ones] == ["bob", "bob", "ann", "ann"]
 
 

@@ -1,4 +1,4 @@
-"""A membership through random lives, against a naive model that keeps one row a partition and trusts nobody."""
+"""A membership under random calls, against a naive model that keeps one row a partition."""
 
 import random
 
@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from penstock.api.groups import Cause
 from penstock.api.members import Assignor
 from penstock.errors import NotOwner, Refused, StaleGeneration, UnknownMember
-from penstock.groups import Joining, Membership, Moment, commands
+from penstock.groups import GroupTime, JoinRequest, Membership, commands
 from penstock.groups.membership import REVOCATION_MS
-from penstock.groups.records import Asked, Given, Gone, Joined, Released
+from penstock.groups.records import (
+    MemberJoined,
+    MemberRemoved,
+    PartitionsGiven,
+    PartitionsReleased,
+    ReleaseAsked,
+)
 from penstock.model import TopicPartition
 
 MS = 1_000_000
@@ -29,31 +35,31 @@ class Naive:
         self.asked = {}
 
     def check(self, record, now_ms, calling):
-        """A record has to be something that the rules allow at this moment."""
+        """A record has to be something that the rules allow at this time."""
         match record:
-            case Joined():
+            case MemberJoined():
                 self.seen[record.member] = now_ms
-            case Gone(member, cause):
+            case MemberRemoved(member, cause):
                 assert member == calling or now_ms - self.seen[member] >= SESSION_MS
                 assert (cause is Cause.LEFT) == (member == calling)
                 del self.seen[member]
                 for one in [one for one, owner in self.owner.items() if owner == member]:
                     self.free(one)
-            case Asked(member, partitions, deadline_ns):
+            case ReleaseAsked(member, partitions, deadline_ns):
                 for one in partitions:
                     assert self.owner[one] == member
                     assert one not in self.asked
                     self.asked[one] = deadline_ns // MS
-            case Released(member, partitions, is_forced):
+            case PartitionsReleased(member, partitions, is_forced):
                 for one in partitions:
                     assert self.owner[one] == member
                     assert one in self.asked
                     assert not is_forced or calling == member or now_ms >= self.asked[one]
                     assert is_forced or calling == member
                     self.free(one)
-            case Given(member, partitions):
+            case PartitionsGiven(member, partitions):
                 for one in partitions:
-                    assert one not in self.owner, "it still belongs to somebody"
+                    assert one not in self.owner, "it still has an owner"
                     assert member in self.seen
                     self.owner[one] = member
 
@@ -74,8 +80,8 @@ class Life:
         return [TopicPartition(TOPIC, number) for number in range(self.count)]
 
     @property
-    def moment(self):
-        return Moment(self.now_ms * MS, self.now_ms * MS)
+    def time(self):
+        return GroupTime(self.now_ms * MS, self.now_ms * MS)
 
     @property
     def next_generation(self):
@@ -107,42 +113,38 @@ class Life:
             assert group.rebalances[-1].took_ms is not None
 
     def join(self, name):
-        joining = Joining(member=name, client="c", topics=frozenset({TOPIC}), session_ms=SESSION_MS)
+        request = JoinRequest(
+            member=name, client="c", topics=frozenset({TOPIC}), session_ms=SESSION_MS
+        )
         records = commands.join(
-            self.group, joining, self.partitions, self.moment, self.next_generation
+            self.group, request, self.partitions, self.time, self.next_generation
         )
         self.record(records, calling=name)
 
     def leave(self, name):
-        records = commands.leave(
-            self.group, name, self.partitions, self.moment, self.next_generation
-        )
+        records = commands.leave(self.group, name, self.partitions, self.time, self.next_generation)
         self.record(records, calling=name)
 
     def beat(self, name, generation=None):
-        self.record(commands.heartbeat(self.group, name, generation, self.moment), calling=name)
+        self.record(commands.heartbeat(self.group, name, generation, self.time), calling=name)
         self.naive.seen[name] = self.now_ms
 
     def release(self, name, generation=None):
         wanted = self.group.to_release(name) if name in self.group.members else []
-        outcome = commands.release(self.group, name, generation, wanted, self.moment)
+        outcome = commands.release(self.group, name, generation, wanted, self.time)
         self.record(outcome.records, calling=name)
         self.naive.seen[name] = self.now_ms
 
     def wait(self, ms):
         self.now_ms += ms
         while self.group.next_due_ns() <= self.now_ms * MS:
-            records = commands.expire(
-                self.group, self.partitions, self.moment, self.next_generation
-            )
+            records = commands.expire(self.group, self.partitions, self.time, self.next_generation)
             assert records, "what is due is dealt with"
             self.record(records)
 
     def grow(self, by):
         self.count += by
-        records = commands.repartition(
-            self.group, self.partitions, self.moment, self.next_generation
-        )
+        records = commands.repartition(self.group, self.partitions, self.time, self.next_generation)
         self.record(records)
 
 
@@ -246,18 +248,18 @@ def test_only_the_owner_releases():
     life = two_members()
     asked = life.group.to_release("ann")
     with pytest.raises(NotOwner):
-        commands.release(life.group, "bob", None, asked, life.moment)
+        commands.release(life.group, "bob", None, asked, life.time)
     with pytest.raises(UnknownMember):
-        commands.release(life.group, "eve", None, asked, life.moment)
+        commands.release(life.group, "eve", None, asked, life.time)
 
 
 def test_a_member_that_waits_is_not_missed():
     life = two_members()
     life.release("ann")
-    life.record(commands.wait(life.group, "ann", life.moment, is_over=False))
+    life.record(commands.wait(life.group, "ann", life.time, is_over=False))
     life.wait(SESSION_MS * 3)
     assert set(life.group.members) == {"ann"}
-    life.record(commands.wait(life.group, "ann", life.moment, is_over=True))
+    life.record(commands.wait(life.group, "ann", life.time, is_over=True))
     life.naive.seen["ann"] = life.now_ms
     life.wait(SESSION_MS)
     assert life.group.state == "empty"
@@ -293,5 +295,5 @@ def test_a_member_that_asks_for_what_cannot_be_changes_nothing(wrong):
     life = two_members()
     asked = {"topics": frozenset({TOPIC})} | wrong
     with pytest.raises(Refused):
-        commands.join(life.group, Joining(member="eve", client="c", **asked), [], life.moment, 9)
+        commands.join(life.group, JoinRequest(member="eve", client="c", **asked), [], life.time, 9)
     assert set(life.group.members) == {"ann", "bob"}

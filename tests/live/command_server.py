@@ -16,7 +16,7 @@ from penstock.cli import main
 for name in (
     "penstock.cli.log",
     "penstock.log.doctor.verify",
-    "penstock.server.http.serving",
+    "penstock.server.serving",
     "uvloop",
 ):
     import_module(name)

@@ -13,7 +13,7 @@ FLIPPED = "bit flipped"
 OLDER, RECENT = "older copy", "copy of the same life"
 _SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|snapshot)")
 # Parts that are put back from a copy as a whole.
-_PARTS = re.compile(r"meta|topics/[^/]+(/partition-\d+(/(messages|state|delayed))?)?|topics")
+_PARTS = re.compile(r"meta|topics/[^/]+/[^/]+(/partition-\d+(/(messages|state|delayed))?)?|topics")
 
 
 class Fault(NamedTuple):
@@ -127,7 +127,9 @@ def kind_of(data: Path, path: str) -> str:
     parts = path.split("/")
     name = parts[-1]
     if (data / path).is_dir():
-        return "directory " + {1: name, 2: "topic", 3: "partition"}.get(len(parts), name)
+        return "directory " + {1: name, 2: "namespace", 3: "topic", 4: "partition"}.get(
+            len(parts), name
+        )
     if parts[0] not in {"meta", "topics"}:
         return name
     log = "meta" if parts[0] == "meta" else parts[-2]

@@ -11,7 +11,7 @@ from .file_faults import OLDER, RECENT, REMOVED, Fault
 from .furnished import TOKEN, Ledger, Place
 from .observing import AFTERWARDS, Observation, Reading
 
-_PARTITION = re.compile(r"topics/([^/]+)\.\d+/partition-(\d+)")
+_PARTITION = re.compile(r"topics/default/([^/]+)\.\d+/partition-(\d+)")
 LOG, SNAPSHOT, INDEX = ".log", ".snapshot", "index"
 # What nothing rests on: the broker makes it again, or never reads it.
 _OF_NO_WEIGHT = re.compile(r"lock|admin\.key")
@@ -201,7 +201,7 @@ class Judge:
                 yield "harmless; not told by /readyz?verbose"
 
     def _directory(self, place: Place) -> str:
-        return self.directories.get(place, f"topics/{place[0]}.")
+        return self.directories.get(place, f"topics/default/{place[0]}.")
 
     def _silent(self, trial: Trial, place: Place) -> list[str]:
         """Who of those who should does not tell that a partition is not as it was."""

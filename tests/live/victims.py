@@ -68,6 +68,7 @@ class Victims:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
+            env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[2])},
         )
         self._running: int | None = None
 

@@ -17,15 +17,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from threading import Thread
 
+from bench.log_writer import LogWriter
 from penstock.codec import Columns, Encoded, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import NoSpace
 from penstock.log import open_log
 from penstock.log.trim import retain
 from penstock.model import LogId
-from penstock.runtime import FreeSpaceGuard, RealDisk, SystemClock
+from penstock.runtime import RealDisk, SystemClock
 from penstock.runtime.commit import Committer
-from penstock.runtime.writer import LogWriter
 
 LOG_ID = LogId(0x1BADB002)
 DIRECTORY = "topic/messages"
@@ -59,7 +59,7 @@ def run(job: Job) -> None:
     reports = os.open(job.reports, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with RealDisk(job.root, STORAGE) as disk, Committer(STORAGE, clock) as committer:
         log, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=SMALL)
-        writer = LogWriter(log, committer, FreeSpaceGuard(disk, clock, min_free_bytes=0), clock)
+        writer = LogWriter(log, committer, clock)
         threads = [
             Thread(target=append, args=(writer, reports, range(first, job.appends, job.threads)))
             for first in range(1, job.threads)

@@ -13,9 +13,9 @@ from penstock.config import LogConfig
 from penstock.errors import Damaged, DamagedBatch, WrongLog
 from penstock.log import Log, Recovery, open_log
 from penstock.log.checkpoint import Checkpoint, read_checkpoint
-from penstock.log.doctor.repair import repairing
-from penstock.log.doctor.repair_plan import Plan, planning
-from penstock.log.doctor.verify import Problem, Report, Severity, verifying
+from penstock.log.doctor.repair import repair_steps
+from penstock.log.doctor.repair_plan import RepairPlan, plan_steps
+from penstock.log.doctor.verify import Problem, Severity, VerifyReport, verify_steps
 from penstock.model import Epoch, LogId
 from penstock.ports import Disk
 from penstock.sim import SimDisk, Tree
@@ -162,8 +162,8 @@ def drain(steps: Generator[object, None, Result]) -> Result:
             return finished.value
 
 
-def verified(disk: Disk, *, is_live: bool = False) -> tuple[list[Problem], Report]:
-    steps, problems = verifying(disk, DIRECTORY, is_live=is_live), []
+def verified(disk: Disk, *, is_live: bool = False) -> tuple[list[Problem], VerifyReport]:
+    steps, problems = verify_steps(disk, DIRECTORY, is_live=is_live), []
     while True:
         try:
             step = next(steps)
@@ -173,10 +173,10 @@ def verified(disk: Disk, *, is_live: bool = False) -> tuple[list[Problem], Repor
             problems.append(step)
 
 
-def repaired(disk: Disk, *, log_id: LogId | None = None) -> Plan:
-    plan = drain(planning(disk, DIRECTORY, log_id=log_id))
+def repaired(disk: Disk, *, log_id: LogId | None = None) -> RepairPlan:
+    plan = drain(plan_steps(disk, DIRECTORY, log_id=log_id))
     if not plan.obstacles:
-        drain(repairing(plan, CONFIG))
+        drain(repair_steps(plan, CONFIG))
     return plan
 
 
@@ -330,7 +330,7 @@ def repair_of(sample: Sample, tree: Tree, *, log_id: LogId | None = None) -> str
     return "cuts it off" if is_cut else "nothing lost"
 
 
-def assert_all_kept(plan: Plan, before: Tree, after: Tree) -> None:
+def assert_all_kept(plan: RepairPlan, before: Tree, after: Tree) -> None:
     """Every byte of every segment is in a segment or in a file of its own."""
     for one in plan.files:
         old = before.files[one.file.path]
@@ -353,7 +353,7 @@ def assert_settled(disk: SimDisk) -> None:
 
 @contextmanager
 def as_nobody(directory: Path) -> Iterator[None]:
-    """Root may do anything, so a directory is read-only only for somebody else."""
+    """Root may do anything, so a directory is read-only only for other users."""
     for parent in directory.parents:
         if parent.owner() == "root" and parent.stat().st_mode & 0o077 == 0:
             parent.chmod(0o711)

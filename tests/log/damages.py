@@ -114,7 +114,7 @@ def with_tail(tail: bytes) -> Variants:
 
 @damage("a torn batch with whole ones behind it, in later segments too")
 def _() -> Variants:
-    """None of them was synced, so nobody was promised any of them."""
+    """None of them was synced, so no client was told that any is durable."""
     disk = SimDisk()
     log = write_log(disk)
     durable_end = log.end_offset

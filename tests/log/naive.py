@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.codec import Compression, Head, batches_in, decode_messages, encode_messages
 from penstock.config import LogConfig
-from penstock.log import Appended, Log, Recovery, open_log
+from penstock.log import AppendResult, Log, Recovery, open_log
 from penstock.model import LogId, Message
 from penstock.sim import SimDisk, Tree
 
@@ -31,7 +31,7 @@ def put(
     *,
     now_ns: int = NOW_NS,
     compression: Compression = Compression.NONE,
-) -> Appended:
+) -> AppendResult:
     """Append one batch: these messages, or so many with their own offset as value."""
     if isinstance(messages, int):
         messages = [Message(b"%d" % (log.end_offset + number)) for number in range(messages)]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from penstock.codec import Compression, Marks, encode_messages
 from penstock.config import LogConfig
 from penstock.log import Log
-from penstock.log.compaction import Compacted, Syncable, compact, compacting
+from penstock.log.compaction import CompactionResult, Syncable, compact, compact_steps
 from penstock.log.layout import TEMPORARY
-from penstock.log.trim import truncate, truncate_after_epoch
+from penstock.log.trim import truncate
 from penstock.model import Epoch, Message, Offset
 from penstock.sim import SimDisk
 from penstock.sim.operations import Create
@@ -100,13 +100,15 @@ class Writer:
         check_shape(self.log)
 
 
-def run(steps: Iterator[int | Syncable], between: Callable[[], object] = lambda: None) -> Compacted:
+def run(
+    steps: Iterator[int | Syncable], between: Callable[[], object] = lambda: None
+) -> CompactionResult:
     """All steps, with something else to do after each."""
     while True:
         try:
             step = next(steps)
         except StopIteration as finished:
-            compacted: Compacted = finished.value
+            compacted: CompactionResult = finished.value
             return compacted
         between()
         if not isinstance(step, int):
@@ -147,7 +149,7 @@ def test_exactly_what_a_naive_compaction_keeps_is_left(puts, seconds, step_bytes
         writer.put(one)
     ready(writer.log)
     now_ns, end = NOW_NS + seconds * SECOND_NS, writer.log.end_offset
-    steps = compacting(writer.log, now_ns=now_ns, step_bytes=step_bytes)
+    steps = compact_steps(writer.log, now_ns=now_ns, step_bytes=step_bytes)
     assert run(steps).compacted_to == end
     writer.check(end=end, now_ns=now_ns)
 
@@ -172,7 +174,7 @@ def test_appends_and_syncs_between_the_steps_change_nothing(puts, later, chance)
                 if (one := next(waiting, None)) is not None:
                     writer.put(one)
 
-    run(compacting(writer.log, now_ns=LATER_NS, step_bytes=300), between)
+    run(compact_steps(writer.log, now_ns=LATER_NS, step_bytes=300), between)
     writer.check(end=end, now_ns=LATER_NS)
     writer.log.close()
     writer.log = open_small(disk, CONFIG)[0]
@@ -188,7 +190,7 @@ def test_many_runs_with_a_small_map_come_to_the_same_as_one(puts, keys_max):
     end, before = writer.log.end_offset, -1
     while writer.log.compacted_to > before:
         before = writer.log.compacted_to
-        run(compacting(writer.log, now_ns=LATER_NS, keys_max=keys_max))
+        run(compact_steps(writer.log, now_ns=LATER_NS, keys_max=keys_max))
         check_shape(writer.log)
     assert before == end
     writer.check(end=end, now_ns=LATER_NS)
@@ -200,7 +202,7 @@ def test_a_second_run_finds_nothing_to_do():
     assert (first.segments_rewritten, first.messages_removed) == (2, 4)
     assert offsets(log) == KEPT
     size = log.size
-    assert compact(log, now_ns=NOW_NS) == Compacted(0, 0, 0, log.end_offset)
+    assert compact(log, now_ns=NOW_NS) == CompactionResult(0, 0, 0, log.end_offset)
     assert log.size == size
 
 
@@ -334,7 +336,7 @@ def test_an_epoch_still_starts_where_it_did_when_its_first_messages_are_gone():
     ready(log)
     compact(log, now_ns=NOW_NS)
     check_shape(log)
-    assert truncate_after_epoch(log, Epoch(6)) == 1
+    assert truncate(log, log.end_of_epoch(Epoch(6))) == 1
     assert offsets(log) == [0]
 
 

@@ -9,10 +9,10 @@ from penstock.config import LogConfig
 from penstock.errors import DamagedBatch, NoSpace, TooLarge
 from penstock.log import Log
 from penstock.log import compaction as compaction_module
-from penstock.log.compaction import compact, compacting
+from penstock.log.compaction import compact, compact_steps
 from penstock.log.layout import TEMPORARY
 from penstock.log.trim import retain, truncate
-from penstock.sim import Call, Fault, Kind, Misbehaviour, SimDisk, Tree, check_crashes
+from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk, Tree, check_crashes
 from penstock.sim.operations import Sync, SyncDirectory
 
 from .naive import NOW_NS, check_shape, keyed, messages, new_log, offsets, open_small, put, values
@@ -25,7 +25,7 @@ from .test_compaction import (
     three_segments,
 )
 
-QUICK_KINDS = (Kind.ALL, Kind.DURABLE, Kind.DROP_ONE, Kind.SUBSETS)
+QUICK_KINDS = (CrashKind.ALL, CrashKind.DURABLE, CrashKind.DROP_ONE, CrashKind.SUBSETS)
 
 
 def test_a_reader_in_the_middle_of_a_segment_goes_on_when_it_is_replaced():
@@ -44,7 +44,7 @@ def test_no_step_syncs_by_itself():
     disk = SimDisk()
     log = three_segments(disk)
     syncs: list[object] = []
-    steps = compacting(log, now_ns=LATER_NS, step_bytes=1)
+    steps = compact_steps(log, now_ns=LATER_NS, step_bytes=1)
     with suppress(StopIteration):
         while True:
             done = len(disk.operations)
@@ -62,7 +62,9 @@ def test_a_step_is_not_much_longer_than_its_budget():
     for number in range(200):
         put(log, keyed((b"%d" % (number % 50), b"v" * 1000), (b"once-%d" % number, b"v" * 1000)))
     ready(log)
-    steps = [one for one in compacting(log, now_ns=NOW_NS, step_bytes=5000) if isinstance(one, int)]
+    steps = [
+        one for one in compact_steps(log, now_ns=NOW_NS, step_bytes=5000) if isinstance(one, int)
+    ]
     assert max(steps) < 5000 + 3000
     assert sum(steps) > 2 * 400_000 * 0.9
 
@@ -77,22 +79,22 @@ def test_segments_that_the_checkpoint_still_speaks_of_are_left_alone():
             log.sync(with_checkpoint=True)
     log.roll()
     log.sync()
-    assert run(compacting(log, now_ns=LATER_NS)).segments_rewritten == 0
+    assert run(compact_steps(log, now_ns=LATER_NS)).segments_rewritten == 0
     again, _ = open_small(SimDisk(disk.tree()), CONFIG)
     assert offsets(again) == list(range(6))
     log.sync(with_checkpoint=True)
-    assert run(compacting(log, now_ns=LATER_NS)).segments_rewritten == 1
+    assert run(compact_steps(log, now_ns=LATER_NS)).segments_rewritten == 1
 
 
 def test_only_one_runs_at_a_time_and_a_closed_one_leaves_nothing():
     disk = SimDisk()
     log = three_segments(disk)
-    steps = compacting(log, now_ns=NOW_NS, step_bytes=1)
+    steps = compact_steps(log, now_ns=NOW_NS, step_bytes=1)
     while isinstance(next(steps), int):
         pass
     assert any(path.endswith(TEMPORARY) for path in disk.tree().files)
     with pytest.raises(AssertionError):
-        next(compacting(log, now_ns=NOW_NS))
+        next(compact_steps(log, now_ns=NOW_NS))
     steps.close()
     assert not any(path.endswith(TEMPORARY) for path in disk.tree().files)
     assert compact(log, now_ns=NOW_NS).messages_removed == 4
@@ -104,7 +106,7 @@ def test_a_run_whose_segments_are_taken_away_stops(what):
         disk = SimDisk()
         log = three_segments(disk)
         put(log, 1)
-        steps, done = compacting(log, now_ns=NOW_NS, step_bytes=1), 0
+        steps, done = compact_steps(log, now_ns=NOW_NS, step_bytes=1), 0
 
         def between(log: Log = log, at: int = step) -> None:
             nonlocal done
@@ -141,7 +143,7 @@ def test_on_a_full_disk_every_segment_is_the_old_one_or_the_new_one(call):
     for nth in range(1, 100):
         disk = SimDisk()
         log = three_segments(disk)
-        steps = compacting(log, now_ns=LATER_NS)
+        steps = compact_steps(log, now_ns=LATER_NS)
         disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth, path_part=".log"))
         try:
             run(steps)
@@ -219,7 +221,7 @@ def test_a_power_cut_at_any_moment_uncovers_no_old_value(tier, effort):
     def scenario(disk: SimDisk) -> None:
         log, _ = open_small(disk, CONFIG)
         put(log, 1)
-        run(compacting(log, now_ns=LATER_NS))
+        run(compact_steps(log, now_ns=LATER_NS))
         log.sync()
 
     def check(disk: SimDisk, _: tuple[object, ...]) -> None:
@@ -235,7 +237,7 @@ def test_a_power_cut_at_any_moment_uncovers_no_old_value(tier, effort):
         scenario,
         check,
         entropy=random.Random(7),
-        kinds=QUICK_KINDS if tier == "check" else tuple(Kind),
+        kinds=QUICK_KINDS if tier == "check" else tuple(CrashKind),
         subsets=effort(check=1, test=10, torture=100),
         start=before.tree(),
     )

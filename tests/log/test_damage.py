@@ -115,7 +115,7 @@ def _(_root: Path) -> Outcome:
 
 @special("the disk of another node: the identity of another log")
 def _(_root: Path) -> Outcome:
-    """Nothing in the directory is damaged, so a check finds nothing; only whoever opens it knows better."""
+    """Nothing in the directory is damaged, so a check finds nothing; only meta, at the open, knows better."""
     disk = SimDisk(closed().tree)
     with pytest.raises(WrongLog):
         open_log(disk, DIRECTORY, log_id=LogId(7), config=CONFIG)
@@ -273,7 +273,8 @@ def _(_root: Path) -> Outcome:
             plan = journal.plan_snapshot(messages, book)
             plan.run()
             journal.synced(messages, plan)
-    journal.sync(messages)
+    messages.sync()
+    journal.log.sync()
     tree = disk.tree()
     *_, newest = sorted(path for path in tree.files if path.endswith(".snapshot"))
     return only(
@@ -329,7 +330,7 @@ def test_every_bit_of_a_head_is_noticed(sample: Callable[[], Sample], number: in
 
 
 def random_damage(sample: Sample, chance: random.Random) -> Tree:
-    """A flipped bit or a cut in any file, but a cut between two batches, which nobody can see."""
+    """A flipped bit or a cut in any file, but a cut between two batches, which cannot be seen."""
     path = chance.choice(sorted(sample.tree.files))
     content = sample.tree.files[path]
     if chance.random() < 0.6:

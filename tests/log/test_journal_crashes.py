@@ -11,7 +11,7 @@ import pytest
 from penstock.codec import Columns, encode
 from penstock.config import LogConfig
 from penstock.log import Log, open_log
-from penstock.log.journal import Journal
+from penstock.log.journal import Journal, OrderedPlan
 from penstock.log.records import RecordFormat
 from penstock.model import LogId
 from penstock.sim import CrashCounts, SimDisk, Tree, check_crashes
@@ -110,7 +110,9 @@ def settle(
     *,
     is_snapshot: bool,
 ) -> None:
-    plan = journal.plan_snapshot(messages, machine) if is_snapshot else journal.plan_sync(messages)
+    plan = OrderedPlan(messages.plan_sync(), journal.log.plan_sync())
+    if is_snapshot:
+        plan = journal.plan_snapshot(messages, machine)
     plan.run()
     journal.synced(messages, plan)
     disk.mark(Promised(len(life.decisions), messages.end_offset))

@@ -1,4 +1,4 @@
-"""The last batch is kept for whoever waits for it, and nobody can tell."""
+"""The last batch is kept in memory for waiting consumers, and reads are the same as from the file."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_what_somebody_may_still_write_to_is_not_kept():
     log = new_log()
     encoded = encode(Columns(values=[b"value"], timestamps=NOW_NS))
     body = bytearray(encoded.body[0])
-    log.append(Encoded(encoded.head, [body], has_keys=False), now_ns=NOW_NS)
+    log.append(Encoded(encoded.head, [body], has_idempotency_keys=False), now_ns=NOW_NS)
     body[:] = bytes(len(body))
     assert values(log) == [b"value"]
 

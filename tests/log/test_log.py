@@ -244,7 +244,7 @@ def test_a_seek_by_time_never_jumps_over_a_segment_that_is_all_damage(victim):
     log = open_small(changed(disk, spoilt), CONFIG)[0]
     for number in range(5):
         found = log.offset_at(NOW_NS + number * SECOND_NS)
-        # Whoever looks for what comes right after the damage may have meant the damage.
+        # A search for the time right after the damage may have meant the damaged batch.
         assert found in ({victim} if number in {victim, victim + 1} else {number})
 
 

@@ -24,9 +24,9 @@ from penstock.codec import Compression, batches_in
 from penstock.config import LogConfig
 from penstock.errors import NoSpace
 from penstock.log import SyncPlan
-from penstock.log.compaction import Compacted, Syncable, compact, compacting
+from penstock.log.compaction import CompactionResult, Syncable, compact, compact_steps
 from penstock.log.layout import INDEX, TIME_INDEX
-from penstock.log.trim import retain, truncate, truncate_after_epoch
+from penstock.log.trim import retain, truncate
 from penstock.model import Epoch, Message, Offset
 from penstock.sim import Model, SimDisk, power_cut
 from penstock.sim.disk import UNLIMITED
@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
         self.is_epoch_durable = False
 
     def note_sync(self) -> None:
-        """An epoch in which nothing was synced yet may come again after a power cut: nobody was promised anything."""
+        """An epoch without a sync may come again after a power cut: no client was told that it is durable."""
         saved, changes = self.log._checkpoint_changes_saved, self.log._checkpoint_changes
         self.is_epoch_durable = saved == changes
 
@@ -206,7 +206,7 @@ class LogMachine(RuleBasedStateMachine):
         epoch = Epoch(max(0, self.log.epoch - epochs_back))
         later = (one.offset for one in self.log.epochs if one.epoch > epoch)
         expected = max(self.start, next(later, self.end))
-        self.cut_to(expected, lambda: truncate_after_epoch(self.log, epoch))
+        self.cut_to(expected, lambda: truncate(self.log, self.log.end_of_epoch(epoch)))
 
     def cut_to(self, expected: int, cut: Callable[[], Offset]) -> None:
         # A message that gave way to one that is now cut does not come back.
@@ -260,7 +260,7 @@ class LogMachine(RuleBasedStateMachine):
     def start_compacting(self, keys_max: int, step_bytes: int) -> None:
         self.sync(True)
         self.note_compaction(self.now_ns)
-        self.compaction = compacting(
+        self.compaction = compact_steps(
             self.log, now_ns=self.now_ns, keys_max=keys_max, step_bytes=step_bytes
         )
 
@@ -287,7 +287,7 @@ class LogMachine(RuleBasedStateMachine):
         self.is_compacted = True
         self.tombstones_gone_ns = max(self.tombstones_gone_ns, now_ns - GRACE_NS)
 
-    def check_compacted(self, compacted: Compacted) -> None:
+    def check_compacted(self, compacted: CompactionResult) -> None:
         keys = [
             one.message.key
             for offset, one in self.shown().items()

@@ -11,14 +11,13 @@ from penstock.codec.head import UNSYNCED_MAX
 from penstock.config import LogConfig
 from penstock.errors import DamagedBatch, DamagedFile, NoSpace, WrongLog
 from penstock.log import Log, open_log
-from penstock.log.opening import CheckpointState, opening
+from penstock.log.opening import CheckpointState
 from penstock.log.trim import release
-from penstock.model import Epoch, LogId, Message, Offset
+from penstock.model import Epoch, LogId, Offset
 from penstock.sim import Call, Fault, Misbehaviour, Model, SimDisk, power_cut
 
 from .naive import (
     DIRECTORY,
-    LOG_ID,
     NOW_NS,
     changed,
     check_shape,
@@ -111,16 +110,6 @@ def test_what_a_killed_process_left_is_durable_before_anybody_sees_it():
     assert log.durable_end == 25
     after = opened(power_cut(disk, Model.STRICT, entropy=random.Random(1)))
     assert offsets(after) == list(range(25))
-
-
-def test_opening_comes_in_steps_and_says_how_far_it_is():
-    disk = SimDisk()
-    log = new_log(LogConfig(), disk)
-    for _ in range(12):
-        put(log, [Message(bytes(1 << 20))])
-    steps = list(opening(SimDisk(disk.tree()), DIRECTORY, log_id=LOG_ID, config=LogConfig()))
-    assert steps == sorted(steps)
-    assert 2 <= len(steps) <= 4
 
 
 # A torn end

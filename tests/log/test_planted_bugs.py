@@ -87,7 +87,7 @@ def test_an_unsynced_checkpoint_rename_is_found_by_checkpointing(monkeypatch: Pa
 
 
 def test_an_unchecked_tail_is_found_by_appending(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(opening, "walk_verified", walk_heads)
+    monkeypatch.setattr(opening, "walk_batches", walk_heads)
     assert finds("append")
 
 

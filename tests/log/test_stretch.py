@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.codec import HEAD_BYTES
 from penstock.config import LogConfig
 from penstock.errors import DamagedBatch
-from penstock.log import stretch as module
+from penstock.log import segment as module
 from penstock.log.log import Log
 from penstock.model import Message
 from penstock.sim import SimDisk
@@ -20,7 +20,7 @@ MUCH = 1 << 20
 
 @pytest.fixture(autouse=True)
 def every_batch_is_large(monkeypatch):
-    monkeypatch.setattr(module, "_BATCH_BYTES_MIN", 1)
+    monkeypatch.setattr(module, "_STRETCH_BATCH_BYTES_MIN", 1)
 
 
 def filled(sizes: list[int], disk: SimDisk | None = None) -> Log:
@@ -57,7 +57,7 @@ def test_outside_and_in_small_batches_there_is_nothing_to_find(monkeypatch):
     log = filled([3])
     assert log.find(3, bytes_max=MUCH, limit=1) is None
     assert log.find(-1, bytes_max=MUCH, limit=1) is None
-    monkeypatch.setattr(module, "_BATCH_BYTES_MIN", 64 * 1024)
+    monkeypatch.setattr(module, "_STRETCH_BATCH_BYTES_MIN", 64 * 1024)
     assert log.find(0, bytes_max=MUCH, limit=1) is None
     put(log, [Message(b"v" * 64 * 1024)])
     assert log.find(3, bytes_max=MUCH, limit=1).next_offset == 4

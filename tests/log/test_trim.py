@@ -10,19 +10,18 @@ from penstock.config import LogConfig
 from penstock.errors import NoSpace, OffsetOutOfRange
 from penstock.log import Log
 from penstock.log.trim import (
-    Aged,
+    SegmentAge,
     expired,
     release,
     retain,
     truncate,
-    truncate_after_epoch,
 )
 from penstock.model import Epoch, Offset
 from penstock.sim import (
     Call,
+    CrashKind,
     CrashStates,
     Fault,
-    Kind,
     Misbehaviour,
     Model,
     SimDisk,
@@ -42,7 +41,7 @@ from .naive import (
 )
 
 NOBODY = Offset(1 << 62)
-QUICK_KINDS = (Kind.ALL, Kind.DURABLE, Kind.DROP_ONE, Kind.SUBSETS)
+QUICK_KINDS = (CrashKind.ALL, CrashKind.DURABLE, CrashKind.DROP_ONE, CrashKind.SUBSETS)
 OFF = {"segment_age_ms": -1, "retention_hours": -1}
 
 
@@ -103,10 +102,10 @@ def test_by_epoch_everything_of_later_epochs_goes():
     for epoch in (3, 5, 8):
         log.begin_epoch(Epoch(epoch))
         put(log, 4)
-    assert truncate_after_epoch(log, Epoch(9)) == 12
-    assert truncate_after_epoch(log, Epoch(7)) == 8
+    assert truncate(log, log.end_of_epoch(Epoch(9))) == 12
+    assert truncate(log, log.end_of_epoch(Epoch(7))) == 8
     assert log.epoch == 5
-    assert truncate_after_epoch(log, Epoch(2)) == 0
+    assert truncate(log, log.end_of_epoch(Epoch(2))) == 0
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.integers(1, 40), st.booleans())
@@ -162,7 +161,7 @@ def test_a_power_cut_during_truncation_leaves_a_whole_log_that_is_not_shorter(ti
         scenario,
         check,
         entropy=random.Random(3),
-        kinds=QUICK_KINDS if tier == "check" else tuple(Kind),
+        kinds=QUICK_KINDS if tier == "check" else tuple(CrashKind),
         subsets=effort(check=1, test=10, torture=100),
         start=before.tree(),
     )
@@ -170,7 +169,7 @@ def test_a_power_cut_during_truncation_leaves_a_whole_log_that_is_not_shorter(ti
 
 # From the front
 
-TEN = [Aged((number + 1) * 10, 100, NOW_NS + number * HOUR_NS) for number in range(10)]
+TEN = [SegmentAge((number + 1) * 10, 100, NOW_NS + number * HOUR_NS) for number in range(10)]
 TEN_HOURS_LATER = NOW_NS + 10 * HOUR_NS
 
 
@@ -203,7 +202,7 @@ def test_which_of_ten_segments_and_an_active_one_of_fifty_bytes_go(config, keep_
 
 
 def test_an_old_segment_behind_a_young_one_waits():
-    facts = [Aged(10, 100, TEN_HOURS_LATER), *TEN[1:]]
+    facts = [SegmentAge(10, 100, TEN_HOURS_LATER), *TEN[1:]]
     config = LogConfig(retention_hours=1)
     assert expired(facts, config, 0, now_ns=TEN_HOURS_LATER, keep_from=NOBODY) == 0
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from penstock.observability.prometheus import Histogram, Sample, render
+from penstock.api.health import Sample
+from penstock.observability.prometheus import Histogram, render
 
 LINE = re.compile(r'penstock_info\{version="1",broker="((?:[^"\\\n]|\\["\\n])*)"\} 1')
 ESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}

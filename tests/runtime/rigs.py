@@ -8,15 +8,15 @@ from pathlib import Path
 from threading import Event, Semaphore, Thread
 from typing import Any
 
+from bench.log_writer import LogWriter
 from bench.watched_disk import WatchedDisk
 from penstock.codec import HEAD_BYTES, Columns, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import PenstockError
-from penstock.log import Appended, Log, open_log
+from penstock.log import AppendResult, Log, open_log
 from penstock.model import LogId
-from penstock.runtime import FreeSpaceGuard, SystemClock
+from penstock.runtime import SystemClock
 from penstock.runtime.commit import Committer
-from penstock.runtime.writer import LogWriter
 
 MESSAGES = 3
 BATCH = encode(Columns(values=[b"x" * 100] * MESSAGES, timestamps=1))
@@ -81,14 +81,13 @@ class Rig:
     fatal: list[BaseException]
 
     def writer(
-        self, name: str = "log", *, config: LogConfig | None = None, min_free_bytes: int = 0
+        self, name: str = "log", *, config: LogConfig | None = None
     ) -> tuple[LogWriter, Log]:
         log, _ = open_log(self.disk, name, log_id=LogId(7), config=config or LogConfig())
         clock = self.committer.clock
-        guard = FreeSpaceGuard(self.disk, clock, min_free_bytes=min_free_bytes)
-        return LogWriter(log, self.committer, guard, clock), log
+        return LogWriter(log, self.committer, clock), log
 
-    def append(self, writer: LogWriter) -> "Future[Appended]":
+    def append(self, writer: LogWriter) -> "Future[AppendResult]":
         return submit(writer.append, BATCH)
 
 

@@ -386,6 +386,29 @@ def test_after_a_truncation_everything_is_synced(disk, monkeypatch):
     assert len(synced) == 1
 
 
+def test_a_sync_of_many_syncs_each_and_fails_with_any_of_them(tmp_path, monkeypatch):
+    with RealDisk(tmp_path / "data", CONFIG) as disk:
+        disk.make_directories("d", is_synced=False)
+        files = [disk.create(f"d/{number}") for number in range(20)]
+        for file in files:
+            file.append(b"x")
+        synced = []
+        original = os.fdatasync
+        monkeypatch.setattr(
+            os, "fdatasync", lambda number: (synced.append(number), original(number))
+        )
+        disk.sync_all(files, ["d", ""])
+        assert len(synced) >= 20
+
+        def fail(number: int) -> None:
+            raise OSError(errno.EIO, "gone")
+
+        files[7].append(b"y")
+        monkeypatch.setattr(os, "fdatasync", fail)
+        with pytest.raises(SyncFailed):
+            disk.sync_all(files, ["d"])
+
+
 def test_directories_that_a_dead_process_left_are_synced_once_more(tmp_path, monkeypatch):
     (tmp_path / "data" / "d" / "e").mkdir(parents=True)
     with RealDisk(tmp_path / "data", CONFIG) as disk:

@@ -347,7 +347,7 @@ def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
     build, monkeypatch, error
 ):
     desk, gate, started = Desk(build), Event(), Event()
-    call = Ticket.call
+    call = Ticket.call_leader
 
     def call_too_late(ticket: Ticket) -> bool:
         desk.rig.committer.failure = error
@@ -357,7 +357,7 @@ def test_one_that_is_called_to_lead_when_all_is_over_does_not_try_for_ever(
         started.set()
         assert gate.wait(PATIENCE_S)
 
-    monkeypatch.setattr(Ticket, "call", call_too_late)
+    monkeypatch.setattr(Ticket, "call_leader", call_too_late)
     desk.before_run = hold
     first = submit(desk.put)
     assert started.wait(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A broker behind its HTTP door: in this process without a socket, or as a process of its own."""
+"""A broker behind its HTTP app: in this process without a socket, or as a process of its own."""
 
 import asyncio
 import http.client
@@ -18,13 +18,16 @@ from urllib.parse import urlsplit
 from penstock.api.keys import CreateKey, NewKey
 from penstock.api.principals import Role
 from penstock.config import StorageConfig
+from penstock.observability.activity import Activity
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
-from penstock.server.http.serving import make_door
 from penstock.server.reading_settings import read_settings
+from penstock.server.serving import make_app
 from penstock.sim import SimDisk
 from penstock.testing import VirtualClock
+
+from .wires import connected, is_answered, until
 
 JSON = {"content-type": "application/json"}
 
@@ -40,7 +43,7 @@ class Reply(NamedTuple):
 
 
 class InProcess:
-    """The ASGI application, called directly. Time stands still until `clock` is told otherwise."""
+    """The application, on connections without sockets. Time stands still until `clock` is told otherwise."""
 
     def __init__(
         self,
@@ -52,19 +55,20 @@ class InProcess:
         self.clock = VirtualClock()
         self.disk = disk or SimDisk()
         self.settings = read_settings(flags={("storage", "fsync"): fsync, **settings})
+        activity = Activity()
         world = World(
             clock=self.clock,
             entropy=Random(1),
             logger=getLogger("test"),
             on_fatal=_raise,
             limits=self.settings.limits.limits_config(),
+            observer=activity.observe,
         )
         storage = StorageConfig(fsync=self.settings.storage.fsync, min_free_bytes=0)
         self.driver = ThreadDriver(self.disk, storage, world)
         loop = asyncio.get_running_loop()
-        self.door = make_door(
-            self.settings, AsyncDriver(self.driver, loop), data, getLogger("test")
-        )
+        driver = AsyncDriver(self.driver, loop)
+        self.app = make_app(self.settings, driver, data, getLogger("test"), activity)
 
     async def call(
         self,
@@ -75,29 +79,22 @@ class InProcess:
         headers: dict[str, str] | None = None,
         pieces: list[bytes] | None = None,
     ) -> Reply:
-        """One request. A body that is not bytes goes as JSON; `pieces` come one by one."""
-        sent = dict(headers or {})
+        """One request. A body that is not bytes goes as JSON; `pieces` are the chunks of one without a length."""
+        sent = {"host": "localhost", **(headers or {})}
         if body is not None and not isinstance(body, bytes):
             body, sent = json.dumps(body).encode(), {**JSON, **sent}
-        parts = pieces if pieces is not None else [body or b""]
-        messages = [
-            {"type": "http.request", "body": part, "more_body": one + 1 < len(parts)}
-            for one, part in enumerate(parts)
-        ]
-        replies: list[Any] = []
-
-        async def receive() -> Any:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            replies.append(message)
-
         if body and "content-length" not in sent:
             sent["content-length"] = str(len(body))
-        await self.door(scope_of(method, target, {"host": "localhost", **sent}), receive, send)
-        found = {name.decode(): value.decode() for name, value in replies[0]["headers"]}
-        content = b"".join(one["body"] for one in replies[1:])
-        return Reply(replies[0]["status"], found, content)
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {one}" for name, one in sent.items())]
+        parts = [b"%x\r\n%b\r\n" % (len(one), one) for one in pieces or ()] + [b"0\r\n\r\n"]
+        connection, wire = connected(self)
+        connection.data_received("\r\n".join([*lines, "", ""]).encode())
+        for part in [body] if pieces is None else parts:
+            if part:
+                connection.data_received(part)
+        await until(lambda: wire.written and is_answered(connection))
+        connection.connection_lost(None)
+        return reply_of(wire.written)
 
     def key(self, name: str, role: Role, *prefixes: str) -> NewKey:
         return self.driver.execute(CreateKey(name, role, prefixes))
@@ -120,30 +117,23 @@ class InProcess:
         self.driver.settle()
 
     def close(self) -> None:
-        self.driver.close(lambda _now: None)
-        self.door.gate.audit.close()
-
-
-async def until(is_so) -> None:
-    """Let other tasks run until something is so."""
-    while not is_so():  # noqa: ASYNC110 - what is waited for is state, and sets no event
-        await asyncio.sleep(0)
+        self.driver.close()
+        self.app.auth.audit.close()
 
 
 def _raise(error: BaseException) -> None:
     raise error
 
 
-def scope_of(method: str, target: str, headers: dict[str, str]) -> dict[str, Any]:
-    path, _, query = target.partition("?")
-    return {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        "client": ("127.0.0.1", 1),
-    }
+def reply_of(written: bytes) -> Reply:
+    """The answer that stands in these bytes."""
+    head, _, body = written.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    pairs = (line.partition(": ") for line in lines)
+    found = {name: value for name, _, value in pairs}
+    if found.get("transfer-encoding") == "chunked":
+        body = b"".join(body.split(b"\r\n")[1::2])
+    return Reply(int(status.split()[1]), found, body)
 
 
 @asynccontextmanager
@@ -185,6 +175,7 @@ class Served:
         )
         self.lines: list[str] = []
         self.address = self._address()
+        self.start_line = self.lines[-1]
 
     def _address(self) -> str:
         for line in self.process.stderr:
@@ -196,6 +187,14 @@ class Served:
     @property
     def port(self) -> int:
         return urlsplit(self.address).port
+
+    @property
+    def binary_address(self) -> str:
+        return re.search(r"penstocks?://\S+", self.start_line)[0]
+
+    @property
+    def binary_port(self) -> int:
+        return urlsplit(self.binary_address).port
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

@@ -74,7 +74,7 @@ async def test_how_segments_are_closed_and_kept_is_for_each_topic_to_say(tmp_pat
         await broker.topic("other", segment_messages_max=1, retention_check_ms=1000)
 
         def segments(topic: str) -> int:
-            names = broker.disk.list(f"topics/{topic}/partition-0/messages")
+            names = broker.disk.list(f"topics/default/{topic}/partition-0/messages")
             return sum(name.endswith(".log") for name in names)
 
         for _ in range(8):
@@ -265,7 +265,7 @@ async def test_a_paced_redrive_sends_so_many_a_second_and_answers_in_time(tmp_pa
             page = (await broker.call("GET", "/topics/orders/dlq")).json
             left.append(len(page["dead_letters"]))
 
-        broker.door.sleep = sleep
+        broker.app.sleep = sleep
         order = {"all": True, "rate": 2}
         redrive = "/topics/orders/dlq/redrive"
         found = (await broker.call("POST", redrive, order)).json
@@ -289,12 +289,12 @@ async def test_a_paced_redrive_passes_over_what_cannot_go_and_ends_with_the_brok
         order = {"all": True, "rate": 1, "target": "group"}
 
         async def sleep(_seconds: float) -> None:
-            broker.door.is_draining = True
+            broker.app.is_draining = True
 
-        broker.door.sleep = sleep
+        broker.app.sleep = sleep
         found = (await broker.call("POST", redrive, order)).json
         assert (found["matched"], found["redriven"]) == (3, 2)
-        broker.door.is_draining = False
+        broker.app.is_draining = False
         assert (await broker.call("DELETE", "/groups/g")).status in {200, 204}
         found = (await broker.call("POST", redrive, order)).json
         assert (found["matched"], found["redriven"], len(found["failed"])) == (1, 0, 1)
@@ -314,7 +314,7 @@ async def test_health_stats_and_metrics(tmp_path):
         assert 'penstock_group_lag_messages{group="g",topic="orders",partition="0"} 2' in text
         assert "penstock_publish_messages_total 2" in text
         assert 'route="/topics/{topic}/messages",status="200"' in text
-        broker.door.drain()
+        broker.app.drain()
         stopping = await broker.call("GET", "/readyz")
         assert (stopping.status, stopping.headers["retry-after"]) == (503, "1")
         assert (await broker.call("GET", "/livez")).status == 200

@@ -20,7 +20,7 @@ async def test_requests_without_a_good_key_are_written_down_and_counted(tmp_path
         for number in range(30):
             await broker.call("GET", "/topics", headers=bearer(f"pk-{number}.secret"))
         assert (await broker.call("GET", "/topics")).status == 401
-        broker.door.gate.refusals.close()
+        broker.app.auth.refusals.close()
     text = (tmp_path / audit.AUDIT_FILE).read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(one["who"], one["what"], one["is_allowed"]) for one in lines] == [

@@ -1,5 +1,7 @@
 """Files of the audit log: whole or untouched, and known for what they are when they are not."""
 
+import asyncio
+
 import pytest
 from click.testing import CliRunner
 
@@ -7,7 +9,7 @@ from penstock.cli.root import root
 from penstock.server import audit
 from penstock.server.audit import AuditLog
 
-from .rigs import in_process
+from .rigs import in_process, until
 from .test_full_disk import fill_up, small_disk  # noqa: F401 - a fixture
 
 BLOCK = 4096
@@ -78,6 +80,15 @@ async def test_a_server_says_that_lines_are_missing(tmp_path, caplog):
     (tmp_path / audit.AUDIT_FILE).write_bytes(lines_of(tmp_path)[0] + b"\n")
     async with in_process(tmp_path):
         assert "lost lines" in caplog.text
+
+
+async def test_a_server_says_that_a_line_was_changed(tmp_path, caplog):
+    written(tmp_path, 3).close()
+    path = tmp_path / audit.AUDIT_FILE
+    path.write_bytes(path.read_bytes().replace(b'"is_allowed":true', b'"is_allowed":trve', 1))
+    async with in_process(tmp_path), asyncio.timeout(5):
+        await until(lambda: "line 1" in caplog.text)
+    assert audit.AUDIT_FILE in caplog.text
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{"])

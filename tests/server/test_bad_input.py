@@ -89,7 +89,7 @@ async def test_names_differ_by_case_and_share_no_files(tmp_path):
             await broker.topic(name)
             await broker.publish(name, topic=name)
         # As on a file system that does not tell them apart.
-        directories = [one.lower() for one in broker.disk.list("topics")]
+        directories = [one.lower() for one in broker.disk.list("topics/default")]
         assert len(set(directories)) == len(directories)
         assert (await broker.call("DELETE", "/topics/Orders")).status in {200, 204}
         for name in ("orders", "ORDERS"):
@@ -213,7 +213,7 @@ async def test_over_a_limit_is_a_413_with_the_limit(tmp_path):
             "POST", PUBLISH, pieces=pieces, headers={"transfer-encoding": "chunked", **JSON_HEADERS}
         )
         assert (chunked.status, chunked.json["limit"]) == (413, 5000)
-        assert broker.door.memory.used == 0
+        assert broker.app.memory.used == 0
         zipped = await broker.call(
             "POST", PUBLISH, b"x", headers={"content-encoding": "gzip", **JSON_HEADERS}
         )

@@ -236,10 +236,10 @@ async def test_a_shared_member_that_is_missed_gives_back_what_it_holds(tmp_path)
         member = (await broker.call("POST", "/groups/g/join", joining)).json["member_id"]
         target = f"/groups/g/poll?member_id={member}&timeout=0"
         assert len((await broker.call("GET", target)).json["messages"]) == 1
-        broker.door.sweep()
+        broker.app.sweep()
         assert await broker.poll() == []
-        broker.door.shared.find("g", member).until = 0
-        broker.door.sweep()
+        broker.app.shared.find("g", member).until = 0
+        broker.app.sweep()
         assert len(await broker.poll()) == 1
 
 

@@ -1,4 +1,4 @@
-"""Answers in columns through the door: each lease on its own, and nothing that a caller may not reach."""
+"""Answers in columns through the app: each lease on its own, and nothing that a caller may not reach."""
 
 from functools import partial
 
@@ -7,7 +7,8 @@ import pytest
 from penstock.api.answers import Kind, LeaseAnswer, encode_answers
 from penstock.api.principals import Role
 from penstock.codec.leased import decode_leased
-from penstock.server.http import consuming, leased, members
+from penstock.server import leased_parts
+from penstock.server.http import consuming, members
 
 from .rigs import in_process
 
@@ -139,8 +140,10 @@ async def test_an_answer_has_a_size_and_the_rest_goes_back(tmp_path):
 
 async def test_what_of_one_batch_does_not_fit_goes_back_too(tmp_path, monkeypatch):
     """One batch is always opened whole: three of its messages fit into an answer, two and one into its parts."""
-    monkeypatch.setattr(consuming, "fitting_count", partial(leased.fitting_count, bytes_max=9000))
-    monkeypatch.setattr(leased, "_PART_BYTES", 6000)
+    monkeypatch.setattr(
+        consuming, "fitting_count", partial(leased_parts.fitting_count, bytes_max=9000)
+    )
+    monkeypatch.setattr(leased_parts, "_PART_BYTES", 6000)
     async with in_process(tmp_path) as broker:
         await broker.topic()
         await broker.publish(*[str(one) * 3000 for one in range(5)])

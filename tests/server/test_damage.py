@@ -17,7 +17,7 @@ from penstock.sim import SimDisk, Tree
 from .rigs import in_process, served
 from .test_security import AUTH, bearer
 
-SEGMENT = "topics/{}.{}/partition-{}/messages/00000000000000000000.log"
+SEGMENT = "topics/default/{}.{}/partition-{}/messages/00000000000000000000.log"
 BATCH = {"accept": "application/vnd.penstock.batch"}
 
 
@@ -214,11 +214,11 @@ def test_a_broker_of_its_own_tells_clients_and_the_command_line_gets_past_damage
     content = bytearray(file.read_bytes())
     content[content.index(b"orders 3")] ^= 1
     file.write_bytes(bytes(content))
-    with served(data) as server, Client(server.address) as client:
+    with served(data) as server, Client(server.binary_address) as client:
         with pytest.raises(PenstockError) as stopped:
             [*client.fetches("orders", 0)]
         assert stopped.value.fields["offset"] == 3
-        words = ["topic", "set", "orders", "on_damage=skip", "--server", server.address]
+        words = ["topic", "set", "orders", "on_damage=skip", "--server", server.binary_address]
         assert run(root, words) == Exit.OK
         fetched = [*client.fetches("orders", 0)]
         assert [one.offset for part in fetched for one in part] == [0, 1, 2]
@@ -278,13 +278,13 @@ def test_the_command_line_lists_what_is_to_come_and_says_what_cannot_be_read(tmp
     content[content.index(b"later 0")] ^= 1
     file.write_bytes(bytes(content))
     with served(tmp_path / "data") as server:
-        words = ["delay", "list", "orders", "--server", server.address]
+        words = ["delay", "list", "orders", "--server", server.binary_address]
         assert run(root, words) == Exit.OK
         shown = capsys.readouterr()
         assert "later 1" in shown.out
-        assert shown.err.startswith("1 cannot be read: damaged batch in topics/orders.1/")
+        assert shown.err.startswith("1 cannot be read: damaged batch in topics/default/orders.1/")
         assert run(root, [*words, "--json"]) == Exit.OK
         first, second = map(json.loads, capsys.readouterr().out.splitlines())
         assert ("at byte" in first["damage"], second["damage"]) == (True, None)
-        with Client(server.address) as client:
+        with Client(server.binary_address) as client:
             assert [one.damage is None for one in client.delayed("orders")] == [False, True]

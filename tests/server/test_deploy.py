@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.observability.prometheus import Histogram, Sample, render
-from penstock.observability.table import METRICS, Kind
+from penstock.api.health import Sample
+from penstock.observability.prometheus import Histogram, render
+from penstock.observability.table import METRICS, MetricKind
 from penstock.server.http.routing import Router
 from penstock.server.http.table import ROUTES
 from penstock.server.reading_settings import read_settings
@@ -24,7 +25,7 @@ NAME = re.compile(r"\b(?:penstock|process)_[a-z_]+\b")
 def known_names() -> set[str]:
     names = set(METRICS)
     for name, metric in METRICS.items():
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
     return names
 
@@ -70,7 +71,7 @@ def test_the_text_format():
             Histogram("penstock_fsync_seconds", {}, (0.5, 1.0), [1, 0, 2], 7.25),
         ]
     ).decode() == (
-        "# HELP penstock_publish_errors_total Messages that were refused, by code.\n"
+        "# HELP penstock_publish_errors_total Messages, and batches as a whole, that were refused, by code.\n"
         "# TYPE penstock_publish_errors_total counter\n"
         'penstock_publish_errors_total{code="a\\"b\\\\c\\nd"} 3\n'
         "# HELP penstock_fsync_seconds How long a sync of everything takes.\n"

@@ -25,16 +25,19 @@ def url(tmp_path_factory):
         broker.open_group("t", "g")
         for number in range(2):
             broker.publish("t", b"x", partition=number)
-    shutil.rmtree(data / "topics" / "t.1" / "partition-1" / "messages")
+    shutil.rmtree(data / "topics" / "default" / "t.1" / "partition-1" / "messages")
     with running_server(data) as address:
         yield address
 
 
 @pytest.fixture
 def http(url):
+    with Client(url) as client:
+        address = client.server().http
+
     def ask(path, body=None):
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url + path, data=data)
+        request = urllib.request.Request(address + path, data=data)
         if data is not None:
             request.add_header("content-type", "application/json")
         try:
@@ -43,6 +46,7 @@ def http(url):
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read()), error.headers
 
+    ask.address = address
     return ask
 
 
@@ -85,8 +89,8 @@ def test_the_client_gets_the_error_by_its_name(url):
 @pytest.mark.parametrize(
     "path", ["/metrics", "/readyz", "/stats", "/delay/stats", "/priority/stats"]
 )
-def test_the_rest_of_the_server_goes_on(url, path):
-    with urllib.request.urlopen(url + path) as answer:
+def test_the_rest_of_the_server_goes_on(http, path):
+    with urllib.request.urlopen(http.address + path) as answer:
         assert answer.status == 200
 
 
@@ -105,7 +109,7 @@ def test_a_partition_of_another_version_is_faulty_and_the_broker_serves_the_rest
         broker.create_topic("t", partitions=2)
         for number in range(2):
             broker.publish("t", b"x", partition=number)
-    path = "topics/t.1/partition-1/state/checkpoint"
+    path = "topics/default/t.1/partition-1/state/checkpoint"
     files = {
         one: (tmp_path / one).read_bytes() for one in (path, path.replace("checkpoint", "identity"))
     }

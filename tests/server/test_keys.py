@@ -46,7 +46,7 @@ async def require_unchanged(broker, data: Path) -> None:
 
 async def test_without_room_for_a_line_of_the_audit_log_no_key_changes(small_disk):  # noqa: F811 - the fixture
     async with in_process(small_disk, AUTH) as broker:
-        path, log = small_disk / audit.AUDIT_FILE, broker.door.gate.audit
+        path, log = small_disk / audit.AUDIT_FILE, broker.app.auth.audit
         for size in count():
             log.write("ops", "see health", "x" * size)
             # What is left of its last block is less than a line.

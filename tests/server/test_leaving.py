@@ -14,9 +14,7 @@ from penstock.errors import DamagedFile, PartitionFaulty
 from penstock.model import Message
 
 from .rigs import in_process, until
-from .test_following import asks
-from .test_straight import publish, read
-from .wires import Wire, connected
+from .wires import Wire, asks, connected, is_answered, publish, read
 
 
 class Closed(Wire):
@@ -39,20 +37,31 @@ FIRST = {"waits": asks(0), "polls": POLL, "publishes": publish(), "reads": read(
 async def test_who_leaves_with_requests_in_line_is_no_error(tmp_path, caplog, first, behind):
     async with in_process(tmp_path) as broker:
         await broker.topic()
-        connection, _ = connected(broker)
-        connection.connection_made(wire := Closed())
+        connection, wire = connected(broker, Closed())
         connection.data_received(FIRST[first] + read() * behind)
         # Either has begun to wait by then, or has not begun at all.
         if first in {"waits", "polls"}:
             async with asyncio.timeout(5):
-                await until(lambda: broker.door.driver.waiting)
+                await until(lambda: broker.app.driver.waiting)
         wire.close()
         connection.connection_lost(None)
         async with asyncio.timeout(5):
-            await until(lambda: not connection.tasks)
-        assert not broker.door.driver.waiting
-        assert (wire.written, broker.door.room.coming, broker.door.room.under_way) == (b"", 0, 0)
+            await until(lambda: is_answered(connection))
+        assert not broker.app.driver.waiting
+        assert (wire.written, broker.app.room.under_way) == (b"", 0)
     assert caplog.messages == []
+
+
+async def test_a_publish_counts_although_its_client_left_at_once(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = connected(broker)
+        connection.data_received(publish())
+        wire.close()
+        connection.connection_lost(None)
+        async with asyncio.timeout(5):
+            await until(lambda: is_answered(connection))
+        assert [one["value"] for one in await broker.poll()] == ["lamp"]
 
 
 @pytest.mark.parametrize("first", [POLL, STREAM])
@@ -66,15 +75,15 @@ async def test_who_leaves_with_more_sent_behind_what_waits_is_missed(tmp_path, f
         wire.abort = lambda: (wire.close(), connection.connection_lost(None))
         connection.data_received(first + b"GET")
         async with asyncio.timeout(5):
-            await until(lambda: broker.door.driver.waiting)
-        broker.door.sweep()
+            await until(lambda: broker.app.driver.waiting)
+        broker.app.sweep()
         assert not wire.is_closing()
         theirs.close()
-        broker.door.sweep()
+        broker.app.sweep()
         assert wire.is_closing()
         async with asyncio.timeout(5):
-            await until(lambda: not connection.tasks)
-        assert (broker.door.driver.waiting, broker.door.unread.behind) == (0, set())
+            await until(lambda: is_answered(connection))
+        assert (broker.app.driver.waiting, broker.app.read_pauses.behind) == (0, set())
     ours.close()
 
 
@@ -82,10 +91,10 @@ async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(t
     async with in_process(tmp_path) as broker:
         await broker.topic()
         command = Poll("orders", "g", "leaver", 10, 30_000)
-        poll = asyncio.create_task(broker.door.driver.poll([command], LOCAL, 20 * S_NS))
+        poll = asyncio.create_task(broker.app.driver.poll([command], LOCAL, 20 * S_NS))
         async with asyncio.timeout(5):
-            await until(lambda: broker.door.driver.waiting)
-        broker.driver.change_at_once(
+            await until(lambda: broker.app.driver.waiting)
+        broker.driver.run(
             lambda now: broker.driver.execute_locked(Publish("orders", [Message(b"late")]), now)
         )
         # It has the message by now and does not know yet.
@@ -108,10 +117,10 @@ async def test_a_poll_of_several_topics_gives_what_it_leased_before_it_met_a_fau
 
         broker.driver.rearrange(fail_another)
         polls = [Poll(topic, "g", "reader", 10, 30_000) for topic in ("orders", "another")]
-        found = await broker.door.driver.poll(polls, LOCAL, 0)
+        found = await broker.app.driver.poll(polls, LOCAL, 0)
         assert [one.value for one in found.messages()] == [b"leased"]
         with pytest.raises(PartitionFaulty):
-            await broker.door.driver.poll(polls, LOCAL, 0)
+            await broker.app.driver.poll(polls, LOCAL, 0)
 
 
 HALF = publish()[:-5]
@@ -124,19 +133,15 @@ HALF_BATCH = (
 @pytest.mark.parametrize("said", [HALF, HALF_BATCH], ids=["half a body", "half a batch"])
 async def test_who_is_too_slow_for_a_server_that_stops_is_no_error(tmp_path, caplog, said):
     """And gets no answer, from which it would learn that nothing was done."""
-    async with in_process(tmp_path) as broker:
+    async with in_process(tmp_path, {("http", "drain_timeout_ms"): 100}) as broker:
         await broker.topic()
-        connection, _ = connected(broker)
-        connection.connection_made(wire := Closed())
-        wire.abort, wire.set_protocol = wire.close, lambda _protocol: None
+        connection, wire = connected(broker, Closed())
         connection.data_received(said)
-        (task,) = connection.tasks
         await asyncio.sleep(0)
-        broker.door.drain()
-        # As uvicorn ends those that are left.
-        task.cancel()
+        broker.app.drain()
+        await broker.app.stop()
         async with asyncio.timeout(5):
-            await until(lambda: not connection.tasks)
+            await until(lambda: is_answered(connection))
         assert (wire.written, wire.is_closing()) == (b"", True)
         connection.connection_lost(None)
     assert caplog.messages == []
@@ -147,7 +152,7 @@ class Secure(Closed):
 
     def __init__(self, end: socket.socket) -> None:
         super().__init__()
-        self.end, self.writes, self.abort = end, 0, self.close
+        self.end, self.writes = end, 0
 
     def get_extra_info(self, name: str) -> object:
         return {"socket": self.end, "sslcontext": True}.get(name)
@@ -176,15 +181,14 @@ async def test_who_ends_tls_is_written_to_no_more(tmp_path, caplog, asked):
         async with in_process(tmp_path) as broker:
             await broker.topic()
             await broker.publish(*["x" * 100_000] * 9)
-            connection, _ = connected(broker)
-            connection.connection_made(wire := Secure(here))
+            connection, wire = connected(broker, Secure(here))
             wire.on_second = there.close
             connection.data_received(asked)
             async with asyncio.timeout(5):
                 await until(lambda: wire.writes >= 2)
                 await broker.publish("one more")
                 await wire.is_closed.wait()
-                await until(lambda: not connection.tasks)
+                await until(lambda: is_answered(connection))
             connection.connection_lost(None)
             # The transport says something from the fifth in vain on.
             assert wire.writes <= 4
@@ -195,13 +199,12 @@ async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog)
     async with in_process(tmp_path) as broker:
         await broker.topic()
         connection, wire = connected(broker)
-        wire.abort = wire.close
         await broker.publish("first")
         connection.data_received(STREAM)
         async with asyncio.timeout(5):
             await until(lambda: b"first" in wire.written)
             await broker.call("DELETE", "/topics/orders")
-            await until(lambda: not connection.tasks)
+            await until(lambda: is_answered(connection))
         assert wire.is_closing()
         connection.connection_lost(None)
     assert caplog.messages == []
@@ -213,6 +216,6 @@ async def test_a_poll_whose_topic_goes_is_told_at_once(tmp_path):
         asked = "/topics/orders/messages?group=g&timeout=20s"
         poll = asyncio.create_task(broker.call("GET", asked))
         async with asyncio.timeout(5):
-            await until(lambda: broker.door.driver.waiting)
+            await until(lambda: broker.app.driver.waiting)
             await broker.call("DELETE", "/topics/orders")
             assert (await poll).status == 404

@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import json
+import re
 
 import pytest
 
 from penstock.codec import encode_messages, read_head
 from penstock.model import Message
 
-from .rigs import in_process, scope_of, served, until
+from .rigs import in_process, served, until
+from .wires import connected, is_answered
 
 BATCH = "application/vnd.penstock.batch"
 
@@ -178,7 +180,7 @@ async def test_a_reader_at_the_end_waits_for_more(tmp_path):
         await broker.topic()
         target = "/topics/orders/partitions/0/messages?offset=0&timeout=60s"
         waiting = asyncio.ensure_future(broker.call("GET", target))
-        await until(lambda: broker.door.driver._readers)
+        await until(lambda: broker.app.driver._readers)
         await broker.publish("1")
         assert [one["value"] for one in (await waiting).json["messages"]] == ["1"]
 
@@ -398,25 +400,20 @@ async def test_a_stream_holds_no_more_than_it_may(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
         await broker.publish("1", "2", "3")
-        lines: asyncio.Queue[dict] = asyncio.Queue()
+        connection, wire = connected(broker)
 
-        async def send(message):
-            for line in message.get("body", b"").splitlines():
-                lines.put_nowait(json.loads(line))
+        def values() -> list[str]:
+            return re.findall(r'"value":"(\d)"', wire.written.decode())
 
-        scope = scope_of(
-            "GET", "/consume?topic=orders&group=g&max=2&lease_ms=60000", {"host": "localhost"}
-        )
-        stream = asyncio.ensure_future(broker.door(scope, asyncio.Event().wait, send))
-        first, _ = [await lines.get() for _ in range(2)]
-        await until(lambda: broker.door.driver._loaded)
-        assert lines.empty()
-        ack = {"receipt_handle": first["receipt_handle"]}
-        await broker.call("POST", "/messages/ack", ack)
-        assert (await lines.get())["value"] == "3"
-        stream.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stream
+        target = b"/consume?topic=orders&group=g&max=2&lease_ms=60000"
+        connection.data_received(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+        await until(lambda: broker.app.driver._loaded)
+        assert values() == ["1", "2"]
+        receipt = re.search(r'"receipt_handle":"(.*?)"', wire.written.decode())[1]
+        await broker.call("POST", "/messages/ack", {"receipt_handle": receipt})
+        await until(lambda: values() == ["1", "2", "3"])
+        connection.connection_lost(None)
+        await until(lambda: is_answered(connection))
         assert [one["value"] for one in await broker.poll()] == ["2", "3"]
 
 
@@ -424,7 +421,7 @@ async def test_server_sent_events(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()
         await broker.publish("1", "2")
-        broker.door.drain()
+        broker.app.drain()
         reply = await broker.call(
             "GET", "/consume?topic=orders&group=g", headers={"accept": "text/event-stream"}
         )

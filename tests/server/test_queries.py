@@ -7,7 +7,7 @@ import pytest
 from penstock.api.principals import LOCAL, Role
 from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
 from penstock.broker.node import Node, Now
-from penstock.broker.pins import Pins
+from penstock.broker.partition.pins import Pins
 from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten
 from penstock.errors import NotFound, Refused
 from penstock.sim import SimDisk

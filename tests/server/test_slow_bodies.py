@@ -2,49 +2,41 @@
 
 import asyncio
 
-from penstock.errors import TooSlow
-from penstock.server.http.pressure import Arrivals, BodyMemory
+from penstock.server.http.limits import BodyMemory
 
 from .rigs import in_process, until
 from .test_framing import CHUNKED, GOOD, HEAD, READ, TYPE, USUAL, with_length
 from .wires import connected
 
 
-class Sender:
-    """A connection of which only the end is told."""
-
-    def __init__(self) -> None:
-        self.late: list[TooSlow] = []
-
-    def body_late(self, error: TooSlow) -> None:
-        self.late.append(error)
-
-
-def test_each_span_has_to_bring_the_end_of_a_body_or_enough_of_it():
-    now = 100.0
-    arrivals = Arrivals(30.0, 1000, lambda: now)
-    steady, dripping, bursting, done = [Sender() for _ in range(4)]
-    arrivals.begin(dripping)
-    for _ in range(600):
-        now += 1.0
-        arrivals.begin(steady)
-        arrivals.add(steady, 1001)
-        arrivals.add(dripping, 1)
-        arrivals.sweep()
-    assert (steady.late, len(dripping.late)) == ([], 1)
-    assert "30 s" in str(dripping.late[0])
-    # What came before counts only in its own span.
-    arrivals.begin(bursting)
-    arrivals.add(bursting, 10_000_000)
-    for _ in range(2):
-        now += 31.0
-        arrivals.sweep()
-    assert len(bursting.late) == 1
-    arrivals.begin(done)
-    arrivals.end(done)
-    now += 100.0
-    arrivals.sweep()
-    assert done.late == []
+async def test_each_span_has_to_bring_the_end_of_a_body_or_enough_of_it(tmp_path):
+    rate = {("http", "body_timeout_ms"): 30_000, ("http", "body_bytes_per_s_min"): 1000}
+    async with in_process(tmp_path, rate) as broker:
+        await broker.topic()
+        now = 100.0
+        broker.app.now = lambda: now
+        steady, dripping = connected(broker), connected(broker)
+        for connection, _ in (steady, dripping):
+            connection.data_received(HEAD + TYPE + b"Content-Length: 9000000\r\n\r\n")
+        for _ in range(600):
+            now += 1.0
+            steady[0].data_received(b" " * 1001)
+            if not dripping[1].is_closing():
+                dripping[0].data_received(b" ")
+            broker.app.sweep()
+            await asyncio.sleep(0)
+        assert steady[1].written == b""
+        assert b"within 30 s" in dripping[1].written
+        # What came before counts only in its own span.
+        bursting = connected(broker)
+        bursting[0].data_received(HEAD + TYPE + b"Content-Length: 9000000\r\n\r\n")
+        bursting[0].data_received(b" " * 1_000_000)
+        for _ in range(2):
+            assert bursting[1].written == b""
+            now += 31.0
+            broker.app.sweep()
+        await until(lambda: bursting[1].written)
+        assert bursting[1].written.startswith(b"HTTP/1.1 408 ")
 
 
 def test_one_client_leaves_room_for_the_others():
@@ -77,19 +69,17 @@ async def test_what_comes_with_the_headers_counts_as_well(tmp_path):
     for raw in requests:
         async with in_process(tmp_path, limits) as broker:
             waiting = [connected(broker) for _ in range(3)]
-            for connection, wire in waiting:
-                wire.set_protocol = lambda _protocol: None
+            for connection, _ in waiting:
                 connection.data_received(raw)
             async with asyncio.timeout(20):
                 await until(lambda: waiting[-1][1].written)  # noqa: B023 - awaited here
-            assert broker.door.memory.used == 100_000
+            assert broker.app.memory.used == 100_000
             assert waiting[-1][1].written.startswith(b"HTTP/1.1 429 ")
             assert [wire.written for _, wire in waiting[:2]] == [b"", b""]
             for connection, _ in waiting:
-                large = connection._large_body
-                (connection if large is None else large).connection_lost(None)
+                connection.connection_lost(None)
             async with asyncio.timeout(20):
-                await until(lambda: broker.door.memory.used == 0)
+                await until(lambda: broker.app.memory.used == 0)
 
 
 async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
@@ -102,8 +92,7 @@ async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
                 USUAL[:-1] if number % 2 else CHUNKED + b"%x\r\n" % len(GOOD) + GOOD[:9]
             )
         await asyncio.sleep(0)
-        room = broker.door.room
-        assert (room.under_way, room.coming) == (0, 0)
+        assert broker.app.room.under_way == 0
         connection, wire = connected(broker)
         connection.data_received(USUAL)
         async with asyncio.timeout(20):
@@ -117,7 +106,7 @@ async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
             connection.connection_lost(None)
         reply = await broker.call("GET", "/topics/orders")
         assert reply.json["total_messages"] == 25
-        assert broker.door.memory.used == 0
+        assert broker.app.memory.used == 0
 
 
 async def test_a_body_that_drips_is_told_that_it_is_too_slow(tmp_path):
@@ -137,15 +126,14 @@ async def test_a_body_that_drips_is_told_that_it_is_too_slow(tmp_path):
         await broker.publish("first")
         for raw, status in cases.items():
             connection, wire = connected(broker)
-            wire.abort = wire.close
             connection.data_received(raw)
             await asyncio.sleep(0)
-            broker.door.sweep()
+            broker.app.sweep()
             assert not wire.is_closing()
             async with asyncio.timeout(20):
                 while not wire.is_closing():
                     await asyncio.sleep(0.02)
-                    broker.door.sweep()
+                    broker.app.sweep()
             assert wire.written.startswith(status), raw
             assert wire.written.count(b"HTTP/1.1 ") == 1
             connection.connection_lost(None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import TooManyRequests
-from penstock.server.http.unsent import Unsent
+from penstock.server.send_budget import SendBudget
 
 from .rigs import served
 
@@ -32,19 +32,19 @@ class Stuck:
 
 
 def test_whoever_has_read_on_makes_room():
-    unsent, slow, stuck = Unsent(100), Stuck(60), Stuck(39)
-    unsent.begin(slow)
-    unsent.begin(stuck)
-    unsent.require_room()
-    unsent.begin(last := Stuck(1))
+    send_budget, slow, stuck = SendBudget(100), Stuck(60), Stuck(39)
+    send_budget.begin(slow)
+    send_budget.begin(stuck)
+    send_budget.require_room()
+    send_budget.begin(last := Stuck(1))
     with pytest.raises(TooManyRequests, match="the limit is 100"):
-        unsent.require_room()
+        send_budget.require_room()
     slow.size = 20
-    unsent.require_room()
-    assert unsent.used == 60
+    send_budget.require_room()
+    assert send_budget.used == 60
     for one in (slow, stuck, last, last):
-        unsent.end(one)
-    assert unsent.used == 0
+        send_budget.end(one)
+    assert send_budget.used == 0
 
 
 def resident_bytes(process: int) -> int:

@@ -3,12 +3,7 @@
 import asyncio
 import re
 
-import uvicorn
-from uvicorn.server import ServerState
-
 from penstock.server.http.connection import Connection
-
-from .rigs import until
 
 
 class Wire:
@@ -18,8 +13,11 @@ class Wire:
         self.written, self.is_closed = b"", asyncio.Event()
         self.is_paused = False
 
-    def get_extra_info(self, _name: str) -> None:
-        return None
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 1) if name == "peername" else None
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -29,6 +27,9 @@ class Wire:
 
     def close(self) -> None:
         self.is_closed.set()
+
+    def abort(self) -> None:
+        self.close()
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -42,13 +43,21 @@ class Wire:
         return re.sub(rb"(x-request-id|date): [^\r]*|\"offset\":\d+", rb"\1", written)
 
 
-def connected(broker) -> tuple[Connection, Wire]:
-    config = uvicorn.Config(broker.door, http=Connection, lifespan="off", log_config=None)
-    config.load()
-    connection, wire = Connection(config, ServerState(), {}), Wire()
-    connection.door = broker.door
+def connected(broker, wire: Wire | None = None) -> tuple[Connection, Wire]:
+    connection, wire = Connection(broker.app), wire or Wire()
     connection.connection_made(wire)
     return connection, wire
+
+
+def is_answered(connection: Connection) -> bool:
+    """Whether no request of the connection is under way."""
+    return all(one.connection is not connection for one in connection.app.running)
+
+
+async def until(is_so) -> None:
+    """Let other tasks run until something is so."""
+    while not is_so():  # noqa: ASYNC110 - what is waited for is state, and sets no event
+        await asyncio.sleep(0)
 
 
 async def answer_to(connection: Connection, wire: Wire, *pieces: bytes) -> bytes:
@@ -56,7 +65,27 @@ async def answer_to(connection: Connection, wire: Wire, *pieces: bytes) -> bytes
     for piece in pieces:
         connection.data_received(piece)
     async with asyncio.timeout(20):
-        await until(lambda: wire.written and connection.cycle.response_complete)
-    # The turn has to end before the next one comes alone.
-    await asyncio.sleep(0)
+        await until(lambda: wire.written and is_answered(connection))
     return wire.take()
+
+
+BODY = b'{"messages":[{"value":"lamp"}],"acks":"leader"}'
+BATCH = b"Accept: application/vnd.penstock.batch\r\n"
+
+
+def publish(*lines: bytes, topic: bytes = b"orders") -> bytes:
+    """A request that publishes one message."""
+    head = [b"POST /topics/%b/messages HTTP/1.1" % topic, b"Host: localhost", *lines]
+    head += [b"Content-Type: application/json", b"Content-Length: %d" % len(BODY)]
+    return b"\r\n".join([*head, b"", BODY])
+
+
+def asks(offset: int, more: bytes = BATCH, query: bytes = b"limit=10&timeout=20s") -> bytes:
+    """A request that reads from an offset on, and waits for messages there."""
+    target = b"/topics/orders/partitions/0/messages?%b&offset=%d" % (query, offset)
+    return b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (target, more)
+
+
+def read(*lines: bytes) -> bytes:
+    """A request that reads one message, without waiting for it."""
+    return asks(0, b"".join(one + b"\r\n" for one in (*lines, BATCH[:-2])), b"limit=1")

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.sim import (
     Call,
+    CrashKind,
     CrashStates,
     Fault,
-    Kind,
     Misbehaviour,
     Model,
     SimDisk,
@@ -18,7 +18,7 @@ from penstock.sim import (
 )
 
 BOTH = pytest.mark.parametrize("model", list(Model))
-EXACT = [kind for kind in Kind if kind is not Kind.SUBSETS]
+EXACT = [kind for kind in CrashKind if kind is not CrashKind.SUBSETS]
 
 
 def start(**files: bytes) -> SimDisk:
@@ -83,7 +83,7 @@ def test_unsynced_writes_of_one_file_arrive_in_any_order_but_not_on_ext4():
     # The zeros in place of "1" are the size that arrived before the bytes, not the order of the two.
     assert [files["a"] for files in left_at_the_end(recorded(), Model.EXT4)] == whole
     disk = recorded()
-    states = CrashStates(disk, Model.EXT4, kinds=[Kind.DROP_ONE], entropy=random.Random(7))
+    states = CrashStates(disk, Model.EXT4, kinds=[CrashKind.DROP_ONE], entropy=random.Random(7))
     assert {state.tree.files["a"] for state in states} == {b"", b"1"}
 
 
@@ -93,7 +93,7 @@ def test_behind_a_torn_write_later_ones_are_lost_on_ext4_only():
         write(disk, "a", b"12")
         write(disk, "a", b"34")
         disk.mark("end")
-        states = CrashStates(disk, model, kinds=[Kind.TORN], entropy=random.Random(7))
+        states = CrashStates(disk, model, kinds=[CrashKind.TORN], entropy=random.Random(7))
         return [state.tree.files["a"] for state in states if state.marks]
 
     assert torn(Model.STRICT) == [b"1\x0034", b"123"]
@@ -183,7 +183,9 @@ def test_names_are_lost_one_by_one_and_on_ext4_only_from_the_end():
         return disk
 
     def drop_one(model: Model) -> list[set[str]]:
-        states = CrashStates(recorded(), model, kinds=[Kind.DROP_ONE], entropy=random.Random(7))
+        states = CrashStates(
+            recorded(), model, kinds=[CrashKind.DROP_ONE], entropy=random.Random(7)
+        )
         return [set(state.tree.files) for state in states if state.boundary == 2]
 
     assert drop_one(Model.STRICT) == [{"a"}, {"b"}]
@@ -199,6 +201,20 @@ def test_a_move_between_directories_needs_both_of_them_synced():
     disk.mark("synced")
     states = CrashStates(disk, Model.STRICT, entropy=random.Random(7))
     assert [state.tree.files for state in states if "synced" in state.marks] == [{"e/a": b"x"}]
+
+
+@BOTH
+def test_what_was_made_without_a_sync_is_there_for_good_after_one_call(model):
+    disk = start()
+    disk.make_directories("d/e", is_synced=False)
+    file = disk.create("d/e/a")
+    file.append(b"x")
+    disk.mark("written")
+    disk.sync_all([file], ["d/e", "d", ""])
+    disk.mark("synced")
+    states = [*CrashStates(disk, model, entropy=random.Random(7))]
+    assert {} in [state.tree.files for state in states if state.marks[-1:] == ("written",)]
+    assert all(state.tree.files == {"d/e/a": b"x"} for state in states if "synced" in state.marks)
 
 
 @BOTH
@@ -219,13 +235,17 @@ def test_long_writes_are_torn_and_zeroed_where_sectors_end():
     data = bytes(range(1, 251)) * 8
     write(disk, "a", data)
 
-    def left(kind: Kind) -> list[bytes]:
+    def left(kind: CrashKind) -> list[bytes]:
         states = CrashStates(disk, Model.STRICT, kinds=[kind], entropy=random.Random(1))
         return [state.tree.files["a"][500:] for state in states]
 
     # Sectors end at 512, 1024, 1536 and 2048 of the file, which are 12, 524, 1036 and 1548 of the write.
-    assert list(map(len, left(Kind.TORN))) == [1, 12, 1000, 1036, 1548, 1999]
-    assert left(Kind.ZEROED) == [bytes(2000), bytes(1036) + data[1036:], data[:1036] + bytes(964)]
+    assert list(map(len, left(CrashKind.TORN))) == [1, 12, 1000, 1036, 1548, 1999]
+    assert left(CrashKind.ZEROED) == [
+        bytes(2000),
+        bytes(1036) + data[1036:],
+        data[:1036] + bytes(964),
+    ]
 
 
 @BOTH
@@ -235,7 +255,7 @@ def test_subsets_come_from_the_seed(model):
         for path in "abcabc":
             write(disk, path, b"12345678")
         states = CrashStates(
-            disk, model, kinds=[Kind.SUBSETS], subsets=20, entropy=random.Random(seed)
+            disk, model, kinds=[CrashKind.SUBSETS], subsets=20, entropy=random.Random(seed)
         )
         return [state.tree.fingerprint() for state in states]
 
@@ -261,7 +281,7 @@ def test_the_same_bytes_count_again_after_a_promise():
 def test_a_state_gives_a_disk_of_its_own_that_is_durable():
     disk = start(a=b"x")
     write(disk, "a", b"y")
-    *_, state = CrashStates(disk, Model.STRICT, kinds=[Kind.ALL], entropy=random.Random(7))
+    *_, state = CrashStates(disk, Model.STRICT, kinds=[CrashKind.ALL], entropy=random.Random(7))
     first = state.disk()
     first.open("a").append(b"z")
     assert state.disk().tree().files == {"a": b"xy"}
@@ -377,7 +397,7 @@ def test_the_classic_mistakes_are_found_where_they_matter(mistake, model):
 def test_a_failed_check_says_where_the_plug_was_pulled():
     scenario, check, _ = MISTAKES["promise before the sync"]
     with pytest.raises(AssertionError) as caught:
-        check_crashes(scenario, check, kinds=[Kind.DROP_ONE], entropy=random.Random(3))
+        check_crashes(scenario, check, kinds=[CrashKind.DROP_ONE], entropy=random.Random(3))
     lines = str(caught.value).splitlines()
     assert lines[0] == "AssertionError: 0 records were left, number 1 was promised"
     assert lines[lines.index("strict model, drop one, after 6 operations") :] == [

@@ -8,9 +8,9 @@ from penstock.errors import DiskFailed, NoSpace, SyncFailed
 from penstock.sim import (
     ALWAYS,
     Call,
+    CrashKind,
     CrashStates,
     Fault,
-    Kind,
     Misbehaviour,
     Model,
     SimDisk,
@@ -20,7 +20,7 @@ from penstock.sim import (
 
 
 def durable(disk: SimDisk) -> Tree:
-    states = CrashStates(disk, Model.STRICT, kinds=[Kind.DURABLE], entropy=random.Random(1))
+    states = CrashStates(disk, Model.STRICT, kinds=[CrashKind.DURABLE], entropy=random.Random(1))
     return list(states)[-1].tree
 
 

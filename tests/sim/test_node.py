@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.chaos import MOMENTS
 from penstock.sim.disk import SimDisk
-from penstock.sim.terms import draw_terms
+from penstock.sim.fault_injector import MOMENTS
+from penstock.sim.parameters import draw_parameters
 from penstock.sim.world import Result, World, run_seed
 
 Effort = Callable[..., int]
@@ -81,7 +81,7 @@ def trace_of(seed: int, hash_seed: str) -> str:
 def test_every_kind_of_fault_and_every_moment_comes_up() -> None:
     struck, aimed = set[str](), set[str]()
     for seed in range(40):
-        struck.update(draw_terms(seed).kinds_of_faults)
+        struck.update(draw_parameters(seed).kinds_of_faults)
     assert struck == {
         "clock step",
         "cut in a call",
@@ -95,13 +95,13 @@ def test_every_kind_of_fault_and_every_moment_comes_up() -> None:
     for seed in range(12):
         world = World(seed)
         world.run(20)
-        aimed.update(world.chaos.aimed)
+        aimed.update(world.faults.aimed)
     assert len(aimed) > len(set(MOMENTS)) // 2
 
 
 def test_a_world_without_faults_keeps_a_quiet_node(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(5)
-    monkeypatch.setattr(world.chaos, "begin", lambda: None)
+    monkeypatch.setattr(world.faults, "begin", lambda: None)
     result = world.run(20)
     assert result.faults == 0
     # The first start, and the one at the end that looks whether all is still there.

@@ -3,7 +3,7 @@
 A simulation that cannot fail proves nothing. The table in docs/simulation.md lists the same bugs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,28 +11,29 @@ import pytest
 from pyroaring import BitMap64
 
 from penstock.api.publish import Published
-from penstock.broker import consumption, forwarding, partition_opening
 from penstock.broker import groups as broker_groups
-from penstock.broker import machine as partition_machine
 from penstock.broker.catalogue import Catalogue
-from penstock.broker.dedup import Kept
-from penstock.broker.machine import PartitionMachine
+from penstock.broker.keys import KeyRevoked, Keys, KeyStored
 from penstock.broker.memberships import Memberships
-from penstock.broker.outbox import Letter, Outbox
-from penstock.broker.partition import Now, Partition
-from penstock.broker.producers import Producers, Sent
-from penstock.broker.records import GroupOpened, LaneImage
-from penstock.broker.shelf import Opened
+from penstock.broker.meta import MetaRecord
+from penstock.broker.partition import Now, Partition, consumption, forwarding, opening
+from penstock.broker.partition import machine as partition_machine
+from penstock.broker.partition.batch_cache import CachedBatch
+from penstock.broker.partition.dedup import Kept
+from penstock.broker.partition.machine import PartitionMachine
+from penstock.broker.partition.outbox import Letter, Outbox
+from penstock.broker.partition.producers import Producers, Sent
+from penstock.broker.partition.records import GroupOpened, LaneImage
 from penstock.codec import Encoded, Head
-from penstock.delivery import Answered, Delivery, commands, strict
+from penstock.delivery import AnswerResult, Delivery, commands, strict
 from penstock.delivery import machine as delivery_machine
 from penstock.delivery.offsets import offsets_of
 from penstock.delivery.progress import Progress
 from penstock.delivery.records import (
     Committed,
     FailuresImage,
-    Kind,
     OffsetsImage,
+    OffsetsKind,
     Released,
     Retried,
 )
@@ -41,8 +42,8 @@ from penstock.groups import commands as group_commands
 from penstock.groups import records as group_records
 from penstock.log.journal import Journal
 from penstock.model import Priority, TopicPartition
-from penstock.sim.shell import Shell, Waiting
-from penstock.sim.terms import draw_terms, with_assigned
+from penstock.sim.driver import PendingReply, SimDriver
+from penstock.sim.parameters import draw_parameters, with_assigned
 from penstock.sim.violation import Checker, Violation
 from penstock.sim.world import World
 
@@ -161,13 +162,13 @@ def arrived_letters_forgotten_at_restart(patch: Patch) -> None:
 
 
 def forget_at_start(patch: Patch, forget: Callable[[PartitionMachine], object]) -> None:
-    original = partition_opening._apply_batches
+    original = opening._apply_batches
 
     def apply_batches(messages: Any, machine: PartitionMachine, config: Any) -> None:
         original(messages, machine, config)
         forget(machine)
 
-    patch.setattr(partition_opening, "_apply_batches", apply_batches)
+    patch.setattr(opening, "_apply_batches", apply_batches)
 
 
 @bug(40, Checker.NO_ACKED_LOSS)
@@ -200,7 +201,7 @@ def nack_keeps_the_lease(patch: Patch) -> None:
 def expired_lease_still_ackable(patch: Patch) -> None:
     def ack(
         partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
-    ) -> Answered:
+    ) -> AnswerResult:
         return consumption._answer(partition, commands.ack(delivery, lease, offsets), now)
 
     patch.setattr(consumption, "ack", ack)
@@ -208,7 +209,7 @@ def expired_lease_still_ackable(patch: Patch) -> None:
 
 @bug(6, Checker.NO_ACKED_LOSS, Checker.LEASE_EXCLUSIVE)
 def reply_released_before_the_sync(patch: Patch) -> None:
-    patch.setattr(Waiting, "is_due", lambda waiting, partition: True)
+    patch.setattr(PendingReply, "is_due", lambda waiting, partition: True)
 
 
 @bug(400, Checker.DLQ_ATOMIC, Checker.SURPRISE)
@@ -254,16 +255,16 @@ def receipts_come_again_after_a_crash(patch: Patch) -> None:
 
 @bug(12, Checker.EXPIRY)
 def expired_message_delivered(patch: Patch) -> None:
-    patch.setattr(Opened, "expired", lambda opened, now_ns: ())
+    patch.setattr(CachedBatch, "expired", lambda opened, now_ns: ())
 
 
 @bug(12, Checker.LEASE_EXCLUSIVE, Checker.ATTEMPTS)
 def leases_measured_on_the_wall_clock(patch: Patch) -> None:
-    def now(shell: Shell) -> Now:
-        wall_ns = shell.schedule.clock.now_ns()
+    def now(driver: SimDriver) -> Now:
+        wall_ns = driver.schedule.clock.now_ns()
         return Now(wall_ns, wall_ns)
 
-    patch.setattr(Shell, "now", now)
+    patch.setattr(SimDriver, "now", now)
 
 
 @bug(400, Checker.DLQ_ATOMIC)
@@ -306,7 +307,7 @@ def idempotency_key_not_looked_up(patch: Patch) -> None:
     def find(dedup: object, key: bytes, now_ns: int) -> Kept | None:
         return None
 
-    patch.setattr("penstock.broker.dedup.Dedup.find", find)
+    patch.setattr("penstock.broker.partition.dedup.Dedup.find", find)
 
 
 @bug(4, Checker.OWNED_ONCE, is_assigned=True)
@@ -324,13 +325,13 @@ def partition_given_before_it_is_released(patch: Patch) -> None:
     def rebalance(*args: Any) -> group_commands.Records:
         records = original(*args)
         taken = [
-            group_records.Released(one.member, one.partitions, True, args[3].moment.at_ns)
+            group_records.PartitionsReleased(one.member, one.partitions, True, args[3].time.at_ns)
             for one in records
-            if isinstance(one, group_records.Asked)
+            if isinstance(one, group_records.ReleaseAsked)
         ]
         free = [partition for one in taken for partition in one.partitions]
         target = records[-1].target
-        return (*records[:-1], *taken, *group_commands._given(target, free), records[-1])
+        return (*records[:-1], *taken, *group_commands._give(target, free), records[-1])
 
     patch.setattr(group_commands, "_rebalance", rebalance)
 
@@ -386,7 +387,7 @@ def lane_skipped_at_restart(patch: Patch) -> None:
 
     def begin(delivery: Delivery, group: int, start: int, *, now_ns: int) -> None:
         original(delivery, group, start, now_ns=now_ns)
-        delivery.turns.starts[Priority.LOW] = start + 20
+        delivery.hints.starts[Priority.LOW] = start + 20
 
     patch.setattr(Delivery, "__init__", begin)
 
@@ -396,21 +397,43 @@ def what_priority_let_pass_forgotten_at_restart(patch: Patch) -> None:
     original = delivery_machine._APPLY[OffsetsImage]
 
     def restore(delivery: Delivery, record: OffsetsImage) -> None:
-        if record.offsets_are is not Kind.AHEAD:
+        if record.offsets_are is not OffsetsKind.AHEAD:
             original(delivery, record)
 
     patch_record(patch, OffsetsImage, restore)
 
 
+@bug(4, Checker.KEYS)
+def keys_lost_in_a_snapshot(patch: Patch) -> None:
+    patch.setattr(Keys, "snapshot", lambda _: ())
+
+
+@bug(4, Checker.KEYS)
+def key_answered_before_it_is_durable(patch: Patch) -> None:
+    original = Catalogue.record_meta
+
+    def record(catalogue: Catalogue, records: Sequence[MetaRecord], now: Now) -> None:
+        is_about_keys = any(isinstance(one, KeyStored | KeyRevoked) for one in records)
+        (Catalogue._append if is_about_keys else original)(catalogue, records, now)
+
+    patch.setattr(Catalogue, "record_meta", record)
+
+
 def run(planted: Bug, seed: int) -> None:
     # Those of delays and of lost files are planted elsewhere.
-    terms = replace(draw_terms(seed), delayers=0, absences_a_start=0)
+    is_about_keys = Checker.KEYS in planted.checkers
+    parameters = replace(
+        draw_parameters(seed),
+        delay_producers=0,
+        administrators=int(is_about_keys),
+        file_losses_per_start=0,
+    )
     if planted.is_assigned:
-        terms = with_assigned(terms, seed)
+        parameters = with_assigned(parameters, seed)
     if planted.is_stormy:
-        World(seed, terms=replace(terms, fault_every_ms=800)).run(20)
+        World(seed, parameters=replace(parameters, fault_every_ms=800)).run(20)
     else:
-        World(seed, terms=replace(terms, fault_every_ms=4000)).run(60)
+        World(seed, parameters=replace(parameters, fault_every_ms=4000)).run(60)
 
 
 def first_violation(planted: Bug) -> Violation | None:

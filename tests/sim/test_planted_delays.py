@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import clearing, delaying, firing, partition_opening
-from penstock.broker.delay_log import DelayLog
-from penstock.broker.machine import PartitionMachine
-from penstock.broker.partition import Now, Partition
+from penstock.broker.partition import Now, Partition, clearing, delaying, firing, opening
+from penstock.broker.partition.delay_log import DelayLog
+from penstock.broker.partition.machine import PartitionMachine
 from penstock.delivery import delays as delay_machine
 from penstock.delivery.delay_records import DelayCancelled, DelayKeys, DelayKind, PendingDelays
 from penstock.delivery.delays import Delays
-from penstock.delivery.wheel import Wheel
+from penstock.delivery.timing_wheel import TimingWheel
 from penstock.log import Log
-from penstock.sim.shell import Waiting
-from penstock.sim.terms import draw_terms
+from penstock.sim.driver import PendingReply
+from penstock.sim.parameters import draw_parameters
 from penstock.sim.violation import Checker, Violation
 from penstock.sim.world import World
 
@@ -48,14 +47,14 @@ def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], N
 
 @bug(4, Checker.DELAY)
 def fired_again_after_a_restart(patch: Patch) -> None:
-    original = partition_opening._apply_batches
+    original = opening._apply_batches
 
     def apply_batches(messages: Log, machine: PartitionMachine, config: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(PartitionMachine, "_apply_fired", lambda *_: None)
             original(messages, machine, config)
 
-    patch.setattr(partition_opening, "_apply_batches", apply_batches)
+    patch.setattr(opening, "_apply_batches", apply_batches)
 
 
 @bug(4, Checker.DELAY)
@@ -70,23 +69,23 @@ def lost_in_a_snapshot(patch: Patch) -> None:
 
 @bug(4, Checker.DELAY)
 def a_tick_early(patch: Patch) -> None:
-    original = Wheel.due
+    original = TimingWheel.due
 
-    def due(wheel: Wheel, now_ns: int, limit: int) -> Any:
+    def due(wheel: TimingWheel, now_ns: int, limit: int) -> Any:
         return original(wheel, now_ns + 10_000_000, limit)
 
-    patch.setattr(Wheel, "due", due)
+    patch.setattr(TimingWheel, "due", due)
 
 
 @bug(12, Checker.DELAY)
 def everything_near_is_due_though_the_clock_was_set_back(patch: Patch) -> None:
-    original = Wheel.due
+    original = TimingWheel.due
 
-    def due(wheel: Wheel, now_ns: int, limit: int) -> Any:
+    def due(wheel: TimingWheel, now_ns: int, limit: int) -> Any:
         return original(wheel, max(now_ns, wheel.now_tick * 10_000_000), limit)
 
-    patch.setattr(Wheel, "due", due)
-    patch.setattr(Wheel, "_turn_back", lambda wheel, tick: None)
+    patch.setattr(TimingWheel, "due", due)
+    patch.setattr(TimingWheel, "_turn_back", lambda wheel, tick: None)
 
 
 @bug(12, Checker.DELAY, Checker.LIVENESS)
@@ -113,7 +112,7 @@ def cancelled_after_it_fired(patch: Patch) -> None:
     patch.setattr(delaying, "_require_pending", lambda *_: None)
 
 
-@bug(12, Checker.DELAY)
+@bug(40, Checker.DELAY)
 def an_id_that_comes_again_is_born_fired(patch: Patch) -> None:
     def is_about(delays: Delays, identity: int, epoch: int) -> bool:
         return True
@@ -138,12 +137,12 @@ def business_keys_lost_in_a_snapshot(patch: Patch) -> None:
 
 @bug(6, Checker.NO_ACKED_LOSS)
 def said_to_wait_before_that_is_durable(patch: Patch) -> None:
-    original = Waiting.is_due
+    original = PendingReply.is_due
 
-    def is_due(waiting: Waiting, partition: Partition) -> bool:
+    def is_due(waiting: PendingReply, partition: Partition) -> bool:
         return original(replace(waiting, delayed_at=0), partition)
 
-    patch.setattr(Waiting, "is_due", is_due)
+    patch.setattr(PendingReply, "is_due", is_due)
 
 
 @bug(12, Checker.NO_DUP)
@@ -161,9 +160,11 @@ def idempotency_keys_of_delays_forgotten_at_restart(patch: Patch) -> None:
 
 def first_violation(planted: Bug) -> Violation | None:
     for seed in range(planted.seeds):
-        terms = replace(draw_terms(seed), delayers=3, fault_every_ms=800, absences_a_start=0)
+        parameters = replace(
+            draw_parameters(seed), delay_producers=3, fault_every_ms=800, file_losses_per_start=0
+        )
         try:
-            World(seed, terms=terms).run(20)
+            World(seed, parameters=parameters).run(20)
         except Violation as violation:
             return violation
     return None
@@ -179,10 +180,10 @@ def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
 
 
 def test_delays_happen_in_a_world_without_bugs() -> None:
-    world = World(2, terms=replace(draw_terms(2), delayers=3))
+    world = World(2, parameters=replace(draw_parameters(2), delay_producers=3))
     world.run(20)
     entries = [
-        one for book in world.books.by_place.values() for one in book.delays.entries.values()
+        one for book in world.books.by_partition.values() for one in book.delays.entries.values()
     ]
     assert sum(one.fired_at >= 0 for one in entries) > 10
     assert any(one.is_cancelled for one in entries)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.sim import Call, CrashStates, Fault, Kind, Misbehaviour, Model, SimDisk, Tree
+from penstock.sim import Call, CrashKind, CrashStates, Fault, Misbehaviour, Model, SimDisk, Tree
 from penstock.sim.damage import random_damage
 from penstock.sim.durability import Damage, Ext4, Strict
 from penstock.sim.operations import (
@@ -110,7 +110,7 @@ def test_damaged_trees_are_those_of_a_replay_from_the_start(steps, seed):
         for place, operation in enumerate(operations):
             replay.advance(place, operation)
             durability.advance(place, operation)
-            damage = random_damage(replay.loose, entropy)
+            damage = random_damage(replay.volatile, entropy)
             whole = durability.with_consequences(damage)
             tree = replay.tree(damage)
             expected = slow_replay(operations[: place + 1], whole)
@@ -140,7 +140,7 @@ def test_what_was_synced_everywhere_cannot_be_lost(steps):
         replay = Replay(START, model)
         for place, operation in enumerate(disk.operations):
             replay.advance(place, operation)
-        left = replay.tree(dict.fromkeys(replay.loose))
+        left = replay.tree(dict.fromkeys(replay.volatile))
         assert left == disk.tree()
 
 
@@ -151,15 +151,15 @@ def test_the_strict_model_allows_whatever_ext4_does(steps, seed):
     for place, operation in enumerate(record(steps).operations):
         strict.advance(place, operation)
         ext4.advance(place, operation)
-        whole = ext4.with_consequences(random_damage(ext4.loose, entropy))
-        assert whole.keys() <= strict.loose.keys()
+        whole = ext4.with_consequences(random_damage(ext4.volatile, entropy))
+        assert whole.keys() <= strict.volatile.keys()
 
 
 @given(STEPS)
 def test_names_on_ext4_are_those_of_some_moment_since_the_last_sync(steps):
     disk = record(steps)
     operations = disk.operations
-    kinds = [kind for kind in Kind if kind is not Kind.SUBSETS]
+    kinds = [kind for kind in CrashKind if kind is not CrashKind.SUBSETS]
     for state in CrashStates(disk, Model.EXT4, kinds=kinds, entropy=random.Random(1)):
         done = operations[: state.boundary]
         synced = [n for n, op in enumerate(done) if isinstance(op, Sync | SyncDirectory)]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 class Proxy:
     """Passes bytes to a broker and back. `cut_after` answers' bytes it drops every connection, `times` times.
 
-    If it `is_leaving`, nobody is there after the first of them.
+    If it `is_leaving`, it closes its port after the first of them.
     """
 
     def __init__(self, broker: str) -> None:
@@ -19,7 +19,7 @@ class Proxy:
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
         self._door = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self.url = f"penstock://127.0.0.1:{self._door.getsockname()[1]}"
         self.cut_after: int | None = None
         self.times = 0
         self.is_leaving = self.is_away = False
@@ -69,7 +69,7 @@ class Proxy:
             one.close()
 
     def leave(self) -> None:
-        """From now on nobody is there."""
+        """Close the port from now on."""
         self.is_away = True
         self._close(*self._open)
 

@@ -30,7 +30,7 @@ def path_without_java(folder: Path) -> str:
 
 
 def environment_without_java(folder: Path) -> dict[str, str]:
-    """What a process finds on a machine where nobody ever installed a Java."""
+    """The environment of a process on a machine without Java."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -44,7 +44,7 @@ def environment_without_java(folder: Path) -> dict[str, str]:
 
 
 class Cluster:
-    """`url` is the master's; `environment` is for whoever drives it."""
+    """`url` is the master's; `environment` is for the driver."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -22,7 +22,7 @@ def test_every_step_of_the_tour(spark, broker, tmp_path, capsys):
     """In one session, as a reader would: what one step makes the next one uses."""
     pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(pieces) == 3
-    code = "\n".join(pieces).replace("http://127.0.0.1:8080", broker)
+    code = "\n".join(pieces).replace("penstock://127.0.0.1:9092", broker)
     code = code.replace('format("penstock")', f'format("penstock").option("url", "{broker}")')
     for folder in ("orders-parquet", "orders-checkpoint"):
         code = code.replace(f'"{folder}"', f'"{tmp_path / folder}"')

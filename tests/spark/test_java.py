@@ -8,7 +8,7 @@ import pytest
 
 from penstock.spark import java
 from penstock.spark.java import JAVA_MIN, NoJava, find_java, version_of, write_shim
-from penstock.spark.session import defaults, is_near, prepare
+from penstock.spark.session import defaults, is_on_this_machine, prepare
 
 
 def fake_java(home: Path, says: str) -> Path:
@@ -98,8 +98,13 @@ def test_what_the_user_set_stays(tmp_path):
 
 def test_only_what_is_near_is_bound_to_the_loopback(tmp_path):
     assert all(
-        map(is_near, ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://localhost:7077"])
+        map(
+            is_on_this_machine,
+            ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://localhost:7077"],
+        )
     )
-    assert not any(map(is_near, ["spark://host:7077", "k8s://https://host:6443", "yarn"]))
+    assert not any(
+        map(is_on_this_machine, ["spark://host:7077", "k8s://https://host:6443", "yarn"])
+    )
     assert defaults("local[2]", environment(tmp_path))["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.bindAddress" not in defaults("spark://host:7077", environment(tmp_path))

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.queries import PartitionEnds, TopicEnds
+from penstock.api.queries import PartitionEnds, TopicEnds
 from penstock.errors import Refused
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import (
     Advance,
     OffsetRange,
     StreamOffset,
-    capped,
-    limited,
+    ends_up_to,
+    limit_ends,
     ranges_between,
     split,
 )
@@ -134,10 +134,10 @@ def test_only_assigned_partitions_are_read():
 
 def test_what_came_after_the_target_is_not_there():
     target = at(5, 8)
-    seen = capped(found((0, 9), (0, 9), (0, 9)), target)
+    seen = ends_up_to(found((0, 9), (0, 9), (0, 9)), target)
     end = Advance(ORDERS).from_start(at(0, 0), seen)
     assert end.next == {"orders/0": 5, "orders/1": 8}
-    assert Advance(ORDERS).from_start(end, capped(found((0, 50), (0, 50)), target)) is end
+    assert Advance(ORDERS).from_start(end, ends_up_to(found((0, 50), (0, 50)), target)) is end
 
 
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=6)
@@ -147,7 +147,7 @@ sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=6)
 def test_a_limit_is_used_up_and_never_passed(waiting, rows_max):
     begin = {f"orders/{number}": 100 * number for number in range(len(waiting))}
     latest = {key: begin[key] + one for key, one in zip(begin, waiting, strict=True)}
-    end = limited(begin, latest, rows_max)
+    end = limit_ends(begin, latest, rows_max)
     assert all(begin[key] <= end[key] <= latest[key] for key in begin)
     assert sum(end[key] - begin[key] for key in begin) == min(sum(waiting), rows_max)
 

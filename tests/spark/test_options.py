@@ -8,12 +8,12 @@ import pytest
 from penstock.errors import Refused
 from penstock.spark.columns import COLUMNS, DEFAULT_COLUMNS
 from penstock.spark.options import (
-    AT_EARLIEST,
-    AT_LATEST,
+    FROM_EARLIEST,
+    FROM_LATEST,
     OPTIONS,
-    For,
     Mode,
-    Place,
+    OffsetSpec,
+    UsedBy,
     parse_columns,
     parse_options,
 )
@@ -21,14 +21,14 @@ from penstock.spark.options import (
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
-def parsed(used_by: For = For.BATCH, **given: str):
+def parsed(used_by: UsedBy = UsedBy.BATCH, **given: str):
     return parse_options({"subscribe": "orders", **given}, used_by)
 
 
 def test_defaults_are_those_of_kafkas_source():
-    batch, stream = parsed(), parsed(For.STREAM)
-    assert (batch.start, batch.end) == (AT_EARLIEST, AT_LATEST)
-    assert stream.start == AT_LATEST
+    batch, stream = parsed(), parsed(UsedBy.STREAM)
+    assert (batch.start, batch.end) == (FROM_EARLIEST, FROM_LATEST)
+    assert stream.start == FROM_LATEST
     assert batch.is_loss_fatal
     assert batch.mode is Mode.NETWORK
     assert batch.columns == DEFAULT_COLUMNS
@@ -47,9 +47,9 @@ def test_everything_can_be_said_and_capitals_do_not_matter():
         "mode": "files",
         "retries": "0",
     }
-    found = parse_options(given, For.STREAM)
+    found = parse_options(given, UsedBy.STREAM)
     assert found.topics.pattern == "ord.*"
-    assert found.start.offset_of("orders", 1) == -2
+    assert dict(dict(found.start.offsets)["orders"])[1] == -2
     assert (found.rows_a_trigger, found.tasks_min, found.retries) == (1000, 4, 0)
     assert (found.group, found.query) == ("billing", "billing")
     assert "headers" in found.columns
@@ -57,7 +57,7 @@ def test_everything_can_be_said_and_capitals_do_not_matter():
 
 
 def test_times_are_milliseconds_or_rfc_3339():
-    assert parsed(startingTimestamp="1500").start == Place(time_ns=1_500_000_000)
+    assert parsed(startingTimestamp="1500").start == OffsetSpec(time_ns=1_500_000_000)
     found = parsed(startingTimestamp="1970-01-01T01:00:01.5+01:00", endingTimestamp="2000")
     assert (found.start.time_ns, found.end.time_ns) == (1_500_000_000, 2_000_000_000)
 
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_refused_by_name(given, says):
 
 def test_a_stream_has_no_end():
     with pytest.raises(Refused, match="endingOffsets is for a batch only"):
-        parsed(For.STREAM, endingOffsets="latest")
+        parsed(UsedBy.STREAM, endingOffsets="latest")
 
 
 def test_columns_come_in_the_order_asked_for():

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.client import Client, Outgoing
-from penstock.spark.pipelines.spread import one_number
+from penstock.spark.pipelines.task_runner import number_column
 from penstock.testing.server import running_server
 
 from .proxy import proxied
@@ -222,7 +222,7 @@ def test_topics_that_are_gone_or_others_fail_the_query(spark, broker, client, to
         ({"startingOfsets": "latest"}, "did you mean startingOffsets?"),
         ({"subscribe": "no-such-topic"}, "no-such-topic"),
         ({"columns": "vaule"}, "did you mean value?"),
-        ({"url": "http://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
+        ({"url": "penstock://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
     ],
 )
 def test_what_is_wrong_is_said_in_sparks_error(spark, broker, topic, options, says):
@@ -256,13 +256,13 @@ def test_a_running_stream_outlives_a_restart_of_the_broker(spark, tmp_path, chec
         rows.extend(one.offset for one in batch.collect())
 
     options = {"url": address, "subscribe": "restarted", "startingOffsets": "earliest"}
-    with running_server(data, "--port", port):
+    with running_server(data, "--binary-port", port):
         frame = spark.readStream.format("penstock").options(**options).load()
         query = (
             frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).start()
         )
         wait_until(lambda: len(rows) == 5, query)
-    with running_server(data, "--port", port), Client(address) as client:
+    with running_server(data, "--binary-port", port), Client(address) as client:
         client.add_partitions("restarted", 2)
         fill(client, "restarted", 5, partition=1)
         wait_until(lambda: len(rows) == 10, query)
@@ -281,7 +281,7 @@ def wait_until(is_so, query):
 def test_workers_that_spark_keeps_can_be_told_by_their_environment(spark):
     def looked(batches):
         for batch in batches:
-            yield batch.set_column(0, "kept", one_number("SPARK_REUSE_WORKER" in os.environ))
+            yield batch.set_column(0, "kept", number_column("SPARK_REUSE_WORKER" in os.environ))
 
     rows = spark.range(1, numPartitions=1).mapInArrow(looked, "kept bigint").collect()
     assert [row["kept"] for row in rows] == [1]

@@ -79,6 +79,11 @@ FAULTS = {
         "from penstock.codec import encode",
         "tiers: console may not import codec",
     ),
+    "a partition and its node": (
+        "src/penstock/broker/partition/x.py",
+        "from ..node import Node\n",
+        "tiers: broker/partition may not import broker.node",
+    ),
     "the running log and its doctor": (
         "src/penstock/log/opening.py",
         "from .doctor.verify import Problem\n",

@@ -42,7 +42,7 @@ class LeaseAnswer(msgspec.Struct, frozen=True, array_like=True):
     partition: int
     group: int
     lease: int
-    offsets: list[int]
+    offsets: Sequence[int]
     reason: str = ""
     ms: int | None = None
 
@@ -109,12 +109,16 @@ class AnswerOffset(Command[None], frozen=True):
 
 
 class ReleaseMember(Command[None], frozen=True):
-    """A member went away: everything that it holds of a topic is ready again at once."""
+    """A member went away: everything that it holds of a topic is ready again at once.
+
+    The oldest of its messages keeps its attempt, unless the member has seen none of them (`is_unseen`).
+    """
 
     action: ClassVar[Action] = Action.CONSUME
     topic: str
     group: str
     member: str
+    is_unseen: bool = False
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

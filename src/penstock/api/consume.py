@@ -14,6 +14,7 @@ class Poll(Command[LeasedMessages], frozen=True):
 
     `visibility_ms` None: as long as the topic says. `priority`: of this lane only. A poll that comes again with its
     `request_id` gets the same messages again. As many batches are opened as hold `bytes_max` together, at least one.
+    `limit_with_lanes`: at most so many while the topic has messages of other priorities than normal.
 
     NotFound, ModeConflict, TooManyGroups, Refused: nothing was leased. DamagedBatch: the next message cannot be read.
     """
@@ -27,6 +28,7 @@ class Poll(Command[LeasedMessages], frozen=True):
     priority: Priority | None = None
     request_id: str = ""
     bytes_max: int | None = None
+    limit_with_lanes: int | None = None
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

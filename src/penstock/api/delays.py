@@ -118,6 +118,29 @@ class RescheduleDelayed(Command[DelayedMessage], frozen=True):
         return (self.topic,)
 
 
+class Fired(NamedTuple):
+    """How many delayed messages came, and where the partition ends now.
+
+    `is_urgent`: one of them goes before messages of normal priority. `next_due_ns` is None while none is pending.
+    """
+
+    messages: int
+    end_offset: int
+    is_urgent: bool
+    next_due_ns: int | None
+
+
+class FireDelayed(Command[Fired], frozen=True):
+    """Deliver the messages of a partition that are due, as many as are good to do at once. NoSpace: none was."""
+
+    action: ClassVar[Action] = Action.CHANGE_DELAYED
+    topic: str
+    partition: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class DelayStats(NamedTuple):
     """How many delayed messages a partition has, and has had; `next_due_ns` is None while none is pending.
 

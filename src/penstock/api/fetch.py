@@ -116,6 +116,67 @@ class Read(Command[ReadReply], frozen=True):
         return (self.topic,)
 
 
+class TimedOffset(NamedTuple):
+    """A message by its own timestamp, in ns, and the epoch in which it was written."""
+
+    offset: int
+    timestamp: int
+    epoch: int
+
+
+class FindTimestamp(Command[TimedOffset | None], frozen=True):
+    """The first message whose own timestamp is at least a time; without one, the message with the latest timestamp.
+
+    None: there is none. Producers may set timestamps as they like, so every head is looked at. NotFound.
+    """
+
+    action: ClassVar[Action] = Action.FETCH
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    topic: str
+    partition: int
+    time_ns: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class LogBounds(NamedTuple):
+    """The first offset kept, the next one to be written, and the epoch of the log."""
+
+    start: int
+    end: int
+    epoch: int
+
+
+class DescribeBounds(Command[LogBounds], frozen=True):
+    """Where a partition begins and ends. NotFound."""
+
+    action: ClassVar[Action] = Action.FETCH
+    is_query: ClassVar[bool] = True
+    topic: str
+    partition: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class FindEpochEnd(Command[tuple[int, int]], frozen=True):
+    """The largest epoch of a log that is not above the one given, and where it ends. (-1, -1): there is none.
+
+    NotFound.
+    """
+
+    action: ClassVar[Action] = Action.FETCH
+    is_query: ClassVar[bool] = True
+    topic: str
+    partition: int
+    epoch: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class Peek(Command[list[Received]], frozen=True):
     """What a poll would hand out next of a partition, as messages without a lease. NotFound: there is no such group."""
 

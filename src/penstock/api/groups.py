@@ -166,6 +166,35 @@ class PartitionLag(NamedTuple):
     finished_above: int
 
 
+class GroupBacklog(NamedTuple):
+    """A partition and how far one group has come with it, at one moment.
+
+    `unfinished` counts what is ready, waits for a retry or is `in_flight`; `delayed` are to come later.
+    """
+
+    start: int
+    end: int
+    size_bytes: int
+    segments: int
+    unfinished: int
+    in_flight: int
+    expired: int
+    delayed: int
+
+
+class DescribeBacklog(Command[GroupBacklog], frozen=True):
+    """How far a group has come with a partition. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_GROUPS
+    is_query: ClassVar[bool] = True
+    topic: str
+    partition: int
+    group: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class FaultyPartition(msgspec.Struct, frozen=True):
     """A partition that cannot be used."""
 

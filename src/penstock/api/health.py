@@ -1,6 +1,6 @@
 """How a broker is: room on the disk, what its start found and did, what is damaged, and what became of deliveries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
@@ -138,6 +138,30 @@ class DeliveryFigures(msgspec.Struct, frozen=True):
     dead: int = 0
     expired: int = 0
     skipped: int = 0
+
+
+class Sample(NamedTuple):
+    """One number of a metric."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class SeeFigures(Command[list[Sample]], frozen=True):
+    """Figures of the node, and of the topics that begin with one of the prefixes, or of all, and their groups.
+
+    Those with the largest lag, at most `groups_max`, are named; the others count as one group `other`.
+    """
+
+    action: ClassVar[Action] = Action.SEE_STATS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    groups_max: int
+    prefixes: tuple[str, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.prefixes or EVERY_TOPIC
 
 
 class SeeReliability(Command[dict[str, DeliveryFigures]], frozen=True):

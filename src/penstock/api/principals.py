@@ -25,6 +25,7 @@ class Action(Enum):
     DELETE_TOPIC = "delete a topic"
     COMPACT_TOPIC = "compact a topic"
     PUBLISH = "publish"
+    PUBLISH_BELOW_RESERVE = "publish to a disk that is nearly full"
     FETCH = "read by offset"
     CONSUME = "consume"
     ANSWER = "answer for messages"
@@ -39,6 +40,9 @@ class Action(Enum):
     REPORT_PIPELINE = "report how a pipeline is"
     SEE_KEYS = "see keys"
     CHANGE_KEYS = "create, rotate or revoke keys"
+    SEE_SCHEMAS = "see schemas"
+    REGISTER_SCHEMA = "register a schema"
+    CHANGE_SCHEMAS = "delete schemas, or set their compatibility or mode"
 
 
 @dataclass(frozen=True, slots=True)

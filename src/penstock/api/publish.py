@@ -1,12 +1,28 @@
 """Publishing: messages that are stored now, and messages that are to come later."""
 
 from collections.abc import Iterable, Sequence
+from enum import Enum, IntEnum
 from typing import ClassVar, NamedTuple, overload
 
 from ..errors import PenstockError
 from ..model import Buffer, Message
 from .command import Command
 from .principals import Action
+
+
+class Acks(IntEnum):
+    """What a publish waits for: nothing, the leader's fsync policy, or everything there is to wait for."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = 2
+
+
+class Guarantee(Enum):
+    """What holds when a publish returns: buffered survives the end of the process, fsynced that of the power."""
+
+    BUFFERED = "buffered"
+    FSYNCED = "fsynced"
 
 
 class Published(NamedTuple):
@@ -79,6 +95,46 @@ class PublishValues(_ToTopic, frozen=True):
     values: Sequence[bytes]
 
 
+class PublishedTo(NamedTuple):
+    """Where a partition ends now. `is_disk_full`: the disk guard refuses other messages."""
+
+    next_offset: int
+    is_disk_full: bool
+
+
+class PublishAt(Command[PublishedTo], frozen=True):
+    """Store bare values, or messages, that a writer has accepted and numbered: the first one has `offset`.
+
+    They are one batch, written also where the disk guard would refuse them. What lies below the end of the log was
+    stored by an earlier try: then nothing is stored, and the writer goes on from `next_offset`. NoSpace: nothing was
+    stored. OffsetOutOfRange: `offset` lies beyond the end.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH_BELOW_RESERVE
+    topic: str
+    partition: int
+    offset: int
+    values: Sequence[bytes] = ()
+    messages: Sequence[Message] = ()
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class CheckBacklog(Command[None], frozen=True):
+    """BacklogFull or NeverFits, unless the backlog of a partition has room for so many messages of so many bytes."""
+
+    action: ClassVar[Action] = Action.PUBLISH
+    is_query: ClassVar[bool] = True
+    topic: str
+    partition: int
+    messages: int
+    size_bytes: int
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class BatchStored(NamedTuple):
     """Where the messages of a batch are, and how many partitions the topic has by now."""
 
@@ -103,6 +159,13 @@ class Schedule(_ToTopic, frozen=True):
 
     delayed: Sequence[Delayed]
     partition: int | None = None
+
+
+class ScheduleValues(_ToTopic, frozen=True):
+    """Store bare values that are to come at one time, in the partition whose turn it is; where each of them is."""
+
+    values: Sequence[bytes]
+    due_ns: int
 
 
 class PublishEach(Command[list[PublishOutcome]], frozen=True):

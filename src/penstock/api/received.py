@@ -34,7 +34,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     place: Place
     key: bytes | None = None
     headers: Headers = ()
-    priority: Priority | int = int(Priority.NORMAL)
+    priority: int = int(Priority.NORMAL)
     expires_at: int | None = None
     idempotency_key: bytes | None = None
     schema_id: int | None = None

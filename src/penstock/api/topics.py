@@ -33,6 +33,14 @@ class TopicDescription(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
 
 
+class TopicLayout(NamedTuple):
+    """The identity of a topic, which no other topic ever has, and the epoch of each partition; -1 for a faulty one."""
+
+    name: str
+    topic_id: int
+    epochs: tuple[int, ...]
+
+
 class Swept(NamedTuple):
     """What a sweep did to a topic."""
 
@@ -95,15 +103,34 @@ class DeleteTopic(Command[None], frozen=True):
 class SweepTopics(Command[dict[str, Swept]], frozen=True):
     """Remove what is old, compact what is to be compacted, forget idle groups: of one topic, or of all.
 
-    NoSpace: what could be done without is done.
+    Old is what is past the topic's retention, or older than `older_than_ns`. NoSpace: what could be done without is
+    done.
     """
 
     action: ClassVar[Action] = Action.COMPACT_TOPIC
     is_structural: ClassVar[bool] = True
     name: str | None = None
+    older_than_ns: int | None = None
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC if self.name is None else (self.name,)
+
+
+class TrimPartition(Command[int], frozen=True):
+    """Remove the files of a partition that hold only messages below an offset; without one, all messages.
+
+    The reply is the first offset that is kept, which may be below the one asked for: a file goes whole or not at all.
+    NotFound, OffsetOutOfRange.
+    """
+
+    action: ClassVar[Action] = Action.COMPACT_TOPIC
+    is_structural: ClassVar[bool] = True
+    topic: str
+    partition: int
+    before: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
 
 
 class ListTopics(Command[list[str]], frozen=True):
@@ -130,6 +157,17 @@ class DescribeTopic(Command[TopicDescription], frozen=True):
 
 class DescribeTopics(Command[list[TopicDescription]], frozen=True):
     """Some topics; those that are not there are left out."""
+
+    action: ClassVar[Action] = Action.SEE_TOPICS
+    is_query: ClassVar[bool] = True
+    names: Sequence[str]
+
+    def topics(self) -> Iterable[str]:
+        return self.names
+
+
+class DescribeLayouts(Command[list[TopicLayout]], frozen=True):
+    """Identity and partitions of some topics; those that are not there are left out."""
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True

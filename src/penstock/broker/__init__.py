@@ -6,7 +6,7 @@ and asked for the plans that make things durable.
 
 from ..api.publish import Published as Published
 from ..api.received import Received as Received
-from .consumption import Wanted as Wanted
 from .node import Node as Node
 from .partition import Now as Now
 from .partition import Partition as Partition
+from .partition.consumption import Wanted as Wanted

@@ -6,6 +6,7 @@ from ..errors import NoSpace
 from ..model import Message
 from ..ports import Disk
 from .partition import Now
+from .partition.publishing import size_of
 
 # Asking the file system costs as much as a small append, so the answer is kept for a while: until it could be
 # wrong by 16 MiB of our own doing, or by 100 ms of somebody else's (a disk writing 1 GB/s: 100 MB).
@@ -33,7 +34,7 @@ class DiskGuard:
     def admit(self, messages: Sequence[Message], now: Now) -> None:
         """Count messages that are to be written, or raise NoSpace."""
         if self._min_free_bytes:
-            self.admit_bytes(sum(len(one.value or b"") for one in messages), now)
+            self.admit_bytes(sum(map(size_of, messages)), now)
 
     def admit_bytes(self, size: int, now: Now) -> None:
         """The same for a size."""

@@ -24,17 +24,16 @@ from .directories import (
     topic_entry,
 )
 from .partition import PartitionId
-from .partition_opening import log_id_of
+from .partition.opening import log_id_of
 from .topics import (
     INTERNAL_PREFIX,
     PARTITIONS_MAX,
     PartitionEnds,
     PartitionsAdded,
-    TopicCreated,
     TopicFacts,
     TopicRecord,
     Topics,
-    settings_of,
+    created,
 )
 
 # Below it every first segment is: what is adopted may begin anywhere.
@@ -59,15 +58,16 @@ def plan_adoption(
 ) -> Adoption:
     """What to do; changes nothing. Refused, AlreadyExists, NotFound, DamagedFile, WrongLog: why it cannot be done."""
     parent, _, entry = path.rpartition("/")
-    if parent not in {TOPICS, SET_ASIDE} or not disk.list(path):
+    is_in_place = parent == TOPICS or parent.startswith(f"{TOPICS}/")
+    if not (is_in_place or parent == SET_ASIDE) or not disk.list(path):
         raise Refused(
             f"{path} is not a directory below {SET_ASIDE}/ or {TOPICS}/ with something in it",
             path=path,
         )
-    found = (topic_entry if parent == TOPICS else set_aside_entry)(entry)
+    found = (topic_entry if is_in_place else set_aside_entry)(entry)
     if found is None:
         raise Refused(f"{path} has not the name of a topic's directory: NAME.ID", path=path)
-    if parent == TOPICS:
+    if is_in_place:
         return _in_place(disk, topics, path, found, name)
     if found.partition >= 0:
         return _partition(disk, topics, path, found, at_ns)
@@ -85,7 +85,7 @@ def replace_name(found: TopicEntry, name: str) -> TopicEntry:
 def _topic(
     disk: Disk, topics: Topics, path: str, found: TopicEntry, config: TopicConfig
 ) -> Adoption:
-    if found.name in topics.by_name:
+    if topics.get(found.name) is not None:
         raise AlreadyExists("topic", found.name)
     if (other := topics.by_id.get(found.topic_id)) is not None:
         raise Refused(f"the id {found.topic_id} is in use by the topic {other.name}", path=path)
@@ -95,9 +95,8 @@ def _topic(
     facts = TopicFacts(found.topic_id, found.name, count, config)
     if disk.exists(facts.directory):
         raise Refused(f"{facts.directory} is there already", path=facts.directory)
-    created = TopicCreated(facts.topic_id, facts.name, count, settings_of(config))
     partitions = {number: facts.partition_directory(number) for number in range(count)}
-    return Adoption(path, facts.directory, facts.name, facts.topic_id, partitions, [created])
+    return Adoption(path, facts.directory, facts.name, facts.topic_id, partitions, [created(facts)])
 
 
 def _partition(disk: Disk, topics: Topics, path: str, found: TopicEntry, at_ns: int) -> Adoption:

@@ -19,6 +19,7 @@ READING = frozenset(
         Action.SEE_DEAD_LETTERS,
         Action.SEE_PIPELINES,
         Action.SEE_KEYS,
+        Action.SEE_SCHEMAS,
     }
 )
 """Actions that change nothing. All others do, whatever the method of their route: a poll leases and makes groups."""
@@ -39,6 +40,7 @@ ALLOWED: Mapping[Action, frozenset[Role]] = MappingProxyType(
         Action.DELETE_TOPIC: _ADMIN,
         Action.COMPACT_TOPIC: _ADMIN,
         Action.PUBLISH: _PRODUCERS,
+        Action.PUBLISH_BELOW_RESERVE: _ADMIN,
         Action.FETCH: _READERS,
         Action.CONSUME: _CONSUMERS,
         Action.ANSWER: _CONSUMERS,
@@ -55,6 +57,10 @@ ALLOWED: Mapping[Action, frozenset[Role]] = MappingProxyType(
         Action.REPORT_PIPELINE: _PRODUCERS | _CONSUMERS,
         Action.SEE_KEYS: _ADMIN,
         Action.CHANGE_KEYS: _ADMIN,
+        Action.SEE_SCHEMAS: _ALL,
+        # A schema decides what a topic takes, as its settings do.
+        Action.REGISTER_SCHEMA: _ADMIN,
+        Action.CHANGE_SCHEMAS: _ADMIN,
     }
 )
 

@@ -5,7 +5,7 @@ files a crash left over, and removes those alone. A partition that meta knows ha
 moved to `set-aside`, never removed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,15 +29,11 @@ from ..log.log import MetaMark
 from ..model import Epoch, LogEnd, Offset
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
-from .changes import Changes
-from .damage import DamageLedger
-from .dead_letters import dead_letter_topic
-from .delay_prefetch import PrefetchCache
 from .directories import (
     SET_ASIDE,
-    TOPICS,
     ids_present,
     is_untouched,
+    paths_in_topics,
     remove_partition,
     remove_topic,
 )
@@ -60,11 +56,15 @@ from .partition import (
     PartitionPlan,
     Setting,
 )
-from .partition_opening import open_partition
-from .publishing import Router, not_a_partition
+from .partition.batch_cache import BatchCache
+from .partition.changes import Changes
+from .partition.damage import DamageLedger
+from .partition.dead_letters import dead_letter_topic
+from .partition.delay_prefetch import PrefetchCache
+from .partition.opening import create_partitions, open_partition
+from .partition.publishing import Router, not_a_partition
+from .partition.slots import Fault, Partitions, fault_of
 from .recovery import log_events, partition_events, snapshot_events
-from .shelf import BatchCache
-from .slots import Fault, Partitions, fault_of
 from .topics import (
     FilesPlanned,
     FilesRemoved,
@@ -80,6 +80,8 @@ _ENTRIES_SHOWN = 5
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
 _RECORDS_A_BATCH = 1000
+# New ones have six files each open until they are synced: together far fewer than a disk keeps open.
+_PARTITIONS_AT_ONCE = 50
 
 
 @dataclass(slots=True)
@@ -89,8 +91,6 @@ class Topic:
     facts: TopicFacts
     partitions: Partitions = field(default_factory=Partitions)
     router: Router = field(default_factory=Router)
-    # Which partition the next poll looks at first.
-    turn: int = 0
 
 
 Prepared = tuple[FilesPlanned, TopicFacts, list[Partition]]
@@ -127,13 +127,13 @@ class Catalogue:
             META,
             log_id=META_LOG_ID,
             config=META_CONFIG,
-            may_create=not disk.list(TOPICS),
+            may_create=not [*paths_in_topics(disk)],
         )
         self.recovery.extend(log_events(META, found))
         self.meta: Journal[MetaRecord] = Journal(log, FORMAT)
         self._machine = MetaMachine()
         self.topics, self.queries = self._machine.topics, self._machine.queries
-        self.keys = self._machine.keys
+        self.keys, self.schemas = self._machine.keys, self._machine.schemas
         replayed = self.meta.recover(self._machine, message_end=own_end(log))
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
@@ -163,31 +163,39 @@ class Catalogue:
 
     def _require_meta(self) -> None:
         """Without meta nothing is known about the topics that are there: neither use nor forget them."""
-        if self.disk.list(META) or not (entries := self.disk.list(TOPICS)):
+        if self.disk.list(META) or not (entries := [*paths_in_topics(self.disk)]):
             return
         shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
         raise DamagedFile(
             META,
-            f"it is missing or empty, but {TOPICS}/ has {shown}: put {META}/ back from a copy; or, if there is "
-            f"none, move the directories from {TOPICS}/ to {SET_ASIDE}/ and bring each back with "
+            f"it is missing or empty, but there are {shown}: put {META}/ back from a copy; or, if there is "
+            f"none, move the directories of topics to {SET_ASIDE}/ and bring each back with "
             "`penstock topic adopt`",
         )
 
     def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
-        """Make partitions that an intent names. If that fails, nothing of them is left."""
+        """Make partitions that an intent names, durably. If that fails, nothing of them is left.
+
+        What a crash leaves of them is removed by the next start, because of the intent.
+        """
         made: list[Partition] = []
+        setting = self._setting(facts)
         try:
-            for number in range(plan.first, plan.total):
-                partition = self._open(facts, number, now, is_new=True)
-                made.append(partition)
+            self.disk.make_directories(facts.directory)
+            for first in range(plan.first, plan.total, _PARTITIONS_AT_ONCE):
+                directories = {
+                    facts.partition_directory(number): PartitionId(facts.topic_id, number)
+                    for number in range(first, min(first + _PARTITIONS_AT_ONCE, plan.total))
+                }
+                made += create_partitions(self.disk, directories, setting, now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
                 self._abandon([(plan, facts, made)], now)
             raise
         return made
 
-    def _open(self, facts: TopicFacts, number: int, now: Now, *, is_new: bool = False) -> Partition:
-        setting = Setting(
+    def _setting(self, facts: TopicFacts) -> Setting:
+        return Setting(
             facts.name,
             facts.config,
             self.limits,
@@ -198,30 +206,29 @@ class Catalogue:
             self.damage,
             self.prefetch,
         )
-        none = PartitionEnds(facts.topic_id, number, (), ())
-        known = None if is_new else self.topics.ends.get((facts.topic_id, number), none)
-        directory = facts.partition_directory(number)
-        identity = PartitionId(facts.topic_id, number)
-        partition, opening = open_partition(
-            self.disk, directory, identity, setting, now=now, known=known
-        )
-        self.recovery.extend(
-            partition_events(directory, opening, topic=facts.name, partition=number)
-        )
-        return partition
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
         """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
+        none = PartitionEnds(facts.topic_id, number, (), ())
+        ends = self.topics.ends.get((facts.topic_id, number), none)
+        directory = facts.partition_directory(number)
+        identity = PartitionId(facts.topic_id, number)
         try:
-            return self._open(facts, number, now)
+            partition, opening = open_partition(
+                self.disk, directory, identity, self._setting(facts), now=now, ends=ends
+            )
         except (Damaged, Refused) as error:
-            fault = fault_of(facts.name, number, facts.partition_directory(number), error)
+            fault = fault_of(facts.name, number, directory, error)
             self.recovery.append(
                 RecoveryEvent(
                     EventKind.PARTITION_FAULTY, fault.path, fault.reason, facts.name, number
                 )
             )
             return fault
+        self.recovery.extend(
+            partition_events(directory, opening, topic=facts.name, partition=number)
+        )
+        return partition
 
     def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
         """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
@@ -286,11 +293,17 @@ class Catalogue:
 
     def synced(self, plans: Sequence[tuple[Partition, PartitionPlan]], now: Now) -> None:
         """Take note that plans of partitions were run, and in meta how far they are now, after larger steps."""
+        stepped: list[Partition] = []
+        has_snapshot = False
         for partition, plan in plans:
             partition.synced(plan)
-        stepped = [partition for partition, plan in plans if plan.is_step]
-        self._note_ends(stepped, now)
-        if any(plan.is_snapshot_written for _, plan in plans):
+            has_snapshot = has_snapshot or plan.is_snapshot_written
+            # A restart begins further on: with the snapshot, or with the checkpoint of the messages.
+            if plan.is_snapshot_written or plan.messages.is_checkpoint_written:
+                stepped.append(partition)
+        if stepped:
+            self._note_ends(stepped, now)
+        if has_snapshot:
             self._sync(with_checkpoint=False)
 
     def fail(
@@ -334,7 +347,7 @@ class Catalogue:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
-        plan = FilesPlanned(facts.topic_id, facts.name, 0, partitions)
+        plan = FilesPlanned(facts.topic_id, facts.namespace, facts.name, 0, partitions)
         self.record_meta((plan,), now)
         prepared = self._prepare(plan, facts, now)
         try:
@@ -361,7 +374,7 @@ class Catalogue:
 
     def add_partitions(self, name: str, total: int, now: Now) -> None:
         """More partitions; the dead-letter topic grows along, and every group reads the new ones from the start."""
-        letters = self.topics.by_name.get(dead_letter_topic(name))
+        letters = self.topics.get(dead_letter_topic(name))
         grown = [self.topics.find(name)]
         if letters is not None and letters.partitions < total:
             grown.append(letters)
@@ -370,7 +383,10 @@ class Catalogue:
             for facts in grown
             for record in self.topics.add_partitions(facts.name, total, at_ns=now.wall_ns)
         ]
-        plans = [FilesPlanned(one.topic_id, one.name, one.partitions, total) for one in grown]
+        plans = [
+            FilesPlanned(one.topic_id, one.namespace, one.name, one.partitions, total)
+            for one in grown
+        ]
         for plan, facts in zip(plans, grown, strict=True):
             self._require_free(plan, facts)
         self.record_meta(plans, now)
@@ -412,9 +428,9 @@ class Catalogue:
 
     def delete_topic(self, name: str, now: Now) -> None:
         """Forget a topic and its dead letters durably, then their files; a recreated one has another directory."""
-        names = [name, dead_letter_topic(name)]
         gone = [self.topics.find(name)]
-        gone += [self.topics.by_name[one] for one in names[1:] if one in self.topics.by_name]
+        if (letters := self.topics.get(dead_letter_topic(name))) is not None:
+            gone.append(letters)
         self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
@@ -462,28 +478,35 @@ class Catalogue:
 
     def partition(self, topic: str, number: int) -> Partition:
         """A partition by its number. NotFound: there is none; PartitionFaulty: it cannot be used."""
-        partitions = self.topic(topic).partitions
+        slots = self.topic(topic).partitions.slots
         try:
-            if 0 <= number < len(partitions):
-                return partitions[number]
+            found = slots[number] if 0 <= number < len(slots) else None
         except TypeError:
             raise not_a_partition(number) from None
-        raise NotFound("partition", f"{topic}/{number}")
+        if found is None:
+            raise NotFound("partition", f"{topic}/{number}")
+        if isinstance(found, Fault):
+            raise found.error()
+        return found
 
     def faults(self) -> list[Fault]:
         """All partitions that cannot be used."""
         return [fault for topic in self.open.values() for fault in topic.partitions.faults]
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> list[Partition]:
         """All partitions that serve."""
-        for topic in self.open.values():
-            yield from topic.partitions
+        return [one for topic in self.open.values() for one in topic.partitions]
 
     def close(self) -> None:
+        """Close every partition, then meta.
+
+        One partition at least writes a checkpoint, which says how far meta is: an older meta that is put back later
+        is noticed, though nothing else may have happened but a change of keys.
+        """
         ends = []
-        for partition in [*self.partitions()]:
+        for number, partition in enumerate(self.partitions()):
             try:
-                partition.close()
+                partition.close(with_checkpoint=number == 0)
                 ends.append(partition.ends())
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)

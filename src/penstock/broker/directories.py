@@ -1,9 +1,12 @@
 """The directories of topics: which are there, whose they are, and how they leave.
 
-    topics/<name>.<id>/partition-<n>/messages, state, delayed
+    topics/<namespace>/<name>.<id>/partition-<n>/messages, state, delayed
     set-aside/<name>.<id>                   a topic that meta does not know
     set-aside/<name>.<id>-partition-<n>     a partition that meta does not know, of a topic that it does
     set-aside/<name>.<id>-2                 the next one, if the name was taken
+
+What lies in `topics/` itself and has the name of a topic's directory is one that is out of place. Everything else there
+is the directory of a namespace.
 
 Only what an intent in meta names is ever removed. Everything else that is unknown moves to `set-aside` and stays there.
 """
@@ -19,6 +22,8 @@ from ..log.snapshot import SUFFIX as SNAPSHOT
 from ..ports import Disk
 
 TOPICS, SET_ASIDE = "topics", "set-aside"
+DEFAULT_NAMESPACE = "default"
+"""The namespace of all topics, as long as there are no others."""
 LOGS = ("messages", "state", "delayed")
 # A partition's id as one number has 20 bits for the partition and is a signed 64-bit integer.
 TOPIC_ID_MAX = (1 << 43) - 1
@@ -37,9 +42,13 @@ class TopicEntry(NamedTuple):
     partition: int = -1
 
 
+def topic_directory(namespace: str, name: str, topic_id: int) -> str:
+    return f"{TOPICS}/{namespace}/{name}.{topic_id}"
+
+
 def topic_entry(entry: str) -> TopicEntry | None:
-    """The topic that an entry of `topics/` belongs to; None if it has not the name of a topic's directory."""
-    return _entry(_TOPIC.fullmatch(entry))
+    """The topic that a directory belongs to, by the last part of its path; None if it has not the name of a topic's."""
+    return _entry(_TOPIC.fullmatch(entry.rpartition("/")[2]))
 
 
 def set_aside_entry(entry: str) -> TopicEntry | None:
@@ -61,9 +70,21 @@ def partition_number(entry: str) -> int | None:
     return int(found[1]) if found and len(found[1]) < 10 else None
 
 
+def paths_in_topics(disk: Disk) -> Iterator[str]:
+    """Everything in the directories of namespaces, and topics' directories that are beside those."""
+    for entry in disk.list(TOPICS):
+        path = f"{TOPICS}/{entry}"
+        if topic_entry(entry) is not None:
+            yield path
+            continue
+        # A file, or not ours to look at.
+        with suppress(Refused):
+            yield from (f"{path}/{one}" for one in disk.list(path))
+
+
 def ids_present(disk: Disk) -> Iterator[int]:
     """Ids of all topics that have left something on the disk."""
-    for entry in disk.list(TOPICS):
+    for entry in paths_in_topics(disk):
         if (found := topic_entry(entry)) is not None:
             yield found.topic_id
     for entry in disk.list(SET_ASIDE):
@@ -85,12 +106,13 @@ def is_untouched(disk: Disk, directory: str) -> bool:
 
 
 def set_aside(disk: Disk, path: str) -> str:
-    """Move an entry of `topics/`, or of a topic's directory, to `set-aside/`, durably; its path there.
+    """Move the directory of a topic, or of one of its partitions, to `set-aside/`, durably; its path there.
 
     Refused: it cannot be moved, and is where it was.
     """
     parent, _, entry = path.rpartition("/")
-    wanted = entry if parent == TOPICS else f"{parent.rpartition('/')[2]}-{entry}"
+    is_partition = partition_number(entry) is not None
+    wanted = f"{parent.rpartition('/')[2]}-{entry}" if is_partition else entry
     disk.make_directories(SET_ASIDE)
     taken = {*disk.list(SET_ASIDE)}
     number, name = 1, wanted
@@ -112,7 +134,7 @@ def remove_topic(disk: Disk, directory: str) -> None:
         if partition_number(entry) is not None:
             _remove_partition(disk, f"{directory}/{entry}")
     _remove_if_empty(disk, directory)
-    disk.sync_directory(TOPICS)
+    disk.sync_directory(directory.rpartition("/")[0])
 
 
 def remove_partition(disk: Disk, directory: str) -> None:

@@ -17,13 +17,11 @@ from ..errors import (
     Refused,
     TooManyGroups,
 )
-from ..log.counting import messages_from
 from ..model import check_name
-from . import consumption
 from .catalogue import Catalogue, Topic
-from .partition import Now, Partition
-from .records import ModeSet
-from .start import offset_in
+from .partition import Now, Partition, consumption
+from .partition.records import ModeSet
+from .partition.start import offset_in
 from .topics import INTERNAL_PREFIX
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -173,7 +171,7 @@ def unfinished(partition: Partition, delivery: Delivery) -> int:
         # What came back is known one by one; what was never handed out is counted in the log.
         back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
         with suppress(Damaged):
-            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
+            unseen = log.messages_from(max(delivery.cursor, start)) - len(delivery.ahead)
             return back + max(0, unseen)
     return progress.unfinished_below(end) - progress.unfinished_below(start)
 

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 
 from ..errors import Damaged, PenstockError, Refused
 from ..log import Log
-from ..log.doctor.pieces import Kind
+from ..log.doctor.survey import ProblemKind
 from ..log.doctor.verify import Problem, Severity
 from ..log.layout import CHECKPOINT, base_offset_of
 from ..log.opening import KnownEnd, examine
 from ..ports import Disk
+from .directories import paths_in_topics
 from .meta import meta_beyond, read_meta
 from .partition import PartitionId
-from .partition_opening import log_id_of
+from .partition.opening import log_id_of
 from .topics import TopicFacts, Topics
 
-_META, _TOPICS, _SET_ASIDE = "meta", "topics", "set-aside"
+_META, _SET_ASIDE = "meta", "set-aside"
 _PARTITION = "partition-"
 # Both are made with the partition; a delay log only when it is needed.
 _LOGS = {
@@ -50,7 +51,7 @@ class Inventory:
 def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
     """Compare a data directory with its meta journal, which is copied to an empty scratch disk and read there."""
     found = Inventory(problems=[*_set_aside(disk)])
-    entries = disk.list(_TOPICS)
+    entries = [*paths_in_topics(disk)]
     try:
         if not disk.list(_META):
             if entries:
@@ -60,7 +61,7 @@ def take_inventory(disk: Disk, scratch: Disk) -> Inventory:
         machine, meta = read_meta(scratch)
     except PenstockError as error:
         reason = f"which topics there are cannot be read: {error}"
-        found.problems.append(Problem(Severity.DAMAGE, Kind.META, _META, reason))
+        found.problems.append(Problem(Severity.DAMAGE, ProblemKind.META, _META, reason))
         return found
     topics = machine.topics
     found.topics = len(topics.by_id)
@@ -83,7 +84,7 @@ def _copy(disk: Disk, scratch: Disk, directory: str) -> None:
 def _set_aside(disk: Disk) -> Iterator[Problem]:
     for name in disk.list(_SET_ASIDE):
         reason = "a start found it, and meta did not know it; nothing uses it"
-        yield Problem(Severity.NOTE, Kind.SET_ASIDE, f"{_SET_ASIDE}/{name}", reason)
+        yield Problem(Severity.NOTE, ProblemKind.SET_ASIDE, f"{_SET_ASIDE}/{name}", reason)
 
 
 def _missing(disk: Disk, facts: TopicFacts) -> Iterator[Problem]:
@@ -91,12 +92,12 @@ def _missing(disk: Disk, facts: TopicFacts) -> Iterator[Problem]:
         directory = f"{facts.directory}/{_PARTITION}{number}"
         if not disk.list(directory):
             reason = "meta knows this partition, and it is missing"
-            yield Problem(Severity.DAMAGE, Kind.PARTITION, directory, reason)
+            yield Problem(Severity.DAMAGE, ProblemKind.PARTITION, directory, reason)
             continue
         for log, reason in _LOGS.items():
             if not disk.list(f"{directory}/{log}"):
                 path = f"{directory}/{log}"
-                yield Problem(Severity.DAMAGE, Kind.PARTITION, path, reason)
+                yield Problem(Severity.DAMAGE, ProblemKind.PARTITION, path, reason)
 
 
 def _older(disk: Disk, facts: TopicFacts, topics: Topics, meta: Log) -> Iterator[Problem]:
@@ -128,11 +129,11 @@ def _older(disk: Disk, facts: TopicFacts, topics: Topics, meta: Log) -> Iterator
             except (Damaged, Refused) as error:
                 where = str(error.fields.get("path", path))
                 reason = str(error.fields.get("reason", error))
-                yield Problem(Severity.DAMAGE, Kind.PARTITION, where, reason)
+                yield Problem(Severity.DAMAGE, ProblemKind.PARTITION, where, reason)
                 continue
             reason = meta_beyond(examined.log, meta) if log == "messages" else ""
             if reason:
-                yield Problem(Severity.DAMAGE, Kind.META, f"{path}/{CHECKPOINT}", reason)
+                yield Problem(Severity.DAMAGE, ProblemKind.META, f"{path}/{CHECKPOINT}", reason)
             examined.log.discard()
 
 
@@ -140,9 +141,8 @@ def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem
     known = {facts.directory: facts.partitions for facts in topics.by_id.values()}
     # What an intent names is on its way, in or out.
     intended = {facts.directory for facts in topics.deleted.values()}
-    intended |= {f"{_TOPICS}/{one.name}.{one.topic_id}" for one in topics.planned.values()}
-    for entry in entries:
-        directory = f"{_TOPICS}/{entry}"
+    intended |= {one.directory for one in topics.planned.values()}
+    for directory in entries:
         if directory in intended:
             continue
         for name in _names_in(disk, directory):
@@ -153,7 +153,7 @@ def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem
             size = _message_bytes(disk, path)
             severity = Severity.DAMAGE if size else Severity.NOTE
             reason = "meta does not know it, so nothing uses it"
-            yield Problem(severity, Kind.UNKNOWN, path, reason, 0, size)
+            yield Problem(severity, ProblemKind.UNKNOWN, path, reason, 0, size)
 
 
 def _names_in(disk: Disk, directory: str) -> list[str]:

@@ -17,6 +17,15 @@ from ..errors import AlreadyExists, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
 from ..ports import Entropy
+from .scram import (
+    ALGORITHMS,
+    ITERATIONS,
+    SALT_BYTES,
+    ScramChallenge,
+    ScramStored,
+    ScramVerifier,
+    verifiers_of,
+)
 
 _ID_BITS = 48
 _SECRET_BYTES = 32
@@ -53,7 +62,7 @@ class KeyRevoked(msgspec.Struct, frozen=True, array_like=True, tag_field="kind",
     key_id: str
 
 
-KeyRecord = KeyStored | KeyRevoked
+KeyRecord = KeyStored | KeyRevoked | ScramStored
 
 
 class Keys:
@@ -64,6 +73,8 @@ class Keys:
 
     def __init__(self) -> None:
         self.by_id: dict[str, KeyStored] = {}
+        # Keys of before this was kept are not among them until they are rotated.
+        self.scram: dict[str, ScramStored] = {}
 
     def apply(self, record: KeyRecord) -> None:
         match record:
@@ -71,9 +82,13 @@ class Keys:
                 self.by_id[record.key_id] = record
             case KeyRevoked():
                 self.by_id.pop(record.key_id, None)
+                self.scram.pop(record.key_id, None)
+            case ScramStored():
+                self.scram[record.key_id] = record
 
     def snapshot(self) -> Iterable[KeyRecord]:
         yield from self.by_id.values()
+        yield from self.scram.values()
 
     def find(self, text: str, now_ns: int) -> tuple[Principal, Credential] | None:
         """Whose key this is; None for a key that is not known, and for one whose time is over."""
@@ -87,6 +102,26 @@ class Keys:
         if not any(one.is_live(now_ns) for one in matching):
             return None
         return Principal(key.name, key.role, key.prefixes), Credential(key_id, digest)
+
+    def scram_challenge(self, key_id: str, algorithm: str, now_ns: int) -> ScramChallenge | None:
+        """What the holder of a key has to answer; without verifiers if the key was made before there were any.
+
+        None: there is no such key.
+        """
+        assert algorithm in ALGORITHMS, "one that is kept"
+        key, kept = self.by_id.get(key_id), self.scram.get(key_id)
+        if key is None:
+            return None
+        principal = Principal(key.name, key.role, key.prefixes)
+        if kept is None:
+            return ScramChallenge(principal, bytes(SALT_BYTES), ITERATIONS, ())
+        live = {one.sha256 for one in key.secrets if one.is_live(now_ns)}
+        verifiers: list[tuple[Credential, ScramVerifier]] = [
+            (Credential(key_id, one.sha256_of_secret), getattr(one, algorithm))
+            for one in kept.secrets
+            if one.sha256_of_secret in live
+        ]
+        return ScramChallenge(principal, kept.salt, kept.iterations, verifiers)
 
     def left_ns(self, credential: Credential, now_ns: int) -> int | None:
         """How long a credential is good from now on: 0 if it is not any more, None for ever."""
@@ -127,7 +162,27 @@ class Keys:
         text = _draw(entropy)
         secret = Secret(_digest(text), now_ns, now_ns + lifetime_ms * _MS_NS if lifetime_ms else 0)
         record = KeyStored(key_id, name, role, tuple(prefixes), now_ns, (secret,))
-        return Outcome(f"{key_id}.{text}", (record,))
+        return Outcome(f"{key_id}.{text}", (record, self._verified(record, text, entropy)))
+
+    def _verified(self, key: KeyStored, text: str, entropy: Entropy) -> ScramStored:
+        """The verifiers of a key whose newest secret is `text`; those of its other secret stay."""
+        digests = {one.sha256 for one in key.secrets}
+        kept = self.scram.get(key.key_id)
+        salt, iterations = (
+            (_drawn(entropy, SALT_BYTES), ITERATIONS)
+            if kept is None
+            else (kept.salt, kept.iterations)
+        )
+        others = () if kept is None else kept.secrets
+        return ScramStored(
+            key.key_id,
+            salt,
+            iterations,
+            (
+                *(one for one in others if one.sha256_of_secret in digests),
+                verifiers_of(text, key.secrets[-1].sha256, salt, iterations),
+            ),
+        )
 
     def rotate(
         self, key_id: str, *, grace_ms: int, now_ns: int, entropy: Entropy
@@ -141,15 +196,19 @@ class Keys:
         if newest.expires_at_ns:
             until = min(until, newest.expires_at_ns)
         lasting = newest.expires_at_ns and newest.expires_at_ns - newest.created_at_ns
-        old = msgspec.structs.replace(newest, expires_at_ns=max(1, until))
+        # Without grace nothing is left of it: a clock that is set back must not have it work again.
+        old = (msgspec.structs.replace(newest, expires_at_ns=until),) if grace_ms else ()
         fresh = Secret(_digest(text), now_ns, now_ns + lasting if lasting else 0)
-        record = msgspec.structs.replace(key, secrets=(old, fresh))
-        return Outcome(f"{key_id}.{text}", (record,))
+        record = msgspec.structs.replace(key, secrets=(*old, fresh))
+        return Outcome(f"{key_id}.{text}", (record, self._verified(record, text, entropy)))
 
 
 def _draw(entropy: Entropy) -> str:
-    drawn = entropy.getrandbits(8 * _SECRET_BYTES).to_bytes(_SECRET_BYTES, "little")
-    return urlsafe_b64encode(drawn).rstrip(b"=").decode()
+    return urlsafe_b64encode(_drawn(entropy, _SECRET_BYTES)).rstrip(b"=").decode()
+
+
+def _drawn(entropy: Entropy, size: int) -> bytes:
+    return entropy.getrandbits(8 * size).to_bytes(size, "little")
 
 
 def _digest(secret: str) -> bytes:

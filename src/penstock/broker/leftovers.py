@@ -7,10 +7,10 @@ from ..errors import NoSpace, Refused
 from ..ports import Disk
 from .directories import (
     SET_ASIDE,
-    TOPICS,
     ids_present,
     is_untouched,
     partition_number,
+    paths_in_topics,
     remove_partition,
     remove_topic,
     set_aside,
@@ -45,7 +45,7 @@ def _clear_planned(
     If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay, and
     are unknown.
     """
-    directory = f"{TOPICS}/{plan.name}.{plan.topic_id}"
+    directory = plan.directory
     paths = [f"{directory}/partition-{number}" for number in range(plan.first, plan.total)]
     if not all(is_untouched(disk, path) for path in paths):
         return
@@ -68,11 +68,10 @@ def _clear(
 def _unknown(disk: Disk, topics: Topics) -> Iterator[str]:
     """Directories of topics and partitions that meta does not know."""
     directories = {facts.directory: facts for facts in topics.by_id.values()}
-    for entry in disk.list(TOPICS):
-        path = f"{TOPICS}/{entry}"
+    for path in paths_in_topics(disk):
         facts = directories.get(path)
         if facts is None:
-            if topic_entry(entry) is not None:
+            if topic_entry(path) is not None:
                 yield path
             continue
         for one in disk.list(path):

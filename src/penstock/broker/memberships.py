@@ -27,15 +27,21 @@ from ..api.members import (
 from ..api.receipts import Place
 from ..delivery import Delivery
 from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
-from ..groups import GroupRecord, Joining, Membership, Moment
+from ..groups import GroupRecord, GroupTime, JoinRequest, Membership
 from ..groups import commands as decide
 from ..groups.membership import REVOCATION_MS
-from ..groups.records import Given, Gone, Released, Seen, Targeted
+from ..groups.records import (
+    MemberRemoved,
+    MemberSeen,
+    PartitionsGiven,
+    PartitionsReleased,
+    TargetSet,
+)
 from ..model import TopicPartition, check_name
-from . import consumption, groups
+from . import groups
 from .catalogue import Catalogue
-from .consumption import Wanted
-from .partition import Now, Partition
+from .partition import Now, Partition, consumption
+from .partition.consumption import Wanted
 from .poll_replay import PollReplay
 
 AUTO_COMMIT_NS = 5_000_000_000
@@ -46,7 +52,7 @@ _NEVER = float("inf")
 
 @dataclass(slots=True)
 class _Session:
-    """What belongs to one member besides its membership."""
+    """What belongs to one member besides its membership. Not recorded: after a restart the member joins again."""
 
     is_auto_commit: bool
     # How it reads a topic that its group has not read before; None if it does not mind.
@@ -76,7 +82,7 @@ class Memberships:
         member = self._name_for(command)
         membership = self.membership(group)
         membership.revocation_ms = self.revocation_ms
-        joining = Joining(
+        joining = JoinRequest(
             member=member,
             client=command.client,
             topics=topics,
@@ -350,15 +356,15 @@ class Memberships:
             owned, known = self._owned_before(membership, record), _changes_of(membership, record)
             membership.apply(record)
             match record:
-                case Gone(member) | Released(member):
+                case MemberRemoved(member) | PartitionsReleased(member):
                     self._free(group, member, owned, now)
-                case Given(member, partitions):
+                case PartitionsGiven(member, partitions):
                     self._hand_over(group, member, partitions, now)
-            if isinstance(record, Gone):
+            if isinstance(record, MemberRemoved):
                 del self._sessions[group, record.member]
-            if not isinstance(record, Targeted) and _changes_of(membership, record) != known:
+            if not isinstance(record, TargetSet) and _changes_of(membership, record) != known:
                 changes.members.add((group, record.member))
-        if len(records) == 1 and isinstance(records[0], Seen):
+        if len(records) == 1 and isinstance(records[0], MemberSeen):
             self._expect(membership.members[records[0].member].deadline_ns)
         elif records:
             self._expect(membership.next_due_ns())
@@ -372,9 +378,9 @@ class Memberships:
         self, membership: Membership, record: GroupRecord
     ) -> tuple[TopicPartition, ...]:
         match record:
-            case Gone(member):
+            case MemberRemoved(member):
                 return tuple(membership.members[member].owned)
-            case Released(_, partitions):
+            case PartitionsReleased(_, partitions):
                 return partitions
         return ()
 
@@ -415,11 +421,11 @@ class Memberships:
                 consumption.release(partition, delivery, holder, now)
 
 
-def _moment(now: Now) -> Moment:
-    return Moment(now.monotonic_ns, now.wall_ns)
+def _moment(now: Now) -> GroupTime:
+    return GroupTime(now.monotonic_ns, now.wall_ns)
 
 
 def _changes_of(membership: Membership, record: GroupRecord) -> int:
     """How often the assignment of the member of a record has changed; -1 if it is no member."""
-    known = None if isinstance(record, Targeted) else membership.members.get(record.member)
+    known = None if isinstance(record, TargetSet) else membership.members.get(record.member)
     return -1 if known is None else known.changes

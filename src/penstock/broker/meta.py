@@ -1,7 +1,7 @@
 """The meta journal: what belongs to the node and not to one partition. One journal for several machines.
 
-Topics and how far their logs are durable, where queries first began, and the key ring. docs/formats/meta.md has the
-records.
+Topics and how far their logs are durable, where queries first began, the key ring and the schema registry.
+docs/formats/meta.md has the records.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,18 @@ from ..log.journal import Journal
 from ..log.records import RecordFormat
 from ..model import Epoch, LogEnd, LogId
 from ..ports import Disk
+from ..schemas import Registry, SchemaRecord
+from ..schemas.records import (
+    CompatibilitySet,
+    ModeSet,
+    SchemaIdsUsed,
+    SchemaStored,
+    VersionRemoved,
+    VersionStored,
+)
 from .keys import KeyRecord, KeyRevoked, Keys, KeyStored
 from .queries import Queries, QueryForgotten, QueryRecord, QueryStarted
+from .scram import ScramStored
 from .topics import TopicRecord, Topics
 
 META = "meta"
@@ -24,9 +34,10 @@ _ANY_EPOCH = Epoch((1 << 63) - 1)
 # Where keys were before they came to meta.
 _FORMER_KEYS = "keys.json"
 
-MetaRecord = TopicRecord | QueryRecord | KeyRecord
-# Version 1 had no keys.
-FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=2, oldest=2)
+MetaRecord = TopicRecord | QueryRecord | KeyRecord | SchemaRecord
+# Version 1 had no keys, topics of version 2 were in no namespace, keys of version 3 had no verifiers of SCRAM, and
+# version 4 had no schemas.
+FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=5, oldest=3)
 
 
 class MetaMachine:
@@ -34,13 +45,23 @@ class MetaMachine:
 
     def __init__(self) -> None:
         self.topics, self.queries, self.keys = Topics(), Queries(), Keys()
+        self.schemas = Registry()
 
     def apply(self, record: MetaRecord) -> None:
         match record:
             case QueryStarted() | QueryForgotten():
                 self.queries.apply(record)
-            case KeyStored() | KeyRevoked():
+            case KeyStored() | KeyRevoked() | ScramStored():
                 self.keys.apply(record)
+            case (
+                SchemaStored()
+                | VersionStored()
+                | VersionRemoved()
+                | CompatibilitySet()
+                | ModeSet()
+                | SchemaIdsUsed()
+            ):
+                self.schemas.apply(record)
             case _:
                 self.topics.apply(record)
 
@@ -48,6 +69,7 @@ class MetaMachine:
         yield from self.topics.snapshot()
         yield from self.queries.snapshot()
         yield from self.keys.snapshot()
+        yield from self.schemas.snapshot()
 
 
 def require_format(disk: Disk) -> None:

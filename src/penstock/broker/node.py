@@ -3,13 +3,14 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..api.command import Command
 from ..api.members import MemberCommand
-from ..api.principals import Principal
+from ..api.principals import LOCAL, Principal
 from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
 from ..errors import (
     Fatal,
@@ -18,26 +19,29 @@ from ..errors import (
     PenstockError,
 )
 from ..ports import Disk, Entropy
-from . import consumption, delaying, firing, forwarding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
-from .changes import Done
-from .damage import DamageLedger
-from .dead_letters import dead_letter_topic
+from .classic_groups import ClassicGroups
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .outbox import Burial, Letter
-from .partition import Now, Partition
+from .partition import Now, Partition, consumption, delaying, firing, forwarding
+from .partition.changes import Done
+from .partition.damage import DamageLedger
+from .partition.dead_letters import dead_letter_topic
+from .partition.outbox import Burial, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
 
-__all__ = ["Node", "Now", "Topic"]
+__all__ = ["Node", "Now", "Observer", "Topic"]
 
 _DEAD_LETTER_HOURS = 336
 _LIMITS = LimitsConfig()
 _MS = 1_000_000
 R = TypeVar("R")
+
+Observer = Callable[[Command[Any], object], None]
+"""Told of every command and its reply, or the error that it was refused with."""
 
 
 class Node(Catalogue):
@@ -54,17 +58,23 @@ class Node(Catalogue):
         damage: DamageLedger | None = None,
         cache_bytes: int = CACHE_BYTES,
         usual_sweep_times: int = 1,
+        is_firing: bool = True,
+        observer: Observer | None = None,
     ) -> None:
+        """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick."""
         super().__init__(
             disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
         )
+        self._observer = observer
         self.sweeps = Sweeps(usual_times=usual_sweep_times)
         for name, topic in self.open.items():
             self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
+        self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
         self.assigned = Memberships(self)
+        self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
 
     def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
@@ -84,11 +94,21 @@ class Node(Catalogue):
         What it records is in the `Done` of the other one.
         """
         self._seen = now
-        authorise_command(principal, command)
-        if principal.prefixes and isinstance(command, MemberCommand):
-            topics = self.assigned.topics_of(command.group, command.member)
-            authorise_member(principal, command.member, topics)
-        reply: R = HANDLERS[type(command)](self, command, now)
+        try:
+            if principal is not LOCAL:
+                authorise_command(principal, command)
+                if principal.prefixes and isinstance(command, MemberCommand):
+                    group, member = command.group, command.member
+                    topics = self.assigned.topics_of(group, member)
+                    topics |= self.classic.topics_of(group, member)
+                    authorise_member(principal, member, topics)
+            reply: R = HANDLERS[type(command)](self, command, now)
+        except PenstockError as error:
+            if self._observer is not None:
+                self._observer(command, error)
+            raise
+        if self._observer is not None:
+            self._observer(command, reply)
         return reply
 
     def topic_changed(self, name: str, now: Now) -> None:
@@ -106,33 +126,35 @@ class Node(Catalogue):
                 if delivery.next_due_ns() <= now.monotonic_ns:
                     consumption.expire(partition, delivery, now)
         self.assigned.tick(now)
+        self.classic.tick(now)
         self._seen = now
         self.fire(now)
 
     def fire(self, now: Now) -> int:
         """Deliver delayed messages that are due, so many as are good to do at once; returns how many."""
+        if not self._is_firing:
+            return 0
         waiting = [one for one in self.partitions() if one.machine.delays.pending]
         return sum(firing.fire(partition, now) for partition in waiting)
 
-    def has_due(self, now: Now) -> bool:
-        """Whether `tick` is going to append to a message log."""
-        return any(one.machine.delays.is_due(now.wall_ns) for one in self.partitions())
-
     def next_due_ns(self) -> float:
         """When `tick` should be called next, or infinity."""
-        delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
-        delayed_ns = min(delayed, default=float("inf"))
+        delayed_ns = float("inf")
+        if self._is_firing:
+            delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
+            delayed_ns = min(delayed, default=delayed_ns)
         due = (
             delivery.next_due_ns()
             for partition in self.partitions()
             for delivery in partition.machine.groups.values()
         )
-        return min(min(due, default=float("inf")), self.assigned.next_due_ns(), delayed_ns)
+        members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
+        return min(min(due, default=float("inf")), members_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
         """Move letters one step on their way. True if there is something to sync now."""
         has_moved = False
-        for source in [*self.partitions()]:
+        for source in self.partitions():
             if source.machine.outbox.pending:
                 # Without room they stay where they are, and go when there is some again.
                 with suppress(NoSpace):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ..api.health import EventKind, RecoveryEvent
 from ..log import Recovery
-from ..log.journal import Replayed
+from ..log.journal import ReplayResult
 from ..log.opening import CheckpointState
 
 if TYPE_CHECKING:
-    from .partition_opening import Opening
+    from .partition.opening import Opening
 
 
 def log_events(
@@ -47,7 +47,7 @@ def log_events(
 
 
 def snapshot_events(
-    replayed: Replayed, *, topic: str = "", partition: int = -1
+    replayed: ReplayResult, *, topic: str = "", partition: int = -1
 ) -> Iterator[RecoveryEvent]:
     """The snapshots of a journal that a start did without."""
     for skipped in replayed.snapshots_skipped:

@@ -12,8 +12,8 @@ from ..api.topics import Swept
 from ..config import Cleanup, TopicConfig
 from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
 from . import groups
-from .clearing import clear_delayed
 from .partition import Now, Partition
+from .partition.clearing import clear_delayed
 
 if TYPE_CHECKING:
     from .catalogue import Topic
@@ -103,7 +103,11 @@ def sweep_due(node: "Node", now: Now) -> None:
 
 
 def sweep_topics(
-    node: "Node", wanted: Mapping[str, Sequence[Sweep]], now: Now
+    node: "Node",
+    wanted: Mapping[str, Sequence[Sweep]],
+    now: Now,
+    *,
+    older_than_ns: int | None = None,
 ) -> tuple[dict[str, Swept], dict[str, NoSpace]]:
     """What was done to each topic, and why there was no room to sweep the others, which are swept as far as it goes.
 
@@ -113,7 +117,7 @@ def sweep_topics(
     refused: dict[str, NoSpace] = {}
     for name, sweeps in wanted.items():
         try:
-            swept[name] = _sweep(node, node.open[name], sweeps, now)
+            swept[name] = _sweep(node, node.open[name], sweeps, now, older_than_ns)
         except NoSpace as error:
             refused[name] = error
     # Have meta know where the logs begin whose first segments went.
@@ -122,10 +126,12 @@ def sweep_topics(
     return swept, refused
 
 
-def _sweep(node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now) -> Swept:
+def _sweep(
+    node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now, older_than_ns: int | None
+) -> Swept:
     forgotten: list[str] = []
     if Sweep.RETENTION in sweeps:
-        busy = node.assigned.busy_groups()
+        busy = [*node.assigned.busy_groups(), *node.classic.busy_groups()]
         # A group may have been active on the partitions that cannot be asked.
         if not topic.partitions.faults:
             forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
@@ -134,7 +140,7 @@ def _sweep(node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now) -> S
     refusal: NoSpace | None = None
     for partition in [*topic.partitions]:
         try:
-            removed, bytes_freed = _sweep_partition(partition, sweeps, now)
+            removed, bytes_freed = _sweep_partition(partition, sweeps, now, older_than_ns)
         except (FileMissing, DamagedFile) as error:
             node.fail(partition, error)
             continue
@@ -148,7 +154,9 @@ def _sweep(node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now) -> S
     return Swept(segments, freed, tuple(forgotten))
 
 
-def _sweep_partition(partition: Partition, sweeps: Sequence[Sweep], now: Now) -> tuple[int, int]:
+def _sweep_partition(
+    partition: Partition, sweeps: Sequence[Sweep], now: Now, older_than_ns: int | None
+) -> tuple[int, int]:
     """How many segments were removed or written anew, and how many bytes that freed."""
     is_compacted = partition.config.cleanup is Cleanup.COMPACT
     segments = freed = 0
@@ -162,7 +170,7 @@ def _sweep_partition(partition: Partition, sweeps: Sequence[Sweep], now: Now) ->
             segments += compacted.segments_rewritten
             freed += compacted.bytes_freed
         elif not is_compacted and Sweep.RETENTION in sweeps:
-            kept = partition.retain(now)
+            kept = partition.retain(now, older_than_ns)
             segments += kept.segments_removed
             freed += kept.bytes_freed
     return segments, freed

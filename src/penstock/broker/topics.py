@@ -1,4 +1,4 @@
-"""Which topics there are. Names are unique at any time; ids are never used again, and directories carry them."""
+"""Which topics there are. Names are unique in a namespace; ids are never used again, and directories carry them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -12,7 +12,7 @@ from ..config import TopicConfig
 from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
-from .directories import TOPIC_ID_MAX, TOPICS
+from .directories import DEFAULT_NAMESPACE, TOPIC_ID_MAX, topic_directory
 
 # A partition costs two open logs; this many keep a start below a few seconds.
 PARTITIONS_MAX = 10_000
@@ -27,6 +27,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 class TopicCreated(_Record, frozen=True, tag=1):
     """A topic came into being."""
 
+    namespace: str
     name: str
     partitions: int
     config: dict[str, Any]
@@ -62,9 +63,14 @@ class FilesPlanned(_Record, frozen=True, tag=6):
     them.
     """
 
+    namespace: str
     name: str
     first: int
     total: int
+
+    @property
+    def directory(self) -> str:
+        return topic_directory(self.namespace, self.name, self.topic_id)
 
 
 class FilesRemoved(_Record, frozen=True, tag=7):
@@ -124,10 +130,11 @@ class TopicFacts:
     partitions: int
     config: TopicConfig
     former: list[tuple[int, int]] = field(default_factory=list)
+    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def directory(self) -> str:
-        return f"{TOPICS}/{self.name}.{self.topic_id}"
+        return topic_directory(self.namespace, self.name, self.topic_id)
 
     def partition_directory(self, number: int) -> str:
         return f"{self.directory}/partition-{number}"
@@ -196,9 +203,15 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _created(facts: TopicFacts) -> TopicCreated:
-    settings, former = settings_of(facts.config), tuple(facts.former)
-    return TopicCreated(facts.topic_id, facts.name, facts.partitions, settings, former)
+def created(facts: TopicFacts) -> TopicCreated:
+    return TopicCreated(
+        facts.topic_id,
+        facts.namespace,
+        facts.name,
+        facts.partitions,
+        settings_of(facts.config),
+        tuple(facts.former),
+    )
 
 
 class Topics:
@@ -206,7 +219,8 @@ class Topics:
 
     def __init__(self) -> None:
         self.by_id: dict[int, TopicFacts] = {}
-        self.by_name: dict[str, TopicFacts] = {}
+        # By namespace and name.
+        self.by_name: dict[tuple[str, str], TopicFacts] = {}
         # Files of these may be removed: being made, by topic id and first partition, and deleted, by topic id.
         self.planned: dict[tuple[int, int], FilesPlanned] = {}
         self.deleted: dict[int, TopicFacts] = {}
@@ -217,10 +231,10 @@ class Topics:
 
     def apply(self, record: TopicRecord) -> None:
         match record:
-            case TopicCreated(topic_id, name, partitions, settings, former):
+            case TopicCreated(topic_id, namespace, name, partitions, settings, former):
                 config = _stored_config(settings)
-                facts = TopicFacts(topic_id, name, partitions, config, list(former))
-                self.by_id[topic_id] = self.by_name[name] = facts
+                facts = TopicFacts(topic_id, name, partitions, config, list(former), namespace)
+                self.by_id[topic_id] = self.by_name[namespace, name] = facts
                 self.planned.pop((topic_id, 0), None)
                 # One that was deleted and is adopted: its files are in use again.
                 self.deleted.pop(topic_id, None)
@@ -234,10 +248,10 @@ class Topics:
                 facts.partitions = partitions
             case TopicDeleted(topic_id):
                 facts = self.deleted[topic_id] = self.by_id.pop(topic_id)
-                del self.by_name[facts.name]
+                del self.by_name[facts.namespace, facts.name]
                 for number in range(facts.partitions):
                     self.ends.pop((topic_id, number), None)
-            case FilesPlanned(topic_id, _, first):
+            case FilesPlanned(topic_id, _, _, first):
                 self.planned[topic_id, first] = record
                 self.next_id = max(self.next_id, topic_id + 1)
             case FilesRemoved(topic_id, first):
@@ -255,15 +269,20 @@ class Topics:
         yield GenerationsUsed(self.next_generation)
         # First, because a later topic may have the same name.
         for facts in self.deleted.values():
-            yield _created(facts)
+            yield created(facts)
             yield TopicDeleted(facts.topic_id)
         for facts in self.by_id.values():
-            yield _created(facts)
+            yield created(facts)
         yield from self.planned.values()
         yield from self.ends.values()
 
+    def get(self, name: str) -> TopicFacts | None:
+        """The topic of a name, if there is one."""
+        return self.by_name.get((DEFAULT_NAMESPACE, name))
+
     def find(self, name: str) -> TopicFacts:
-        facts = self.by_name.get(name)
+        """The topic of a name. NotFound: there is none."""
+        facts = self.get(name)
         if facts is None:
             raise NotFound("topic", name)
         return facts
@@ -275,14 +294,14 @@ class Topics:
         name = check_name(name, "topic")
         if name.startswith(INTERNAL_PREFIX):
             raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
-        if name in self.by_name:
+        if self.get(name) is not None:
             raise AlreadyExists("topic", name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise Refused(f"partitions must be in 1..{PARTITIONS_MAX}, got {partitions}")
         if self.next_id > TOPIC_ID_MAX:
             raise Refused(f"there is no id left for a topic: the last one is {TOPIC_ID_MAX}")
-        record = TopicCreated(self.next_id, name, partitions, settings_of(config))
-        return Outcome(TopicFacts(self.next_id, name, partitions, config), (record,))
+        facts = TopicFacts(self.next_id, name, partitions, config)
+        return Outcome(facts, (created(facts),))
 
     def configure(self, name: str, changes: Mapping[str, Any]) -> tuple[TopicRecord, ...]:
         facts = self.find(name)

@@ -1,4 +1,4 @@
-"""`penstock archive`: topics into a lake, and the proof that all of it is there."""
+"""`penstock archive`: archives topics into a lake, and verifies that it is complete."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,12 +7,12 @@ import click
 
 from .exits import Exit
 from .output import Output, output_options
-from .pipeline_runs import require_spark, run_described, server_of, spark_options
+from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
 from .progress import Bar
-from .remote import Place, connected, remote_options
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..spark.pipelines.verify import Report
+    from ..spark.pipelines.verify import LakeReport
 
 EPILOG = """\b
 Examples:
@@ -69,17 +69,17 @@ def run_archive(
     start: str,
     is_once: bool,
     master: str,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
     **options: Any,
 ) -> None:
     """Archive TOPICS, until Ctrl-C or, with --once, until what is there now is archived."""
     require_spark()
-    from ..spark.pipelines.ready import archive_of
+    from ..spark.pipelines.ad_hoc import archive_pipeline
 
-    with server_of(place) as server:
-        found = archive_of(topics, lake, start=start, server=server, **options)
-        run_described(found, None, master=master, is_once=is_once, output=output)
+    with server_of(broker) as server:
+        found = archive_pipeline(topics, lake, start=start, server=server, **options)
+        run_pipeline(found, None, master=master, is_once=is_once, output=output)
 
 
 @archive.command(epilog="Example: penstock archive verify lake --content --json")
@@ -95,7 +95,7 @@ def verify(
     *,
     is_content_read: bool,
     offline: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Prove that every visible offset is in LAKE once, and list what was gone before it was archived.
@@ -105,12 +105,12 @@ def verify(
     require_spark()
     from contextlib import nullcontext
 
-    from ..spark.pipelines.lake import LakeFiles
+    from ..spark.pipelines.lake import LakeReader
     from ..spark.pipelines.verify import verify as check
 
-    files = LakeFiles(lake)
+    files = LakeReader(lake)
     with (
-        nullcontext() if offline else connected(place) as client,
+        nullcontext() if offline else connected(broker) as client,
         Bar("verify", len(files.manifests()), is_wanted=output.is_table) as bar,
     ):
         report = check(
@@ -124,7 +124,7 @@ def verify(
         ctx.exit(Exit.FOUND_PROBLEMS)
 
 
-def show_report(report: "Report", output: Output) -> None:
+def show_report(report: "LakeReport", output: Output) -> None:
     if not output.is_table:
         output.record(report.to_record())
         return
@@ -148,7 +148,7 @@ def show_report(report: "Report", output: Output) -> None:
 def show(lake: Path, *, output: Output) -> None:
     """Show the commits of LAKE."""
     require_spark()
-    from ..spark.pipelines.lake import LakeFiles
+    from ..spark.pipelines.lake import LakeReader
 
     rows = (
         {
@@ -157,9 +157,9 @@ def show(lake: Path, *, output: Output) -> None:
             "rows": one.rows,
             "files": len(one.files),
             "bytes": sum(file.size for file in one.files),
-            "spans": [f"{span.place} {span.start}..{span.end}" for span in one.spans],
+            "spans": [f"{span.name} {span.start}..{span.end}" for span in one.spans],
         }
-        for one in LakeFiles(lake).manifests()
+        for one in LakeReader(lake).manifests()
     )
     output.rows(
         rows, ["commit", "made_at", "rows", "files", "bytes", "spans"], empty="no commits yet"

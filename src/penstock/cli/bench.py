@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .arguments import seconds_in, span
 from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import seconds_in, span
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from .bench_load import Run
@@ -77,20 +77,20 @@ def publish(
     acks: str,
     publishers: int,
     single: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Publish as fast as the server takes it, or at a rate."""
-    from .bench_load import Amount, Run, publish_batched, publish_singly, topic_for
+    from .bench_load import Run, Workload, publish_batched, publish_single, topic_for
     from .progress import Bar
 
     if messages is None and duration is None:
         messages = MESSAGES_DEFAULT
-    amount = Amount(messages, None if duration is None else seconds_in(duration), rate)
-    publisher = publish_singly if single else publish_batched
+    amount = Workload(messages, None if duration is None else seconds_in(duration), rate)
+    publisher = publish_single if single else publish_batched
     run = Run()
     with (
-        connected(place) as client,
+        connected(broker) as client,
         topic_for(client, topic, partitions) as name,
         Bar("publish", messages) as bar,
     ):
@@ -122,7 +122,7 @@ def consume(
     group: str | None,
     consumers: int,
     max_poll: int,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Take messages as a group and ack them: all that are there, --messages of them, or for a --duration."""
@@ -132,11 +132,11 @@ def consume(
     from .progress import Bar
 
     run = bench_load.Run()
-    with connected(place) as client, bench_load.topic_for(client, topic, partitions) as name:
+    with connected(broker) as client, bench_load.topic_for(client, topic, partitions) as name:
         if topic is None:
-            filled = bench_load.Amount(messages or MESSAGES_DEFAULT, None)
+            filled = bench_load.Workload(messages or MESSAGES_DEFAULT, None)
             fill = bench_load.publish_batched(client, name, filled, run, size=size, acks="leader")
-            fill(bench_load.Tally())
+            fill(bench_load.ThreadCounts())
         wanted = messages if messages is not None else client.topic(name).total_messages
         until_s = None if duration is None else time.monotonic() + seconds_in(duration)
 
@@ -175,31 +175,31 @@ def latency(
     size: int,
     rate: float,
     acks: str,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """From publish to delivery: one publisher at a rate, one consumer that waits."""
-    from .bench_load import Amount, Run, group_for, hear, publish_singly, topic_for
+    from .bench_load import Run, Workload, group_for, measure_latency, publish_single, topic_for
     from .progress import Bar
 
     seconds = seconds_in(duration or LATENCY_SPAN_DEFAULT)
-    amount = Amount(max(1, int(seconds * rate)), None, rate)
+    amount = Workload(max(1, int(seconds * rate)), None, rate)
     sending, hearing = Run(), Run()
     with (
-        connected(place) as client,
+        connected(broker) as client,
         topic_for(client, topic, partitions) as name,
         group_for(client, None) as group,
         Bar("latency", amount.messages) as bar,
     ):
         client.poll(name, group, limit=1)  # The group begins before the first message is sent.
         hearing.start(
-            hear(
+            measure_latency(
                 client, name, group, hearing, is_over=lambda heard: heard >= (amount.messages or 0)
             ),
             name="consumer",
         )
         sending.start(
-            publish_singly(client, name, amount, sending, size=size, acks=acks), name="publisher"
+            publish_single(client, name, amount, sending, size=size, acks=acks), name="publisher"
         )
         sending.wait(bar)
         if sending.error is not None:
@@ -210,7 +210,7 @@ def latency(
 
 
 def report(run: "Run", output: Output, **about: Any) -> None:
-    """Show what was done, also if it ended early; then the error that ended it."""
+    """Print the figures, also if the run ended early, then raise the error that ended it."""
     if run.messages or run.error is None:
         output.record(about | run.figures())
     if run.error is not None:

@@ -1,4 +1,4 @@
-"""`penstock completion`: the script that teaches a shell our words."""
+"""`penstock completion`: prints completion scripts for shells."""
 
 import click
 
@@ -21,6 +21,5 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None, "the choices above are the shells that click knows"
-    # Not kind.source(): for bash that starts the local shell to look at its version, and the script
-    # may be meant for another machine.
+    # Not kind.source(): for bash that asks the local shell for its version, and the script may be for another machine.
     click.echo(ShellComplete.source(kind(root, {}, PROGRAM, COMPLETION_VARIABLE)))

@@ -1,4 +1,4 @@
-"""`penstock config`: what holds, what is wrong, what there is."""
+"""`penstock config`: checks, shows and lists settings."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def check(ctx: click.Context, /, file: Path | None, *, output: Output) -> None:
         problems = list(error.problems)
     except InvalidConfig as error:
         problems = [str(error)]
-    output.said("\n".join(problems) or "good", {"problems": problems})
+    output.outcome("\n".join(problems) or "good", {"problems": problems})
     if problems:
         ctx.exit(Exit.FOUND_PROBLEMS)
 

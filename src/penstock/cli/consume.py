@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .contents import printed, text_of
-from .log_words import time_text
-from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import moment_of
+from .arguments import time_argument
+from .log_text import time_text
+from .output import Output, one_line_of, output_options, text_of
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client, Received
@@ -56,22 +55,28 @@ def consume(
     is_followed: bool,
     count: int | None,
     is_bare: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
     **where: Any,
 ) -> None:
     """Print the messages of TOPIC."""
     start = start_of(group, **where)
-    with connected(place) as client:
+    with connected(broker) as client:
         if group is not None:
-            take(client, topic, group, Shown(output, is_bare, count), is_followed=is_followed)
+            take(
+                client,
+                topic,
+                group,
+                MessagePrinter(output, is_bare, count),
+                is_followed=is_followed,
+            )
             return
         found = client.read(
             topic, start=start, partition=where["partition"], is_followed=is_followed
         )
-        shown = Shown(output, is_bare, count, is_followed=is_followed)
-        for partition, message in islice(found, shown.left):
-            shown.show(partition, message)
+        printer = MessagePrinter(output, is_bare, count, is_followed=is_followed)
+        for partition, message in islice(found, printer.left):
+            printer.show(partition, message)
 
 
 def start_of(
@@ -85,7 +90,7 @@ def start_of(
     if start is not None and from_time is not None:
         raise click.UsageError("--from and --from-time: give one of them")
     if from_time is not None:
-        return moment_of("--from-time", from_time)
+        return time_argument("--from-time", from_time)
     if start is None or start in {"earliest", "latest"}:
         return start or "earliest"
     if start.isascii() and start.isdecimal():
@@ -93,8 +98,8 @@ def start_of(
     raise click.UsageError(f"--from: {start!r} is not earliest, latest or an offset")
 
 
-class Shown:
-    """Prints messages, and counts them."""
+class MessagePrinter:
+    """Prints messages, and counts those that are left to print."""
 
     def __init__(
         self, output: Output, is_bare: bool, count: int | None, *, is_followed: bool = False
@@ -108,7 +113,7 @@ class Shown:
             sys.stdout.buffer.write((message.value or b"") + b"\n")
         elif self.output.is_table:
             # Not click.echo: that is one system call a line.
-            sys.stdout.write(f"{partition}/{message.offset}\t{printed(message.value)}\n")
+            sys.stdout.write(f"{partition}/{message.offset}\t{one_line_of(message.value)}\n")
         else:
             self.output.item(dict(fields_of(partition, message)))
         if self.is_followed:
@@ -128,13 +133,15 @@ def fields_of(partition: int, message: "Message | Received") -> Iterator[tuple[s
         yield "attempts", attempts
 
 
-def take(client: "Client", topic: str, group: str, shown: Shown, *, is_followed: bool) -> None:
-    """Messages that nobody else of the group has, until there are no more; finished once they are printed."""
-    while shown.left:
-        limit = min(shown.left, POLL_MESSAGES)
+def take(
+    client: "Client", topic: str, group: str, printer: MessagePrinter, *, is_followed: bool
+) -> None:
+    """Poll as a member of the group until there are no more messages, and ack those that are printed."""
+    while printer.left:
+        limit = min(printer.left, POLL_MESSAGES)
         found = client.poll(topic, group, limit=limit, timeout=WAIT_S if is_followed else 0)
         for one in found:
-            shown.show(one.partition, one)
+            printer.show(one.partition, one)
         sys.stdout.flush()  # Before they are finished: a closed pipe must not cost a message.
         client.ack(found)
         if not found and not is_followed:

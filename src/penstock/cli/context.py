@@ -10,9 +10,9 @@ from .remote import complete_context
 
 EPILOG = """\b
 Examples:
-  penstock context add local http://127.0.0.1:8080
-  penstock context add live https://penstock.example.com --key-file ~/.penstock-live
-  penstock context add stage https://stage.example.com --key-env STAGE_KEY --ca-file ca.pem
+  penstock context add local penstock://127.0.0.1:9092
+  penstock context add live penstocks://penstock.example.com --key-file ~/.penstock-live
+  penstock context add stage penstocks://stage.example.com --key-env STAGE_KEY --ca-file ca.pem
   penstock context use live          from now on, in every shell
   penstock topic list --context stage      only this once
   penstock context list
@@ -31,7 +31,7 @@ def context() -> None:
 
 
 @context.command(
-    epilog="Example: penstock context add live https://penstock.example.com --key-file ~/.penstock-live"
+    epilog="Example: penstock context add live penstocks://penstock.example.com --key-file ~/.penstock-live"
 )
 @click.argument("name")
 @click.argument("server")
@@ -58,13 +58,13 @@ def add(
 ) -> None:
     """Call SERVER by NAME; the first one added is in use at once. One that has the name already is replaced."""
     from ..client.address import Address
-    from .contexts import key_in
+    from .contexts import read_key
 
     if key_file is not None and key_env is not None:
         raise click.UsageError("a key is in a file or in the environment: give one of them")
     Address.parse(server)
     if key_file is not None:
-        key_in(key_file)
+        read_key(key_file)
     made = Context(server, absolute(key_file), key_env, absolute(ca_file))
     path = contexts_path()
     known = read_contexts(path)
@@ -73,8 +73,8 @@ def add(
     write_contexts(path, known)
     used = "in use" if known.current == name else f"penstock context use {name} makes it the one"
     instead = f", instead of {before.server}" if before not in {None, made} else ""
-    facts = {"name": name, "replaced": before is not None, **made.written()}
-    output.said(f"{name}: {server}{instead}; {used}", facts)
+    facts = {"name": name, "replaced": before is not None, **made.to_json()}
+    output.outcome(f"{name}: {server}{instead}; {used}", facts)
 
 
 def absolute(path: Path | None) -> str | None:
@@ -88,7 +88,7 @@ def list_contexts(*, output: Output) -> None:
     """Show all servers that have a name."""
     known = read_contexts(contexts_path())
     rows = [
-        {"name": name, "current": name == known.current, "key": where_of(one), **one.written()}
+        {"name": name, "current": name == known.current, "key": where_of(one), **one.to_json()}
         for name, one in known.by_name.items()
     ]
     empty = "no contexts yet; penstock context add NAME URL makes one"
@@ -110,7 +110,7 @@ def use(name: str, *, output: Output) -> None:
     known = read_contexts(path)
     known.use(name)
     write_contexts(path, known)
-    output.said(f"{name} is in use", {"name": name, **known.get(name).written()})
+    output.outcome(f"{name} is in use", {"name": name, **known.get(name).to_json()})
 
 
 @context.command(epilog="Example: penstock context remove stage")
@@ -122,4 +122,4 @@ def remove(name: str, *, output: Output) -> None:
     known = read_contexts(path)
     known.remove(name)
     write_contexts(path, known)
-    output.said(f"{name} is forgotten", {"name": name, "removed": True})
+    output.outcome(f"{name} is forgotten", {"name": name, "removed": True})

@@ -1,10 +1,9 @@
-"""Servers by name: a small file that says where each one is and where its key is found, and never the key itself."""
+"""Servers by name: a file with the address of each one and where its key is, but never the key itself."""
 
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..errors import FileMissing, NotFound, Refused
 
@@ -15,7 +14,7 @@ NAME_CHARACTERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A server. Its key is in a file or in a variable of the environment; neither: it needs none."""
+    """A server. Its key is in a file or in a variable of the environment; without both it needs none."""
 
     server: str
     key_file: str | None = None
@@ -28,15 +27,15 @@ class Context:
             if not found:
                 raise Refused(f"the key of this context is expected in {self.key_env}: it is empty")
             return found
-        return None if self.key_file is None else key_in(Path(self.key_file))
+        return None if self.key_file is None else read_key(Path(self.key_file))
 
-    def written(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         fields = {"key_file": self.key_file, "key_env": self.key_env, "ca_file": self.ca_file}
         return {"server": self.server} | {name: one for name, one in fields.items() if one}
 
 
-def key_in(path: Path) -> str:
-    """The key in a file: its one line. What is in the file is never part of an error."""
+def read_key(path: Path) -> str:
+    """Returns the key in a file, its one line. FileMissing; Refused: it is no key file. Errors never show the key."""
     try:
         text = path.expanduser().read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -50,7 +49,7 @@ def key_in(path: Path) -> str:
 
 @dataclass(slots=True)
 class Contexts:
-    """All contexts of a user, and which of them is in use."""
+    """All contexts of a user, and the current one."""
 
     current: str | None = None
     by_name: dict[str, Context] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class Contexts:
         return self.by_name[name]
 
     def add(self, name: str, context: Context) -> None:
-        """A new one, or another server under an old name. The first one is in use from then on."""
+        """Add or replace a context. The first one becomes the current one. Refused: a wrong name."""
         if not name.isprintable() or not 0 < len(name) <= NAME_CHARACTERS_MAX or " " in name:
             raise Refused(f"a context's name has 1 to {NAME_CHARACTERS_MAX} characters, no spaces")
         self.by_name[name] = context
@@ -86,27 +85,23 @@ def contexts_path() -> Path:
 
 
 def read_contexts(path: Path) -> Contexts:
-    """What the file says; nothing if there is none. Refused if it is not ours."""
+    """Returns the contexts in a file, none if there is no file. Refused: it is another kind of file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return _contexts_of(found)
+        by_name = {str(name): Context(**one) for name, one in found["contexts"].items()}
+        current = found.get("current")
+        return Contexts(current if current in by_name else None, by_name)
     except FileNotFoundError:
         return Contexts()
     except (ValueError, TypeError, AttributeError, KeyError):
         raise Refused(f"{path} is not a file of contexts; move it away, or repair it") from None
 
 
-def _contexts_of(found: Any) -> Contexts:
-    by_name = {str(name): Context(**one) for name, one in found["contexts"].items()}
-    current = found.get("current")
-    return Contexts(current if current in by_name else None, by_name)
-
-
 def write_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file in one step; only its owner can read it, from its first byte on."""
+    """Replace the file in one step. Only its owner can ever read it."""
     from ..runtime.small_files import replace_file
 
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    by_name = {name: one.written() for name, one in contexts.by_name.items()}
+    by_name = {name: one.to_json() for name, one in contexts.by_name.items()}
     text = json.dumps({"current": contexts.current, "contexts": by_name}, indent=2)
     replace_file(path, text.encode() + b"\n")

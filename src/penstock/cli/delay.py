@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .contents import printed, text_of
-from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import place_in, span
+from .arguments import partition_offset, span
+from .output import Output, one_line_of, output_options, text_of
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client.delays import Delayed, DelayedPlace
@@ -39,9 +38,9 @@ def delay() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @remote_options
 @output_options
-def list_delayed(topic: str, *, limit: int, place: Place, output: Output) -> None:
+def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show what is to come, the next first."""
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.delayed(topic, limit=limit)
     show_all(found, output)
 
@@ -62,8 +61,8 @@ def row_of(one: "Delayed", output: Output) -> dict[str, object]:
             "seconds_left": one.time_remaining / 1000,
             "state": one.state,
             "priority": one.priority,
-            "delay_key": None if one.delay_key is None else printed(one.delay_key),
-            "value": printed(one.value) if one.damage is None else "(damaged)",
+            "delay_key": None if one.delay_key is None else one_line_of(one.delay_key),
+            "value": one_line_of(one.value) if one.damage is None else "(damaged)",
         }
     return {
         "topic": one.topic,
@@ -87,7 +86,7 @@ def asked(topic: str, where: str | None, delay_key: str | None) -> "DelayedPlace
         raise click.UsageError("say which: PARTITION/OFFSET, or --delay-key")
     if where is None:
         return DelayedPlace(topic, delay_key=delay_key)
-    return DelayedPlace(topic, *place_in(where))
+    return DelayedPlace(topic, *partition_offset(where))
 
 
 @delay.command(epilog="Example: penstock delay show orders 0/17")
@@ -97,11 +96,11 @@ def asked(topic: str, where: str | None, delay_key: str | None) -> "DelayedPlace
 @remote_options
 @output_options
 def show(
-    topic: str, where: str | None, *, delay_key: str | None, place: Place, output: Output
+    topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Show a delayed message, also if it is finished."""
     wanted = asked(topic, where, delay_key)
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.delayed_get(wanted)
     output.record(row_of(found, output))
 
@@ -121,16 +120,16 @@ def move(
     delay_key: str | None,
     span: str | None,
     deliver_at: str | None,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Deliver a message at another time."""
     wanted = asked(topic, where, delay_key)
     if (span is None) == (deliver_at is None):
         raise click.UsageError("say when: --delay or --deliver-at")
-    with connected(place) as client:
+    with connected(broker) as client:
         moved = client.reschedule(wanted, delay=span, deliver_at=deliver_at)
-    output.said(f"comes at {moved.deliver_at}", row_of(moved, output))
+    output.outcome(f"comes at {moved.deliver_at}", row_of(moved, output))
 
 
 @delay.command(epilog="Example: penstock delay cancel orders --delay-key cart-7")
@@ -140,21 +139,21 @@ def move(
 @remote_options
 @output_options
 def cancel(
-    topic: str, where: str | None, *, delay_key: str | None, place: Place, output: Output
+    topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Never deliver a message. Exit code 3 if it came already."""
     wanted = asked(topic, where, delay_key)
-    with connected(place) as client:
+    with connected(broker) as client:
         gone = client.cancel_delayed(wanted)
-    output.said(f"{gone.partition}/{gone.offset} is cancelled", row_of(gone, output))
+    output.outcome(f"{gone.partition}/{gone.offset} is cancelled", row_of(gone, output))
 
 
 @delay.command(epilog="Example: penstock delay stats --json")
 @remote_options
 @output_options
-def stats(*, place: Place, output: Output) -> None:
+def stats(*, broker: BrokerOptions, output: Output) -> None:
     """Show how many messages wait, and what became of others, by topic."""
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.delay_stats()
     rows = [{"topic": name, **figures} for name, figures in found.by_topic.items()]
     columns = ["topic", "pending", "delivered", "cancelled", "expired", "lost"]

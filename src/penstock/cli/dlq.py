@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .contents import pairs, printed, text_of
+from .arguments import header_pairs, partition_offset, time_argument
 from .exits import Exit
-from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import moment_of, place_in
+from .output import Output, one_line_of, output_options, text_of
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client, Letters, Redrive
-    from ..client.groups import DeadLetter, Redriven
+    from ..client.dead_letters import DeadLetter, Redriven
 
 EPILOG = """\b
 Examples:
@@ -53,8 +52,8 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
         from ..client import Letters
 
         conditions: dict[str, Any] = {
-            "after": None if after is None else moment_of("--after", after),
-            "before": None if before is None else moment_of("--before", before),
+            "after": None if after is None else time_argument("--after", after),
+            "before": None if before is None else time_argument("--before", before),
             **{name: more.pop(name) for name in ("reason", "group", "error")},
         }
         command(*args, letters=Letters(**conditions), **more)
@@ -79,11 +78,11 @@ def list_letters(
     letters: "Letters",
     group_by: str | None,
     limit: int,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Show what was given up, and why."""
-    with connected(place) as client:
+    with connected(broker) as client:
         if group_by is not None:
             counts = client.count_dead_letters(topic, group_by, letters)
             output.rows(counts, [group_by, "count", "first", "last"], empty="no dead letters")
@@ -93,7 +92,7 @@ def list_letters(
 
 
 def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
-    """For a table what fits on a line, otherwise everything."""
+    """Returns a dead letter as a row: short for a table, otherwise all fields."""
     if output.is_table:
         return {
             "place": f"{one.partition}/{one.offset}",
@@ -101,21 +100,19 @@ def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
             "attempts": one.delivery_attempts,
             "group": one.group,
             "error": one.last_error,
-            "key": printed(one.key),
-            "value": printed(one.value),
+            "key": one_line_of(one.key),
+            "value": one_line_of(one.value),
         }
-    from msgspec import to_builtins
+    from msgspec.structs import asdict
 
-    fields: dict[str, Any] = to_builtins(one)
+    fields = asdict(one)
+    key, value, headers = fields.pop("key"), fields.pop("value"), fields.pop("headers")
     return {
-        **{_snake(name): value for name, value in fields.items()},
-        "original_key": text_of(one.key),
-        "original_value": text_of(one.value),
+        **fields,
+        "headers": [[name, text_of(content)] for name, content in headers],
+        "original_key": text_of(key),
+        "original_value": text_of(value),
     }
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
 
 
 @dlq.command(epilog="Example: penstock dlq show orders 0/3 --json")
@@ -123,10 +120,10 @@ def _snake(name: str) -> str:
 @click.argument("where", metavar="PARTITION/OFFSET")
 @remote_options
 @output_options
-def show(topic: str, where: str, *, place: Place, output: Output) -> None:
+def show(topic: str, where: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show one dead letter with its story."""
-    partition, offset = place_in(where)
-    with connected(place) as client:
+    partition, offset = partition_offset(where)
+    with connected(broker) as client:
         found = client.dead_letter(topic, partition, offset)
     if not output.is_table:
         output.record(row_of(found, output))
@@ -143,9 +140,9 @@ def show(topic: str, where: str, *, place: Place, output: Output) -> None:
         "deliveries": found.delivery_attempts,
         "first delivery": found.first_delivery or "never",
         "last delivery": found.last_delivery or "never",
-        "headers": {name: printed(value) for name, value in found.headers},
-        "key": printed(found.key),
-        "value": printed(found.value),
+        "headers": {name: one_line_of(value) for name, value in found.headers},
+        "key": one_line_of(found.key),
+        "value": one_line_of(found.value),
     }
     output.record(story)
 
@@ -175,7 +172,7 @@ def edit(
     key: str | None,
     headers: tuple[str, ...],
     is_dry_run: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Correct a dead letter and send it back to its topic.
@@ -184,16 +181,16 @@ def edit(
     """
     from ..client import Letters, Redrive
 
-    at = place_in(where)
+    at = partition_offset(where)
     changes = {"value": value, "key": key}
-    with connected(place) as client:
+    with connected(broker) as client:
         letter = client.dead_letter(topic, *at)
         if value is None and key is None and not headers:
             changes["value"] = in_editor(letter)
         order = Redrive(
             Letters(offsets=[at]),
             edit={name: one for name, one in changes.items() if one is not None},
-            headers=pairs(headers) or None,
+            headers=header_pairs(headers) or None,
             is_dry_run=is_dry_run,
         )
         done = client.redrive(topic, order)
@@ -201,7 +198,7 @@ def edit(
 
 
 def in_editor(letter: "DeadLetter") -> str:
-    """The value as somebody changed it."""
+    """Open an editor and return the changed value. UsageError: no text, or no terminal. ClickException: no change."""
     before = text_of(letter.value)
     if not isinstance(before, str):
         raise click.UsageError("the value is not text: give the new one with --value")
@@ -239,7 +236,7 @@ def redrive(
     *,
     letters: "Letters",
     is_all: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
     **more: Any,
 ) -> None:
@@ -247,11 +244,11 @@ def redrive(
     from ..client import Redrive
 
     if places:
-        letters = letters._replace(offsets=[place_in(one) for one in places])
+        letters = letters._replace(offsets=[partition_offset(one) for one in places])
     if any(one is not None for one in letters) == is_all:
         raise click.UsageError("say which: places, conditions such as --reason, or --all")
     order = Redrive(letters, **more)
-    with connected(place) as client:
+    with connected(broker) as client:
         done = send_back(client, topic, order)
     report(ctx, done, output)
     if done.matched < min(len(set(places)), order.limit or len(places)):
@@ -260,8 +257,8 @@ def redrive(
 
 
 def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
-    """As many calls as it takes: a paced one ends after some seconds."""
-    from ..client.groups import Redriven
+    """Redrive dead letters. Returns the sum of all calls: with a rate each one ends after some seconds."""
+    from ..client.dead_letters import Redriven
     from .progress import Bar
 
     if order.rate is None or order.is_dry_run:
@@ -276,7 +273,7 @@ def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
             done = client.redrive(topic, order._replace(limit=left))
             redriven, failed = redriven + done.redriven, done.failed
             if not done.redriven:
-                break  # Only those are left that cannot go, or somebody else took the others.
+                break  # The rest cannot be redriven, or another client has redriven it.
     return Redriven(matched, redriven, failed)
 
 
@@ -289,7 +286,7 @@ def report(ctx: click.Context, done: "Redriven", output: Output) -> None:
         "failed": done.failed,
         "dry_run": done.dry_run,
     }
-    output.said(f"{done.matched} found, {count} {would} back, {len(done.failed)} cannot", record)
+    output.outcome(f"{done.matched} found, {count} {would} back, {len(done.failed)} cannot", record)
     if output.is_table:
         output.rows(done.failed, ["partition", "offset", "reason"])
     if done.failed:

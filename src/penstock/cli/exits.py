@@ -1,4 +1,4 @@
-"""How a run ends: one exit code for each kind of outcome, one readable line for each error."""
+"""Exit codes of commands, and one line of text for each error."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import click
 
-from ..errors import Damaged, Fatal, PenstockError, Refused, Unauthenticated, Unavailable
+from ..errors import Damaged, Fatal, Internal, PenstockError, Refused, Unauthenticated, Unavailable
 
 PROGRAM = "penstock"
 
@@ -22,7 +22,7 @@ class Exit(IntEnum):
     REFUSED = 3
     UNAVAILABLE = 4
     INTERRUPTED = 130
-    # 128 + SIGPIPE, what a shell reports for any program whose reader went away.
+    # 128 + SIGPIPE, as a shell reports it for a program whose reader has closed the pipe.
     OUTPUT_CLOSED = 141
 
 
@@ -41,16 +41,17 @@ EXIT_OF_FAMILY: dict[type[PenstockError], Exit] = {
     Unavailable: Exit.UNAVAILABLE,
     Damaged: Exit.FOUND_PROBLEMS,
     Fatal: Exit.UNAVAILABLE,
+    Internal: Exit.UNAVAILABLE,
 }
 
 
 def run(command: click.Command, args: Sequence[str]) -> int:
-    """Run a command to its exit code. Only a bug of ours gets through as an exception."""
+    """Run a command and return its exit code. An exception is a bug of this program."""
     try:
-        # Not command.main(): it answers a closed pipe with exit code 1, which here means something else.
+        # Not command.main(): that returns exit code 1 for a closed pipe.
         with command.make_context(PROGRAM, list(args)) as context:
             command.invoke(context)
-        sys.stdout.flush()  # Here, where a closed pipe can still be answered.
+        sys.stdout.flush()  # Raises BrokenPipeError here, and not at the interpreter's end.
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -59,14 +60,16 @@ def run(command: click.Command, args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except PenstockError as error:
-        complain(f"{error}{hint_of(error)} ({error.code})")
+        is_keyless = isinstance(error, Unauthenticated)
+        hint = "; here with --key-file or PENSTOCK_KEY" if is_keyless else ""
+        print_error(f"{error}{hint} ({error.code})")
         return exit_of(error)
     except BrokenPipeError:
-        abandon_stdout()
+        discard_stdout()
         return Exit.OUTPUT_CLOSED
     except OSError as error:
         about = f"{error.filename}: " if error.filename is not None else ""
-        complain(f"{about}{error.strerror or error}")
+        print_error(f"{about}{error.strerror or error}")
         return Exit.UNAVAILABLE
     return Exit.OK
 
@@ -78,19 +81,14 @@ def exit_of(error: PenstockError) -> Exit:
     )
 
 
-def hint_of(error: PenstockError) -> str:
-    """What a server cannot know: how this program is told."""
-    return "; here with --key-file or PENSTOCK_KEY" if isinstance(error, Unauthenticated) else ""
-
-
-def complain(text: str) -> None:
-    """One line on stderr, whatever the text holds; quiet when stderr is closed too."""
+def print_error(text: str) -> None:
+    """Print a text as one line on stderr. Prints nothing when stderr is closed."""
     with contextlib.suppress(BrokenPipeError):
         click.echo("Error: " + " ".join(text.split()), err=True)
 
 
-def abandon_stdout() -> None:
-    """Make the interpreter's last flush go nowhere, so that it does not complain about the pipe."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that the interpreter's last flush does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

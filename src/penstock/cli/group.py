@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
+from .arguments import time_argument
 from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import moment_of
+from .remote import BrokerOptions, connected, remote_options
 
 EPILOG = """\b
 Examples:
@@ -29,9 +29,9 @@ def group() -> None:
 @group.command("list", epilog="Example: penstock group list --json")
 @remote_options
 @output_options
-def list_groups(*, place: Place, output: Output) -> None:
+def list_groups(*, broker: BrokerOptions, output: Output) -> None:
     """Show all groups."""
-    with connected(place) as client:
+    with connected(broker) as client:
         rows = [
             {"group": one.group, "topics": one.topics, "lag": client.lag(one.group).total}
             for one in client.groups()
@@ -44,11 +44,11 @@ def list_groups(*, place: Place, output: Output) -> None:
 @click.argument("name")
 @remote_options
 @output_options
-def show(name: str, *, place: Place, output: Output) -> None:
+def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show the state of a group and its members."""
     from msgspec import to_builtins
 
-    with connected(place) as client:
+    with connected(broker) as client:
         found: dict[str, Any] = to_builtins(client.group(name))
     members = found["members"]
     if not output.is_table:
@@ -63,11 +63,11 @@ def show(name: str, *, place: Place, output: Output) -> None:
 @click.argument("name")
 @remote_options
 @output_options
-def lag(name: str, *, place: Place, output: Output) -> None:
+def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show how far a group is behind, by partition."""
     from msgspec import to_builtins
 
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.lag(name)
     rows = [to_builtins(one) for one in found.partitions]
     output.rows(rows, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"])
@@ -79,9 +79,9 @@ def lag(name: str, *, place: Place, output: Output) -> None:
 @click.argument("name")
 @remote_options
 @output_options
-def held(name: str, *, place: Place, output: Output) -> None:
+def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show the messages that members of a group have in their hands."""
-    with connected(place) as client:
+    with connected(broker) as client:
         rows = client.in_flight(name)
     columns = ["topic", "partition", "offset", "consumer", "delivery_count", "deadline"]
     output.rows(rows, columns, empty="nobody holds anything")
@@ -104,11 +104,11 @@ def reset(
     topic: str | None,
     is_dry_run: bool,
     is_forced: bool,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Start a group again from another place."""
-    with connected(place) as client:
+    with connected(broker) as client:
         moves = client.reset(
             name, target_of(to), topic=topic, is_dry_run=is_dry_run, is_forced=is_forced
         )
@@ -119,13 +119,13 @@ def reset(
 
 
 def target_of(to: str) -> str | int:
-    """An offset is a number, everything else is for the server to read."""
+    """Returns an offset as a number, and all other targets as text for the server. UsageError: it is no target."""
     if to.isascii() and to.isdecimal():
         return int(to)
     return (
         to
         if to in {"earliest", "latest"}
-        else moment_of("--to", to, "earliest, latest, an offset, ")
+        else time_argument("--to", to, "earliest, latest, an offset, ")
     )
 
 
@@ -133,8 +133,8 @@ def target_of(to: str) -> str | int:
 @click.argument("name")
 @remote_options
 @output_options
-def delete(name: str, *, place: Place, output: Output) -> None:
+def delete(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Forget a group: its progress, leases and attempts."""
-    with connected(place) as client:
+    with connected(broker) as client:
         client.delete_group(name)
-    output.said(f"{name} is forgotten", {"group": name, "deleted": True})
+    output.outcome(f"{name} is forgotten", {"group": name, "deleted": True})

@@ -1,4 +1,4 @@
-"""`penstock keys`: API keys of a broker, over HTTP or directly in its data directory."""
+"""`penstock keys`: API keys of a broker, asked of it or directly in its data directory."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .arguments import seconds_in, span
 from .output import Output, output_options
-from .remote import KEY_VARIABLE, Place, connected, remote_options
-from .spans import seconds_in, span
+from .remote import KEY_VARIABLE, BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.command import Command
+    from ..api.keys import NewKey
     from ..broker.node import Node
     from ..server.audit import AuditLog
 
@@ -22,9 +23,9 @@ R = TypeVar("R")
 EPILOG = f"""\b
 Examples:
   penstock keys create ops --role admin --data-dir ./data     the first one, while no broker runs
-  penstock keys create shop --role producer --prefix orders --server http://127.0.0.1:8080
+  penstock keys create shop --role producer --prefix orders --server penstock://127.0.0.1:9092
   penstock keys list --context live
-  penstock keys rotate pk-0123456789ab --grace 24h --server http://127.0.0.1:8080
+  penstock keys rotate pk-0123456789ab --grace 24h --server penstock://127.0.0.1:9092
   penstock keys revoke pk-0123456789ab --data-dir ./data
 
 \b
@@ -66,56 +67,54 @@ def create(
     prefixes: tuple[str, ...],
     expires_in: str | None,
     data_dir: Path | None,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Make a key for NAME and show it, once."""
     if expires_in is not None and seconds_in(expires_in) < 1:
         raise click.UsageError(f"--expires-in: at least 1s, got {expires_in}")
-    if is_remote(data_dir, place):
-        from ..client.keys import create as call
+    from ..api.keys import CreateKey
+    from ..api.principals import Role
 
-        sent: dict[str, Any] = {"name": name, "role": role, "prefixes": list(prefixes)}
-        if expires_in is not None:
-            sent["expires_in"] = expires_in
-        with connected(place) as client:
-            made = client.run(call(sent))
+    lifetime_ms = int(seconds_in(expires_in) * 1000) if expires_in is not None else 0
+    key_id = f"pk-{token_hex(6)}"
+    command = CreateKey(name, Role(role), prefixes, lifetime_ms, key_id)
+    if is_remote(data_dir, broker):
+        with connected(broker) as client:
+            new = client.execute(command)
     else:
-        from ..api.keys import CreateKey
-        from ..api.principals import Role
-
-        lifetime_ms = int(seconds_in(expires_in) * 1000) if expires_in is not None else 0
-        key_id = f"pk-{token_hex(6)}"
-        command = CreateKey(name, Role(role), prefixes, lifetime_ms, key_id)
-        with keys_of(data_dir) as offline:
-            new = offline.noted(command, f"key {key_id} ({name}, {role}) created")
-        made = {"key_id": new.key.key_id, "key": new.text}
-    show_made(made, output)
+        with offline_keys(data_dir) as offline:
+            new = offline.audited(command, f"key {key_id} ({name}, {role}) created")
+    show_new_key(new, output)
 
 
 @keys.command("list", epilog="Example: penstock keys list --data-dir ./data --json")
 @DATA_DIR
 @remote_options
 @output_options
-def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
+def list_keys(*, data_dir: Path | None, broker: BrokerOptions, output: Output) -> None:
     """Show all keys, without their secrets."""
-    if is_remote(data_dir, place):
-        found = list(listed(place))
-    else:
-        from ..api.keys import ListKeys
-        from ..api.units import time_text
+    from ..api.keys import ListKeys
+    from ..api.units import time_text
 
-        with keys_of(data_dir) as offline:
-            found = [
-                {
-                    "key_id": one.key_id,
-                    "name": one.name,
-                    "role": one.role.value,
-                    "prefixes": list(one.prefixes),
-                    "expires_at": time_text(one.expires_at_ns) if one.expires_at_ns else None,
-                }
-                for one in offline.execute(ListKeys())
-            ]
+    if is_remote(data_dir, broker):
+        with connected(broker) as client:
+            listed = client.execute(ListKeys())
+    else:
+        with offline_keys(data_dir) as offline:
+            listed = offline.execute(ListKeys())
+    found: list[dict[str, Any]] = [
+        {
+            "key_id": one.key_id,
+            "name": one.name,
+            "role": one.role.value,
+            "prefixes": list(one.prefixes),
+            "created_at": time_text(one.created_at_ns),
+            "expires_at": time_text(one.expires_at_ns) if one.expires_at_ns else None,
+            "secrets": one.secrets,
+        }
+        for one in listed
+    ]
     if output.is_table:
         found = [{**one, "topics": topics_of(one["prefixes"])} for one in found]
     output.rows(found, ["key_id", "role", "name", "topics", "expires_at"], empty="no keys yet")
@@ -123,17 +122,6 @@ def list_keys(*, data_dir: Path | None, place: Place, output: Output) -> None:
 
 def topics_of(prefixes: list[str]) -> str:
     return ", ".join(f"{prefix}*" for prefix in prefixes) or "all topics"
-
-
-def listed(place: Place) -> Iterator[dict[str, Any]]:
-    from ..client.keys import listed as call
-
-    with connected(place) as client:
-        page = client.run(call(None))
-        yield from page["keys"]
-        while page.get("cursor") is not None:
-            page = client.run(call(page["cursor"]))
-            yield from page["keys"]
 
 
 @keys.command(epilog="Example: penstock keys rotate pk-0123456789ab --grace 1h --data-dir ./data")
@@ -144,22 +132,21 @@ def listed(place: Place) -> Iterator[dict[str, Any]]:
 @DATA_DIR
 @remote_options
 @output_options
-def rotate(key_id: str, *, grace: str, data_dir: Path | None, place: Place, output: Output) -> None:
+def rotate(
+    key_id: str, *, grace: str, data_dir: Path | None, broker: BrokerOptions, output: Output
+) -> None:
     """Make a new secret for KEY_ID and show it, once."""
-    if is_remote(data_dir, place):
-        from ..client.keys import rotate as call
+    from ..api.keys import DescribeKey, RotateKey
 
-        with connected(place) as client:
-            made = client.run(call(key_id, grace))
+    command = RotateKey(key_id, int(seconds_in(grace) * 1000))
+    if is_remote(data_dir, broker):
+        with connected(broker) as client:
+            new = client.execute(command)
     else:
-        from ..api.keys import DescribeKey, RotateKey
-
-        with keys_of(data_dir) as offline:
+        with offline_keys(data_dir) as offline:
             name = offline.execute(DescribeKey(key_id)).name
-            command = RotateKey(key_id, int(seconds_in(grace) * 1000))
-            new = offline.noted(command, f"key {key_id} ({name}) rotated")
-        made = {"key_id": key_id, "key": new.text}
-    show_made(made, output)
+            new = offline.audited(command, f"key {key_id} ({name}) rotated")
+    show_new_key(new, output)
 
 
 @keys.command(epilog="Example: penstock keys revoke pk-0123456789ab --data-dir ./data")
@@ -167,31 +154,29 @@ def rotate(key_id: str, *, grace: str, data_dir: Path | None, place: Place, outp
 @DATA_DIR
 @remote_options
 @output_options
-def revoke(key_id: str, *, data_dir: Path | None, place: Place, output: Output) -> None:
+def revoke(key_id: str, *, data_dir: Path | None, broker: BrokerOptions, output: Output) -> None:
     """End KEY_ID, at once."""
-    if is_remote(data_dir, place):
-        from ..client.keys import revoke as call
+    from ..api.keys import DescribeKey, RevokeKey
 
-        with connected(place) as client:
-            client.run(call(key_id))
+    if is_remote(data_dir, broker):
+        with connected(broker) as client:
+            client.execute(RevokeKey(key_id))
     else:
-        from ..api.keys import DescribeKey, RevokeKey
-
-        with keys_of(data_dir) as offline:
+        with offline_keys(data_dir) as offline:
             name = offline.execute(DescribeKey(key_id)).name
-            offline.noted(RevokeKey(key_id), f"key {key_id} ({name}) revoked")
-    output.said(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
+            offline.audited(RevokeKey(key_id), f"key {key_id} ({name}) revoked")
+    output.outcome(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
 
 
-def is_remote(data_dir: Path | None, place: Place) -> bool:
-    """A server or a directory has to be named: keys are no place for a default."""
-    if data_dir is None and not place.is_named:
+def is_remote(data_dir: Path | None, broker: BrokerOptions) -> bool:
+    """Whether to ask a server. UsageError: neither a server nor a directory is named; there is no default."""
+    if data_dir is None and not broker.is_named:
         raise click.UsageError("say where: --data-dir, or --server for a broker that runs")
     return data_dir is None
 
 
-def show_made(made: dict[str, Any], output: Output) -> None:
-    output.said(made["key"], {"key_id": made["key_id"], "key": made["key"]})
+def show_new_key(made: "NewKey", output: Output) -> None:
+    output.outcome(made.text, {"key_id": made.key.key_id, "key": made.text})
     if output.is_table:
         click.echo("Keep it: it is not shown again.", err=True)
 
@@ -203,12 +188,14 @@ class OfflineKeys:
         self._node, self._audit = node, audit
 
     def execute(self, command: "Command[R]") -> "R":
-        from .offline import executed
+        """Returns the reply to a command, or raises what it was refused with."""
+        from ..api.principals import LOCAL
+        from .offline import offline_now
 
-        return executed(self._node, command)
+        return self._node.execute(command, LOCAL, offline_now()).outcome()
 
-    def noted(self, command: "Command[R]", what: str) -> "R":
-        """Carry out a change of the keys. Its line is in the audit log before, and goes if it is refused."""
+    def audited(self, command: "Command[R]", what: str) -> "R":
+        """Execute a change of the keys. Its line is in the audit log before, and is removed if it is refused."""
         from ..api.principals import Action
 
         with self._audit.noted("command line", Action.CHANGE_KEYS.value, what):
@@ -216,12 +203,12 @@ class OfflineKeys:
 
 
 @contextmanager
-def keys_of(data_dir: Path | None) -> Iterator[OfflineKeys]:
+def offline_keys(data_dir: Path | None) -> Iterator[OfflineKeys]:
     from ..runtime import SystemClock
     from ..server.audit import AuditLog
     from .offline import offline_node
 
-    assert data_dir is not None, "asked before"
+    assert data_dir is not None, "`is_remote` was asked before"
     with (
         offline_node(data_dir) as node,
         closing(AuditLog(data_dir, SystemClock().now_ns)) as audit,

@@ -3,8 +3,8 @@
 import click
 
 from .output import Output, output_options
-from .pipeline_runs import require_spark, run_described, server_of, spark_options
-from .remote import Place, remote_options
+from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .remote import BrokerOptions, remote_options
 
 EPILOG = """\b
 Examples:
@@ -52,15 +52,15 @@ def load(
     checkpoint: str,
     follow: bool,
     master: str,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Load FILES (Parquet, CSV or JSON lines; * and ? allowed, in quotes) into a topic."""
     require_spark()
-    from ..spark.pipelines.ready import load_of
+    from ..spark.pipelines.ad_hoc import load_pipeline
 
-    with server_of(place) as server:
-        found = load_of(
+    with server_of(broker) as server:
+        found = load_pipeline(
             files, topic, server=server, checkpoint=checkpoint, kind=kind, key=key, value=value
         )
-        run_described(found, None, master=master, is_once=not follow, output=output)
+        run_pipeline(found, None, master=master, is_once=not follow, output=output)

@@ -10,29 +10,32 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import AlreadyOpen, PenstockError, Refused
-from .exits import Exit, complain, exit_of
-from .lazy import Lazy, LazyGroup
-from .log_places import Place, find_places, is_data_directory
-from .log_show import (
-    InUse,
+from .exits import Exit, exit_of, print_error
+from .lazy_group import LazyCommand, LazyGroup
+from .log_locations import LogLocation, find_logs, is_data_directory
+from .log_output import (
+    LockNotices,
     ignore,
+    print_change,
+    print_fields,
+    print_location,
+    print_problem,
+    print_report,
     run_steps,
-    say,
-    say_name,
-    say_problem,
-    say_report,
 )
 
 if TYPE_CHECKING:
+    from ..broker.inventory import Inventory
+    from ..log.doctor.verify import Problem
     from ..model import LogId
     from ..ports import Disk
 
 EPILOG = """\b
 Examples:
-  penstock log verify data                       check every log in a data directory
-  penstock log stats data/topics/orders.1        figures of the logs of a topic
-  penstock log dump DIR --offset 500 --limit 10  some messages
-  penstock log repair DIR --dry-run              what a repair would do
+  penstock log verify data                         check every log in a data directory
+  penstock log stats data/topics/default/orders.1  figures of the logs of a topic
+  penstock log dump DIR --offset 500 --limit 10    some messages
+  penstock log repair DIR --dry-run                what a repair would do
 
 DIR is the directory of a log (.../partition-0/messages), or one that has logs somewhere below it.
 All but repair only read, also while a broker runs.
@@ -83,10 +86,12 @@ Examples:
 """
 
 COMMANDS = {
-    "dump": Lazy("penstock.cli.log:dump", "Print messages, or the heads of batches."),
-    "verify": Lazy("penstock.cli.log:verify", "Check every byte and say what is wrong."),
-    "repair": Lazy("penstock.cli.log:repair", "Make a damaged log whole; destroys nothing."),
-    "stats": Lazy("penstock.cli.log:stats", "Print figures: sizes, offsets, epochs, indexes."),
+    "dump": LazyCommand("penstock.cli.log:dump", "Print messages, or the heads of batches."),
+    "verify": LazyCommand("penstock.cli.log:verify", "Check every byte and say what is wrong."),
+    "repair": LazyCommand("penstock.cli.log:repair", "Make a damaged log whole; destroys nothing."),
+    "stats": LazyCommand(
+        "penstock.cli.log:stats", "Print figures: sizes, offsets, epochs, indexes."
+    ),
 }
 
 
@@ -112,7 +117,7 @@ def read_log_id(_ctx: click.Context, _option: click.Parameter, text: str | None)
 
 
 def read_directory(_ctx: click.Context, _argument: click.Parameter, text: str) -> Path:
-    """Not `click.Path`: to that a directory which we may not look at does not exist."""
+    """Returns the directory. Not `click.Path`: for that a directory without read permission does not exist."""
     directory = Path(text)
     try:
         is_directory = S_ISDIR(directory.stat().st_mode)
@@ -144,25 +149,70 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
 
     Of a whole data directory also whether every partition that meta knows is there, and what else lies about.
     """
-    from ..log.doctor.verify import verifying
+    from ..log.doctor.verify import verify_steps
 
-    in_use = InUse()
+    notices = LockNotices()
 
-    def check(place: Place, disk: "Disk") -> bool:
-        is_live = in_use.warn(place)
-        say_name(place, is_json=is_json)
-        steps = verifying(disk, place.directory, log_id=log_id, is_live=is_live)
-        report = run_steps(steps, place, lambda step: say_problem(step, place, is_json=is_json))
-        say_report(report, place, is_json=is_json)
+    def check(location: LogLocation, disk: "Disk") -> bool:
+        is_live = notices.warn(location)
+        print_location(location, is_json=is_json)
+        steps = verify_steps(disk, location.directory, log_id=log_id, is_live=is_live)
+        report = run_steps(
+            steps, location, lambda step: print_problem(step, location, is_json=is_json)
+        )
+        print_report(report, location, is_json=is_json)
         return report.is_good
 
     outcome = for_each_log(directory, check)
     if is_data_directory(directory):
-        from .log_inventory import check_inventory
-
         is_good = check_inventory(directory, is_json=is_json)
         outcome = outcome if is_good else max(outcome, Exit.FOUND_PROBLEMS)
     ctx.exit(outcome)
+
+
+def check_inventory(directory: Path, *, is_json: bool) -> bool:
+    """Print what is missing in a data directory and what does not belong there. Returns whether it is good."""
+    from ..log.doctor.verify import Severity
+    from ..runtime.lock import holder_of
+    from .log_text import problem_fields, problem_text
+
+    found = inventory_of(directory)
+    if holder_of(directory) is not None and not found.is_good:
+        # A broker makes and deletes topics meanwhile: only problems that are found twice count.
+        again = inventory_of(directory)
+        found.problems = [one for one in found.problems if one in again.problems]
+    location = LogLocation(directory, "", str(directory))
+    print_location(location, is_json=is_json)
+    for problem in found.problems:
+        fields = {"type": "problem", **problem_fields(problem, f"{directory}/{problem.path}")}
+        print_fields(location, fields, problem_text(problem, problem.path), is_json=is_json)
+    counts = {one.value: found.counts[one] for one in Severity}
+    summary = {
+        "type": "directory",
+        "is_good": found.is_good,
+        "topics": found.topics,
+        "partitions": found.partitions,
+        "problems": counts,
+    }
+    words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    text = "; ".join(
+        [
+            "  good" if found.is_good else "  NOT GOOD",
+            f"meta knows {found.topics} topics with {found.partitions} partitions",
+            words or "no problems",
+        ]
+    )
+    print_fields(location, summary, text, is_json=is_json)
+    return found.is_good
+
+
+def inventory_of(directory: Path) -> "Inventory":
+    from ..broker.inventory import take_inventory
+    from ..runtime import RealDisk
+    from ..sim import SimDisk
+
+    with RealDisk.open_read_only(directory) as disk:
+        return take_inventory(disk, SimDisk(is_forgetful=True))
 
 
 @click.command(epilog=STATS_EPILOG)
@@ -172,17 +222,17 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
 @click.pass_context
 def stats(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId | None") -> None:
     """Figures of every log in DIR, from the heads of the batches alone."""
-    from ..log.doctor.stats import measuring
-    from .log_words import stats_fields, stats_text
+    from ..log.doctor.stats import stats_steps
+    from .log_text import stats_fields, stats_text
 
-    in_use = InUse()
+    notices = LockNotices()
 
-    def measure(place: Place, disk: "Disk") -> bool:
-        in_use.warn(place)
-        steps = measuring(disk, place.directory, log_id=known_id(disk, place, log_id))
-        found = run_steps(steps, place, ignore)
-        say_name(place, is_json=is_json)
-        say(place, stats_fields(found), stats_text(found), is_json=is_json)
+    def measure(location: LogLocation, disk: "Disk") -> bool:
+        notices.warn(location)
+        steps = stats_steps(disk, location.directory, log_id=known_id(disk, location, log_id))
+        found = run_steps(steps, location, ignore)
+        print_location(location, is_json=is_json)
+        print_fields(location, stats_fields(found), stats_text(found), is_json=is_json)
         return True
 
     ctx.exit(for_each_log(directory, measure))
@@ -215,16 +265,18 @@ def dump(
     from ..runtime import RealDisk
     from .log_dump import Dump
 
-    places = find_places(directory)
-    if len(places) > 1:
-        known = ", ".join(place.shown for place in places[:5])
-        raise click.UsageError(f"there are {len(places)} logs; name one of {known}", ctx)
-    (place,) = places
-    InUse().warn(place)
+    logs = find_logs(directory)
+    if len(logs) > 1:
+        known = ", ".join(location.shown for location in logs[:5])
+        raise click.UsageError(f"there are {len(logs)} logs; name one of {known}", ctx)
+    (location,) = logs
+    LockNotices().warn(location)
     is_whole = True
-    with RealDisk.open_read_only(place.root) as disk:
-        seed = seed_of(known_id(disk, place, log_id))
-        wanted = Dump(place=place, seed=seed, offset=offset, is_heads=is_heads, is_json=is_json)
+    with RealDisk.open_read_only(location.root) as disk:
+        seed = seed_of(known_id(disk, location, log_id))
+        wanted = Dump(
+            location=location, seed=seed, offset=offset, is_heads=is_heads, is_json=is_json
+        )
         for line in islice(wanted.lines(disk), limit):
             click.echo(line.text)
             is_whole = is_whole and line.is_whole
@@ -241,33 +293,65 @@ def repair(
     ctx: click.Context, directory: Path, *, is_dry: bool, is_json: bool, log_id: "LogId | None"
 ) -> None:
     """Make every log in DIR whole again: nothing is destroyed, and what is good stays readable."""
-    from .log_repair import repair_one
+    notices = LockNotices()
 
-    in_use = InUse()
-
-    def mend(place: Place, disk: "Disk") -> bool:
+    def mend(location: LogLocation, disk: "Disk") -> bool:
         if is_dry:
-            in_use.warn(place)
-        say_name(place, is_json=is_json)
-        return repair_one(disk, place, log_id, is_dry=is_dry, is_json=is_json)
+            notices.warn(location)
+        print_location(location, is_json=is_json)
+        return repair_one(disk, location, log_id, is_dry=is_dry, is_json=is_json)
 
     ctx.exit(for_each_log(directory, mend, is_changed=not is_dry))
 
 
+def repair_one(
+    disk: "Disk", location: LogLocation, log_id: "LogId | None", *, is_dry: bool, is_json: bool
+) -> bool:
+    """Plan a repair, print it, do it, and check the log. Returns whether the log is good."""
+    from ..config import LogConfig
+    from ..log.doctor.repair import changes_of, repair_steps
+    from ..log.doctor.repair_plan import plan_steps
+    from ..log.doctor.verify import Severity, verify_steps
+
+    plan = run_steps(plan_steps(disk, location.directory, log_id=log_id), location, ignore)
+    for change in changes_of(plan):
+        print_change(change, location, is_json=is_json)
+    for obstacle in plan.obstacles:
+        print_problem(obstacle, location, is_json=is_json)
+    if plan.obstacles:
+        click.echo(f"{location.shown}: not for us to touch, so nothing was changed", err=True)
+        return False
+    if is_dry:
+        return not plan.is_needed
+    try:
+        run_steps(repair_steps(plan, LogConfig()), location, ignore)
+    except KeyboardInterrupt:
+        click.echo(f"{location.shown}: interrupted; run the repair again to finish it", err=True)
+        raise
+
+    def print_serious(problem: "Problem") -> None:
+        if problem.severity is not Severity.NOTE:
+            print_problem(problem, location, is_json=is_json)
+
+    report = run_steps(verify_steps(disk, location.directory), location, print_serious)
+    print_report(report, location, is_json=is_json)
+    return report.is_good
+
+
 def for_each_log(
-    directory: Path, act: Callable[[Place, "Disk"], bool], *, is_changed: bool = False
+    directory: Path, act: Callable[[LogLocation, "Disk"], bool], *, is_changed: bool = False
 ) -> Exit:
-    """Act on every log; one that fails does not keep the others from their turn. The worst outcome counts."""
-    outcome, in_use = Exit.OK, InUse()
-    for place in find_places(directory):
+    """Call `act` for every log, also after one has failed. Returns the worst outcome."""
+    outcome, notices = Exit.OK, LockNotices()
+    for location in find_logs(directory):
         try:
-            with open_disk(place.root, is_changed=is_changed) as disk:
-                found = Exit.OK if act(place, disk) else Exit.FOUND_PROBLEMS
+            with open_disk(location.root, is_changed=is_changed) as disk:
+                found = Exit.OK if act(location, disk) else Exit.FOUND_PROBLEMS
         except AlreadyOpen as error:
-            in_use.refuse(place, error)
+            notices.refuse(location, error)
             found = exit_of(error)
         except PenstockError as error:
-            complain(f"{place.shown}: {error} ({error.code})")
+            print_error(f"{location.shown}: {error} ({error.code})")
             found = exit_of(error)
         outcome = max(outcome, found)
     return outcome
@@ -275,7 +359,7 @@ def for_each_log(
 
 @contextmanager
 def open_disk(root: Path, *, is_changed: bool) -> Iterator["Disk"]:
-    """For changes the directory is locked; for looking it need not be ours."""
+    """Returns the disk of a directory: locked for changes, otherwise read only and without the lock."""
     from ..config import StorageConfig
     from ..runtime import RealDisk
 
@@ -284,13 +368,13 @@ def open_disk(root: Path, *, is_changed: bool) -> Iterator["Disk"]:
         yield disk
 
 
-def known_id(disk: "Disk", place: Place, given: "LogId | None") -> "LogId":
-    """The id that the log says it has, or the one given."""
+def known_id(disk: "Disk", location: LogLocation, given: "LogId | None") -> "LogId":
+    """Returns the id in the log's file `identity`, or the one given. Refused: there is neither."""
     from ..log.doctor.verify import identity_of
 
-    found, problem = identity_of(disk, place.directory)
+    found, problem = identity_of(disk, location.directory)
     log_id = given if found is None else found
     if log_id is None:
         assert problem is not None
-        raise Refused(f"{place.show(problem.path)}: {problem.reason}; give the id with --log-id")
+        raise Refused(f"{location.show(problem.path)}: {problem.reason}; give the id with --log-id")
     return log_id

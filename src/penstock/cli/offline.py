@@ -1,7 +1,6 @@
-"""The node of a data directory that no broker has open: the lock keeps commands out as it does a second broker.
+"""Commands on a data directory that no broker has open. The lock of the directory keeps them out while a broker runs.
 
-A whole node is opened, not its meta alone: only the partitions know whether meta is an older copy, and one that grew
-could not be told from the right one any more.
+They open a whole node, not its meta alone: only the partitions show whether meta is an older copy.
 """
 
 import random
@@ -9,25 +8,27 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from logging import getLogger
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from ..api.command import Command
-from ..api.principals import LOCAL
+from ..broker.adoption import Adoption
+from ..broker.directories import SET_ASIDE, TOPICS
 from ..broker.node import Node
 from ..broker.partition import Now
+from ..broker.partition.slots import Fault
+from ..broker.topics import config_from
 from ..config import StorageConfig
+from ..errors import Refused
 from ..runtime import RealDisk, SystemClock
 from ..runtime.fatal import exit_process
 from ..runtime.findings import FindingsLog
 from ..runtime.world import World
 
-R = TypeVar("R")
 _CLOCK = SystemClock()
 
 
 @contextmanager
 def offline_node(root: Path) -> Iterator[Node]:
-    """A node, open inside of the block. What its start found and did is told on stderr.
+    """Returns a node, open inside of the block. Its start reports what it found on stderr.
 
     AlreadyOpen: a broker runs on the directory.
     """
@@ -39,7 +40,7 @@ def offline_node(root: Path) -> Iterator[Node]:
     )
     with RealDisk(root, StorageConfig()) as disk:
         findings = FindingsLog(world, on_skipped=lambda: None)
-        node = findings.open_node(disk, offline_now(), StorageConfig(), usual_sweep_times=1)
+        node = findings.open_node(disk, offline_now(), StorageConfig())
         with closing(node):
             yield node
 
@@ -48,6 +49,21 @@ def offline_now() -> Now:
     return Now(_CLOCK.now_ns(), _CLOCK.monotonic_ns())
 
 
-def executed(node: Node, command: Command[R]) -> R:
-    """The reply to a command, or raises what it was refused with."""
-    return node.execute(command, LOCAL, offline_now()).outcome()
+def adopt_topic(
+    data: Path | None, path: Path, *, name: str, settings: dict[str, Any]
+) -> tuple[Adoption, list[Fault]]:
+    """Adopt the directory of a topic. Returns the topic, and its partitions that are faulty at a second start.
+
+    Without `data` the data directory is the one that `path` is in. AlreadyOpen: a broker runs on it.
+    """
+    config = config_from(settings)
+    parts = (path.resolve() if data is None else path).parts
+    begins = [at for at, part in enumerate(parts) if part in {TOPICS, SET_ASIDE}]
+    first = begins[-1] if begins else 0
+    root, entry = data or Path(*parts[:first]), "/".join(parts[first:])
+    if not (root / "meta").is_dir() and not (root / "set-aside").is_dir():
+        raise Refused(f"{root} is not the data directory of a broker", path=str(root))
+    with offline_node(root) as node:
+        found = node.adopt(entry, offline_now(), name=name, config=config)
+    with offline_node(root) as node:
+        return found, [one for one in node.faults() if one.topic == found.topic]

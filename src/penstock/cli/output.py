@@ -1,4 +1,4 @@
-"""How results are shown: one pair of options, and three forms, for every command that prints."""
+"""Prints the results of all commands, as a table, JSON or YAML; and the options for that."""
 
 import functools
 import sys
@@ -10,7 +10,7 @@ import click
 
 Row = Mapping[str, Any]
 _GAP = "  "
-# A line of a table stays a line; whoever wants all of a long value asks for it alone, or for JSON.
+# Longer values are cut in a table; JSON shows all of them.
 _CELL_CHARACTERS_MAX = 80
 
 
@@ -21,7 +21,7 @@ class Form(Enum):
 
 
 class Output:
-    """Prints rows and records. JSON is one object a line, so that a stream of any length can be read line by line."""
+    """Prints rows and records. JSON is one object a line, so that programs can read a stream of any length."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -31,7 +31,7 @@ class Output:
         return self.form is Form.TABLE
 
     def rows(self, rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
-        """A table of some columns; the other forms show every field. `empty` is said when there is nothing to show."""
+        """Print a table of some columns; JSON and YAML have every field. `empty` is printed if there are no rows."""
         if not self.is_table:
             for row in rows:
                 self.item(row)
@@ -43,22 +43,22 @@ class Output:
             click.echo(empty, err=True)
 
     def record(self, record: Row) -> None:
-        """One thing: a line for each field."""
+        """Print one record, as a line for each field."""
         if not self.is_table:
             self.item(record, is_alone=True)
             return
         for name, value in record.items():
             click.echo(f"{name.replace('_', ' ')}: {cell(value)}")
 
-    def said(self, sentence: str, record: Row) -> None:
-        """What was done: in words, or as a record."""
+    def outcome(self, sentence: str, record: Row) -> None:
+        """Print what was done, as a sentence or as a record."""
         if self.is_table:
             click.echo(sentence)
         else:
             self.item(record, is_alone=True)
 
     def item(self, record: Row, *, is_alone: bool = False) -> None:
-        """One of many, at once. In YAML the items of a list, one behind the other, are a list again."""
+        """Print one record of many at once. In YAML each is a list of one item, so that all together are a list."""
         if self.form is Form.JSON:
             import json
 
@@ -71,7 +71,7 @@ class Output:
 
 
 def cell(value: object) -> str:
-    """A value as a person reads it, on one line, whatever it is."""
+    """Returns a value as text on one line."""
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
@@ -94,7 +94,7 @@ def shortened(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text that cannot move the cursor: what came from others may hold anything."""
+    """Returns text without control characters, which could move the cursor."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
@@ -136,3 +136,20 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         command(*args, output=Output(form), **more)
 
     return run
+
+
+def text_of(content: bytes | None) -> str | dict[str, str] | None:
+    """Returns bytes as text if they are UTF-8, otherwise as base64 that says so."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"base64": b64encode(content).decode()}
+
+
+def one_line_of(content: bytes | None) -> str:
+    """Returns bytes as one printable line."""
+    return "(null)" if content is None else one_line(content.decode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""What `penstock top` shows: one look at a server, as figures, and what changed since the look before."""
+"""The figures of `penstock top`: one query of a server, and rates since the query before."""
 
 import time
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group. `finished` counts what lies below its floors; `oldest_s` is the age of the oldest that is not."""
+    """A group. `finished` counts finished messages; `oldest_s` is the age of the oldest that is not."""
 
     name: str
     topics: tuple[str, ...]
@@ -42,7 +42,7 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One look at a server."""
+    """The figures of a server at one time."""
 
     server: str
     broker: str
@@ -60,8 +60,8 @@ class Overview:
         return fields
 
 
-def look(client: "Client", before: Overview | None = None) -> Overview:
-    """Ask the server for everything. Whatever disappears while we ask is left out."""
+def query_overview(client: "Client", before: Overview | None = None) -> Overview:
+    """Ask the server for all figures. Returns them without groups that are deleted meanwhile."""
     stats, delays, lanes = client.stats(), client.delay_stats(), client.lanes()
     seen_s = time.monotonic()
     elapsed_s = 0.0 if before is None else seen_s - before.seen_s
@@ -72,12 +72,12 @@ def look(client: "Client", before: Overview | None = None) -> Overview:
             one,
             delays.by_topic.get(one.name, {}).get("pending", 0),
             lanes.topics.get(one.name),
-            _Earlier(earlier_topics.get(one.name), elapsed_s),
+            _EarlierCount(earlier_topics.get(one.name), elapsed_s),
         )
         for one in client.describe_topics()
     ]
     groups = _group_lines(
-        client, {name: _Earlier(n, elapsed_s) for name, n in earlier_groups.items()}
+        client, {name: _EarlierCount(n, elapsed_s) for name, n in earlier_groups.items()}
     )
     return Overview(
         client.url, stats.node_id, stats.uptime, stats.total_size_bytes, seen_s, topics, groups
@@ -85,8 +85,8 @@ def look(client: "Client", before: Overview | None = None) -> Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class _Earlier:
-    """A count as it was some time ago."""
+class _EarlierCount:
+    """A count of the query before."""
 
     count: int | None
     elapsed_s: float
@@ -94,15 +94,15 @@ class _Earlier:
     def rate(self, now: int) -> float | None:
         if self.count is None or self.elapsed_s <= 0:
             return None
-        # A group that was reset, or a topic that was made anew, goes back; that is no rate.
+        # The count of a group that was reset, or of a topic that was made again, goes back.
         return max(0, now - self.count) / self.elapsed_s
 
 
-_NEVER = _Earlier(None, 0.0)
+_NEVER = _EarlierCount(None, 0.0)
 
 
 def _topic_line(
-    one: "Topic", delayed: int, lanes: dict[str, Any] | None, earlier: _Earlier
+    one: "Topic", delayed: int, lanes: dict[str, Any] | None, earlier: _EarlierCount
 ) -> TopicLine:
     written = sum(ends.latest for ends in one.partition_offsets.values())
     parts = [] if lanes is None else [part["ready"] for part in lanes["partitions"].values()]
@@ -118,7 +118,7 @@ def _topic_line(
     )
 
 
-def _group_lines(client: "Client", earlier: dict[str, _Earlier]) -> list[GroupLine]:
+def _group_lines(client: "Client", earlier: dict[str, _EarlierCount]) -> list[GroupLine]:
     from ..errors import NotFound
 
     figures = client.reliability().groups

@@ -1,4 +1,4 @@
-"""An overview as a picture for a terminal."""
+"""Renders an overview for a terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _LANE_STYLES = ("bold red", "yellow", "", "cyan", "dim")
 
 
-def rendered(found: "Overview", *, rows_max: int | None = None) -> RenderableType:
-    """All of it, or of each table no more lines than there is room for."""
+def render(found: "Overview", *, rows_max: int | None = None) -> RenderableType:
+    """Returns the tables, each with at most `rows_max` lines."""
     head = Text.assemble(
         (one_line(found.broker), "bold"),
         f" at {found.server}, up {_span(found.uptime_s)}, {size(found.size_bytes)} on disk",
@@ -50,7 +50,7 @@ def _topics(lines: "list[TopicLine]", rows_max: int | None) -> Table:
 
 
 def _lanes(counts: tuple[int, ...]) -> Text:
-    """Five numbers, the most urgent first."""
+    """Returns five numbers, the most urgent first."""
     parts = [(f"{count:,}", style) for count, style in zip(counts, _LANE_STYLES, strict=False)]
     return Text(" / ").join(Text(*part) for part in parts)
 
@@ -91,7 +91,7 @@ def _span(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that gives few digits."""
+    """Returns bytes in a unit that gives few digits."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:

@@ -11,8 +11,8 @@ import click
 from ..errors import InvalidSettings, NotFound
 from .exits import Exit
 from .output import Output, output_options
-from .pipeline_runs import require_spark, run_described, server_of, spark_options
-from .remote import Place, connected, remote_options
+from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..spark.pipelines.model import Pipeline
@@ -34,10 +34,10 @@ def pipeline() -> None:
     """Topics into a lake, files into a topic, SQL over both: described in YAML, run by Spark."""
 
 
-def described(file: Path) -> "Pipeline":
-    """The pipeline of a file. InvalidSettings with everything that is wrong."""
+def read_pipeline_file(file: Path) -> "Pipeline":
+    """Returns the pipeline of a file. InvalidSettings lists everything that is wrong."""
     require_spark()
-    from ..spark.pipelines.describe import read_pipeline
+    from ..spark.pipelines.parser import read_pipeline
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -47,11 +47,11 @@ def described(file: Path) -> "Pipeline":
 
 
 @contextmanager
-def at_server(found: "Pipeline", place: Place) -> Iterator["Pipeline"]:
-    """The pipeline at the server, and with the key, that the command line or the environment names, if they do."""
-    with server_of(place) as server:
+def at_server(found: "Pipeline", broker: BrokerOptions) -> Iterator["Pipeline"]:
+    """Returns the pipeline with the server and the key that the command line or the environment names, if they do."""
+    with server_of(broker) as server:
         named: dict[str, Any] = {name: one for name, one in server.items() if one is not None}
-        if not place.is_named:
+        if not broker.is_named:
             del named["server"]
         yield replace(found, **named)
 
@@ -62,14 +62,14 @@ def at_server(found: "Pipeline", place: Place) -> Iterator["Pipeline"]:
 @spark_options
 @remote_options
 @output_options
-def run(file: Path, *, is_once: bool, master: str, place: Place, output: Output) -> None:
+def run(file: Path, *, is_once: bool, master: str, broker: BrokerOptions, output: Output) -> None:
     """Run the pipeline that FILE describes, until Ctrl-C or, with --once, until it has done what is there.
 
     The first Ctrl-C, or SIGTERM, ends it after the commit under way; the second at once. Nothing is lost or doubled
     either way.
     """
-    with at_server(described(file), place) as found:
-        run_described(found, file, master=master, is_once=is_once, output=output)
+    with at_server(read_pipeline_file(file), broker) as found:
+        run_pipeline(found, file, master=master, is_once=is_once, output=output)
 
 
 @pipeline.command(epilog="Example: penstock pipeline validate lake.yaml")
@@ -81,35 +81,31 @@ def run(file: Path, *, is_once: bool, master: str, place: Place, output: Output)
 @click.pass_context
 def validate(ctx: click.Context, file: Path, *, is_sql_read: bool, output: Output) -> None:
     """Say everything that is wrong with FILE, without running it."""
-    from ..spark.pipelines.describe import shown
+    from ..spark.pipelines.parser import summary_of
 
     found, problems = None, list[str]()
     try:
-        found = described(file)
-        problems = sql_problems(found, file) if is_sql_read else []
+        found = read_pipeline_file(file)
+        if is_sql_read:
+            from ..spark.pipelines.inspection import transform_problems
+
+            problems = transform_problems(found, file.absolute().parent)
     except InvalidSettings as error:
         problems = list(error.problems)
     if found is None or problems:
         output.rows(({"problem": one} for one in problems), ["problem"])
         ctx.exit(Exit.FOUND_PROBLEMS)
-    record = shown(found)
-    output.said(f"{file}: {record['kind']} {record['name']}, nothing is wrong with it", record)
-
-
-def sql_problems(found: "Pipeline", file: Path) -> list[str]:
-    """What Spark's parser, and the imports, have against the transforms."""
-    from ..spark.pipelines.checking import transform_problems
-
-    return transform_problems(found, file.absolute().parent)
+    record = summary_of(found)
+    output.outcome(f"{file}: {record['kind']} {record['name']}, nothing is wrong with it", record)
 
 
 @pipeline.command("list", epilog="Example: penstock pipeline list pipelines/*.yaml")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @remote_options
 @output_options
-def list_pipelines(files: tuple[Path, ...], *, place: Place, output: Output) -> None:
+def list_pipelines(files: tuple[Path, ...], *, broker: BrokerOptions, output: Output) -> None:
     """Show pipelines that report to the broker, or those that FILES describe."""
-    rows = [of_file(file) for file in files] if files else heard(place)
+    rows = [file_row(file) for file in files] if files else reported_rows(broker)
     columns = (
         ["file", "name", "kind", "topics", "target", "problems"]
         if files
@@ -118,45 +114,38 @@ def list_pipelines(files: tuple[Path, ...], *, place: Place, output: Output) -> 
     output.rows(rows, columns, empty="no pipeline has reported since the broker started")
 
 
-def of_file(file: Path) -> dict[str, Any]:
-    from ..spark.pipelines.describe import shown
+def file_row(file: Path) -> dict[str, Any]:
+    from ..spark.pipelines.parser import summary_of
 
     try:
-        return {"file": str(file), **shown(described(file)), "problems": 0}
+        return {"file": str(file), **summary_of(read_pipeline_file(file)), "problems": 0}
     except InvalidSettings as error:
         return {"file": str(file), "problems": len(error.problems)}
 
 
-def heard(place: Place) -> list[dict[str, Any]]:
+def reported_rows(broker: BrokerOptions) -> list[dict[str, Any]]:
     from msgspec import to_builtins
 
-    from ..client.pipelines import listed
+    from ..client import pipelines
 
-    rows: list[dict[str, Any]] = []
-    cursor = None
-    with connected(place) as client:
-        while True:
-            page = client.run(listed(cursor))
-            rows += [to_builtins(one) for one in page.pipelines]
-            cursor = page.cursor
-            if cursor is None:
-                return rows
+    with connected(broker) as client:
+        return [to_builtins(one) for one in pipelines.list_pipelines(client)]
 
 
 @pipeline.command(epilog="Example: penstock pipeline status lake.yaml --json")
 @FILE
 @remote_options
 @output_options
-def status(file: Path, *, place: Place, output: Output) -> None:
+def status(file: Path, *, broker: BrokerOptions, output: Output) -> None:
     """Show how far the pipeline of FILE is, and what the broker has heard of it."""
     require_spark()
     from msgspec import to_builtins
 
-    from ..client.pipelines import describe
-    from ..spark.pipelines.checking import progress_of
-    from ..spark.pipelines.running import remote_of
+    from ..client.pipelines import describe_pipeline
+    from ..spark.pipelines.inspection import progress_of
+    from ..spark.pipelines.runner import remote_of
 
-    with at_server(described(file), place) as found, remote_of(found).connect() as client:
+    with at_server(read_pipeline_file(file), broker) as found, remote_of(found).connect() as client:
         record: dict[str, Any] = {
             "name": found.name,
             "kind": found.kind.value,
@@ -164,7 +153,7 @@ def status(file: Path, *, place: Place, output: Output) -> None:
             **progress_of(found),
         }
         try:
-            record |= to_builtins(client.run(describe(found.name)))
+            record |= to_builtins(describe_pipeline(client, found.name))
         except NotFound:
             record["state"] = "the broker has not heard of it"
     output.record(record)

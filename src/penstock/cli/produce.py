@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import PenstockError
-from .contents import pairs
+from .arguments import header_pairs, span
 from .output import Output, output_options
-from .remote import Place, connected, remote_options
-from .spans import span
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client, Outgoing
@@ -28,10 +27,10 @@ Examples:
   penstock consume orders --json | penstock produce copy --jsonl
 """
 
-# The server takes up to 10 MiB in one request; this stays far below, and costs nothing.
+# Far below the 10 MiB that the server takes in one request.
 CHUNK_MESSAGES = 500
 CHUNK_BYTES = 1 << 20
-# A broker that is started again is back by then; whoever looks on will not wait for ever.
+# A broker that is started again is back by then.
 GIVE_UP_S = 30
 SILENT_S = 3
 PRIORITIES = ("critical", "high", "normal", "low", "background")
@@ -69,21 +68,21 @@ def produce(
     is_json_lines: bool,
     is_whole: bool,
     acks: str,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
     **given: Any,
 ) -> None:
     """Publish VALUES to TOPIC; `-` stands for the lines of the standard input."""
-    from .outgoing import Source
+    from .message_source import MessageSource
     from .progress import Bar
 
     if is_json_lines and is_whole:
         raise click.UsageError("--jsonl and --whole: give one of them")
-    source = Source.of(values, files, is_whole=is_whole)
-    given["headers"] = pairs(given["headers"])
+    source = MessageSource.of(values, files, is_whole=is_whole)
+    given["headers"] = header_pairs(given["headers"])
     options = {name: one for name, one in given.items() if one not in (None, [])}
-    with connected(place) as client:
-        sink = Sink(client, topic, acks)
+    with connected(broker) as client:
+        sink = MessageSink(client, topic, acks)
         with Bar(topic, source.total_bytes) as bar, sink:
             if is_json_lines:
                 for message in source.messages(options):
@@ -94,13 +93,13 @@ def produce(
                 for line in source.lines():
                     send_line(line)
                     bar.at(source.read_bytes, sink.taken)
-    output.said(f"stored {sink.stored}", {"topic": topic, "stored": sink.stored})
+    output.outcome(f"stored {sink.stored}", {"topic": topic, "stored": sink.stored})
 
 
-class Sink:
-    """Sends messages in their order: plain ones in large batches that are stored once, others by JSON in chunks.
+class MessageSink:
+    """Sends messages in their order: plain ones in large batches that are stored once, others as JSON in chunks.
 
-    A delay, a business key or an idempotency key has no place in a batch.
+    A batch cannot hold a delay, a business key or an idempotency key.
     """
 
     def __init__(self, client: "Client", topic: str, acks: str) -> None:
@@ -116,7 +115,7 @@ class Sink:
         return self._published + self._producer.stored
 
     def sender(self, options: dict[str, Any]) -> Callable[[bytes], None]:
-        """Sends values that all have the same options; what can be decided once is decided here."""
+        """Returns a function that sends values with these options; it is faster than `send`."""
         from ..client import Outgoing
 
         sample = Outgoing(b"", **options)
@@ -149,11 +148,11 @@ class Sink:
             self._client.publish_many(self._topic, chunk, acks=self._acks)
             self._published += len(chunk)
 
-    def __enter__(self) -> "Sink":
+    def __enter__(self) -> "MessageSink":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """What was taken is sent, also if the input was bad further on; and then it is said how much that was."""
+        """Send what was read, also if a later line was wrong. Prints how many are stored if not all are."""
         patience = Timer(SILENT_S, self._tell_of_waiting)
         patience.daemon = True
         patience.start()
@@ -171,7 +170,7 @@ class Sink:
             self._tell()
 
     def _tell_of_waiting(self) -> None:
-        """A full topic and a broker that restarts are waited for; who looks on should not have to guess."""
+        """Print that the producer waits for a full topic or for a broker that restarts."""
         click.echo(
             f"{self.taken - self.stored} of {self.taken} are not stored yet; the server gets {GIVE_UP_S} s",
             err=True,
@@ -193,7 +192,7 @@ def is_plain(message: "Outgoing") -> bool:
 
 
 def plain_options(message: "Outgoing") -> dict[str, Any]:
-    """What the producer is told besides the value; what goes without saying is not said, which is quicker."""
+    """Returns the options of the producer besides the value, without those that are not set, which is faster."""
     from ..api.units import priority_of
 
     found = {

@@ -1,4 +1,4 @@
-"""A progress bar for people, and silence for scripts."""
+"""A progress bar on terminals; scripts get none."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# As often as an eye can follow; drawing it for every message would cost more than sending the message.
+# To draw it for every message would cost more than to send the message.
 _EVERY_S = 0.1
 
 
@@ -23,7 +23,7 @@ class Bar:
         self._drawn_s = 0.0
 
     def at(self, done: int, note: str | int) -> None:
-        """So far so much is done; beside it stands a note, or how many messages that makes."""
+        """Show how much is done, with a note or a number of messages."""
         if self._bar is None or self._task is None:
             return
         now_s = time.monotonic()

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .contents import pairs, printed, text_of
+from .arguments import header_pairs, span
 from .exits import Exit
-from .output import Output, output_options
-from .spans import span
+from .output import Output, one_line_of, output_options, text_of
 
 if TYPE_CHECKING:
     from ..api.received import Received
@@ -90,13 +89,13 @@ def put(
     output: Output,
 ) -> None:
     """Add each of VALUES as a message; `-` stands for the lines of the standard input."""
-    options: dict[str, Any] = {"key": key, "headers": pairs(headers), "priority": priority}
+    options: dict[str, Any] = {"key": key, "headers": header_pairs(headers), "priority": priority}
     if ttl is not None:
         options["ttl"] = ttl
     with opened(directory, is_made=True) as found:
         ids = found.put_many(list(contents(values)), **options)
     sentence = f"put {len(ids)}, ids {ids[0]} to {ids[-1]}" if ids else "put nothing"
-    output.said(sentence, {"ids": list(ids)})
+    output.outcome(sentence, {"ids": list(ids)})
 
 
 @queue.command(epilog="Example: penstock queue get ./jobs --count 100 --json")
@@ -131,7 +130,7 @@ def compact(directory: Path, *, older_than: str | None, output: Output) -> None:
     with opened(directory) as found:
         freed = found.compact(older_than)
     sentence = f"removed {freed.segments_removed} files, freed {freed.bytes_freed:,} bytes"
-    output.said(sentence, freed._asdict())
+    output.outcome(sentence, freed._asdict())
 
 
 @queue.command("dead-letters", epilog="Example: penstock queue dead-letters ./jobs --json")
@@ -148,7 +147,7 @@ def dead_letters(directory: Path, *, count: int, output: Output) -> None:
                 output.item({**line, **more, "value": text_of(dead.value)})
             else:
                 why = f"{dead.reason} after {dead.attempts}: {dead.error}"
-                click.echo(f"{dead.id}\t{why}\t{printed(dead.value)}")
+                click.echo(f"{dead.id}\t{why}\t{one_line_of(dead.value)}")
 
 
 @queue.command(epilog="Example: penstock queue requeue ./jobs 17 18")
@@ -169,7 +168,7 @@ def requeue(
     missing = set(ids) - {one.id for one in chosen or ()}
     if missing:
         click.echo(f"no dead letters: {', '.join(map(str, sorted(missing)))}", err=True)
-    output.said(f"requeued {done.requeued}, failed {done.failed}", done._asdict())
+    output.outcome(f"requeued {done.requeued}, failed {done.failed}", done._asdict())
     if missing or done.failed:
         ctx.exit(Exit.FOUND_PROBLEMS)
 
@@ -179,8 +178,10 @@ def opened(directory: Path, *, is_made: bool = False) -> "Queue":
     from ..errors import FileMissing
 
     is_empty = not directory.joinpath("meta").is_dir()
-    # In the directory of a broker a queue would be one more topic; a look must not make one.
-    is_brokers = not is_empty and not any(directory.glob("topics/queue.*"))
+    # In the directory of a broker `open_queue` would make one more topic. The second pattern is that of an earlier
+    # version, whose directory is refused by name.
+    queues = [*directory.glob("topics/*/queue.*"), *directory.glob("topics/queue.*")]
+    is_brokers = not is_empty and not queues
     if is_brokers or (is_empty and not is_made):
         raise FileMissing(f"a queue in {directory}")
     return open_queue(directory)
@@ -196,7 +197,7 @@ def contents(values: tuple[str, ...]) -> Iterator[bytes]:
 
 def show(message: "Received", *, output: Output) -> None:
     if output.is_table:
-        click.echo(f"{message.id}\t{printed(message.value)}")
+        click.echo(f"{message.id}\t{one_line_of(message.value)}")
         return
     line = {
         "id": message.id,

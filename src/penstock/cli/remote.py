@@ -1,4 +1,4 @@
-"""What commands that talk to a server share: which server, with which key."""
+"""The options of commands that talk to a server: which server, with which key."""
 
 import functools
 import os
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .contexts import Context, contexts_path, key_in, read_contexts
+from .contexts import Context, contexts_path, read_contexts, read_key
 
 if TYPE_CHECKING:
     from ..client import Client
 
-SERVER_VARIABLE = "PENSTOCK_SERVER"
 CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
 KEY_VARIABLE = "PENSTOCK_KEY"
 CA_FILE_VARIABLE = "PENSTOCK_CA_FILE"
-DEFAULT_SERVER = "http://127.0.0.1:8080"
+# Not imported from the client, which takes longer to load than most commands need.
+SERVER_VARIABLE = "PENSTOCK_SERVER"
+DEFAULT_SERVER = "penstock://127.0.0.1:9092"
 
 
-class Place(NamedTuple):
-    """What the command line said about the server."""
+class BrokerOptions(NamedTuple):
+    """The server, key and certificates that the command line or the environment names."""
 
     server: str | None
     context: str | None
@@ -31,18 +32,18 @@ class Place(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether anything but the default says where the server is."""
+        """Whether an option, a variable or a current context names the server."""
         return bool(self.server or self.context or read_contexts(contexts_path()).current)
 
     def found(self) -> tuple[Context, str | None]:
-        """The server and its key. A context names its own files: those of the environment may be for another server."""
+        """Returns the server and its key. With a context only its own files count, not those of the environment."""
         named = self._named()
         server = DEFAULT_SERVER if self.server is None else self.server
         found = named or Context(server, ca_file=os.environ.get(CA_FILE_VARIABLE) or None)
         if self.ca_file is not None:
             found = replace(found, ca_file=str(self.ca_file.expanduser().absolute()))
         if self.key_file is not None:
-            return found, key_in(self.key_file)
+            return found, read_key(self.key_file)
         return found, os.environ.get(KEY_VARIABLE) if named is None else named.key()
 
     def _named(self) -> Context | None:
@@ -83,7 +84,7 @@ _CA_FILE = click.option(
 
 
 def remote_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --server, --context, --key-file and --ca-file; the command gets `place`."""
+    """Adds --server, --context, --key-file and --ca-file; the command gets `broker`."""
 
     @_SERVER
     @_CONTEXT
@@ -100,25 +101,25 @@ def remote_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if server is not None and context is not None:
             raise click.UsageError("--server and --context: give one of them")
-        command(*args, place=place_of(server, context, key_file, ca_file), **more)
+        command(*args, broker=broker_options(server, context, key_file, ca_file), **more)
 
     return run
 
 
-def place_of(
+def broker_options(
     server: str | None, context: str | None, key_file: Path | None, ca_file: Path | None = None
-) -> Place:
-    """What is said on the command line comes before what the environment says."""
+) -> BrokerOptions:
+    """Returns the options of the command line, or of the environment if it names no server."""
     if server is None and context is None:
         server = os.environ.get(SERVER_VARIABLE) or None
         context = None if server else os.environ.get(CONTEXT_VARIABLE) or None
-    return Place(server, context, key_file, ca_file)
+    return BrokerOptions(server, context, key_file, ca_file)
 
 
-def connected(place: Place) -> "Client":
+def connected(broker: BrokerOptions) -> "Client":
     from ..client import Client, ClientSettings, RetryPolicy
 
-    context, key = place.found()
-    # Somebody looks at a terminal: better to say soon that nobody is there than to try for long.
+    context, key = broker.found()
+    # A user waits at a terminal: better to fail soon than to try for long.
     settings = ClientSettings(retry=RetryPolicy(retries=1), ca_file=context.ca_file)
     return Client(context.server, key=key, settings=settings)

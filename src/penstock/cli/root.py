@@ -7,37 +7,55 @@ import sys
 import click
 
 from .exits import MEANINGS, PROGRAM, run
-from .lazy import Lazy, LazyGroup
-from .streams import complete_streams
+from .lazy_group import LazyCommand, LazyGroup
 
-COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # Set by the shell's script when it asks us for words.
+COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"  # The shell's script sets it to ask for completions.
+
+_STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))
 
 # A new command is one line here and one module beside this one.
 COMMANDS = {
-    "serve": Lazy("penstock.cli.serve:serve", "Run the broker as a server."),
-    "topic": Lazy("penstock.cli.topic:topic", "Make, list, look at, change and delete topics."),
-    "produce": Lazy("penstock.cli.produce:produce", "Publish messages to a server."),
-    "consume": Lazy("penstock.cli.consume:consume", "Print messages of a server."),
-    "group": Lazy("penstock.cli.group:group", "Look at groups, move them and forget them."),
-    "delay": Lazy("penstock.cli.delay:delay", "Messages that wait for their time."),
-    "dlq": Lazy("penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."),
-    "top": Lazy("penstock.cli.top:top", "Watch topics, lanes, groups and lag, live."),
-    "pipeline": Lazy("penstock.cli.pipeline:pipeline", "Run what a YAML file describes, on Spark."),
-    "archive": Lazy(
+    "serve": LazyCommand("penstock.cli.serve:serve", "Run the broker as a server."),
+    "topic": LazyCommand(
+        "penstock.cli.topic:topic", "Make, list, look at, change and delete topics."
+    ),
+    "produce": LazyCommand("penstock.cli.produce:produce", "Publish messages to a server."),
+    "consume": LazyCommand("penstock.cli.consume:consume", "Print messages of a server."),
+    "group": LazyCommand("penstock.cli.group:group", "Look at groups, move them and forget them."),
+    "delay": LazyCommand("penstock.cli.delay:delay", "Messages that wait for their time."),
+    "dlq": LazyCommand(
+        "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."
+    ),
+    "schema": LazyCommand(
+        "penstock.cli.schema:schema", "Register, list, look at, check and compare schemas."
+    ),
+    "top": LazyCommand("penstock.cli.top:top", "Watch topics, lanes, groups and lag, live."),
+    "pipeline": LazyCommand(
+        "penstock.cli.pipeline:pipeline", "Run what a YAML file describes, on Spark."
+    ),
+    "archive": LazyCommand(
         "penstock.cli.archive:archive", "Topics into a lake, exactly once, with proof."
     ),
-    "load": Lazy("penstock.cli.load:load", "Files into a topic, each row once."),
-    "sql": Lazy("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
-    "context": Lazy("penstock.cli.context:context", "Several servers, by name."),
-    "keys": Lazy("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
-    "audit": Lazy("penstock.cli.audit:audit", "Check the log of what administrators did."),
-    "config": Lazy("penstock.cli.config:config", "Check settings, show them, list what there is."),
-    "bench": Lazy(
+    "load": LazyCommand("penstock.cli.load:load", "Files into a topic, each row once."),
+    "sql": LazyCommand("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
+    "context": LazyCommand("penstock.cli.context:context", "Several servers, by name."),
+    "keys": LazyCommand("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
+    "audit": LazyCommand("penstock.cli.audit:audit", "Check the log of what administrators did."),
+    "config": LazyCommand(
+        "penstock.cli.config:config", "Check settings, show them, list what there is."
+    ),
+    "bench": LazyCommand(
         "penstock.cli.bench:bench", "Put load on a running server and report what it does."
     ),
-    "queue": Lazy("penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."),
-    "log": Lazy("penstock.cli.log:log", "Look into the files of a log, check and repair them."),
-    "completion": Lazy("penstock.cli.completion:completion", "Print a shell completion script."),
+    "queue": LazyCommand(
+        "penstock.cli.queue:queue", "Look into a queue on disk, put, get, clean up."
+    ),
+    "log": LazyCommand(
+        "penstock.cli.log:log", "Look into the files of a log, check and repair them."
+    ),
+    "completion": LazyCommand(
+        "penstock.cli.completion:completion", "Print a shell completion script."
+    ),
 }
 
 EXIT_CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -86,11 +104,24 @@ def root() -> None:
     """A durable message log and a work queue in one."""
 
 
+def complete_streams() -> None:
+    """Replace standard streams that the caller closed (`>&-`) by /dev/null.
+
+    Otherwise the next file that is opened gets the number of the stream, and output goes into that file.
+    """
+    for number, (name, flags) in enumerate(_STREAMS):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, flags)
+            os.set_inheritable(null, null == number)
+            mode = "r" if flags == os.O_RDONLY else "w"
+            setattr(sys, name, open(null, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open until the process ends
+
+
 def main() -> None:
     """The console script."""
     complete_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Messages hold any text; a terminal that knows fewer letters gets their numbers instead of a failure.
+        # Characters that the terminal does not have are escaped, instead of raising an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     if asked := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import shell_complete

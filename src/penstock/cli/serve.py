@@ -38,6 +38,11 @@ CONFIG = click.option(
 @CONFIG
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--binary-port",
+    type=int,
+    help="Port of the binary protocol, Kafka's and ours; 0 takes a free one, -1 is off.",
+)
 @click.option("--data-dir", help="Directory of all data.")
 @click.option("--fsync", help="always, interval or never.")
 @click.option(
@@ -54,8 +59,8 @@ def serve(file: Path | None, **flags: Any) -> None:
     settings = load_settings(file, flags)
     require_directory(settings.broker.data_dir)
 
-    from ..server.http.serving import Serving
     from ..server.logs import configure_logging
+    from ..server.serving import Serving
 
     logger = configure_logging(settings.log)
     serving = Serving(settings, lambda: load_settings(file, flags), logger)
@@ -63,20 +68,21 @@ def serve(file: Path | None, **flags: Any) -> None:
 
 
 def require_directory(name: str) -> None:
-    """Somebody named a file: that it does not exist as a directory would be hard to understand."""
+    """InvalidConfig: the data directory is a file."""
     from ..errors import InvalidConfig
 
     if Path(name).exists() and not Path(name).is_dir():
         raise InvalidConfig("broker.data_dir", name, "a directory, not a file")
 
 
-def say_where(address: str) -> None:
-    click.echo(f"penstock listens on {address}", err=True)
+def say_where(http: str, binary: str) -> None:
+    click.echo(f"penstock listens on {http}{f' and {binary}' if binary else ''}", err=True)
 
 
 FLAGS = {
     "host": ("broker", "host"),
     "port": ("broker", "port"),
+    "binary_port": ("broker", "binary_port"),
     "data_dir": ("broker", "data_dir"),
     "fsync": ("storage", "fsync"),
     "log_level": ("log", "level"),
@@ -85,7 +91,7 @@ FLAGS = {
 
 
 def text_in(path: Path) -> str:
-    """What a file of settings says; InvalidSettings if it is no text."""
+    """Returns the text of a file of settings. InvalidSettings: it is no text."""
     from ..errors import InvalidSettings
 
     try:
@@ -95,7 +101,7 @@ def text_in(path: Path) -> str:
 
 
 def _any_settings(words: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """Settings as `--set` has them; whether there are such is for the reader of settings to say."""
+    """Returns the settings of `--set`. UsageError: wrong form. `read_settings` checks whether they exist."""
     found: dict[tuple[str, str], Any] = {}
     for word in words:
         name, sign, value = word.partition("=")
@@ -107,7 +113,7 @@ def _any_settings(words: Sequence[str]) -> dict[tuple[str, str], Any]:
 
 
 def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":
-    """Settings of a file, the environment and flags; InvalidSettings with all problems."""
+    """Returns the settings of a file, the environment and flags. InvalidSettings lists all problems."""
     from ..server.reading_settings import read_settings
 
     path = file or Path(DEFAULT_FILE)

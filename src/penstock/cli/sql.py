@@ -1,12 +1,12 @@
-"""`penstock sql`: topics and lakes as views, a query, a table or a plot."""
+"""`penstock sql`: a query over topics and lakes, as a table or a plot."""
 
 from typing import Any
 
 import click
 
 from .output import Output, output_options
-from .pipeline_runs import require_spark, run_described, server_of, spark_options
-from .remote import Place, remote_options
+from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .remote import BrokerOptions, remote_options
 
 EPILOG = """\b
 Examples:
@@ -57,20 +57,20 @@ def sql(
     topics: tuple[str, ...],
     lakes: tuple[str, ...],
     master: str,
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
     **options: Any,
 ) -> None:
     """Run QUERY over topics and lakes."""
     require_spark()
-    from ..spark.pipelines.ready import source_of, sql_of
+    from ..spark.pipelines.ad_hoc import named_source, sql_pipeline
 
-    named = [source_of(one, "topic") for one in topics]
-    named += [source_of(one, "lake") for one in lakes]
+    named = [named_source(one, "topic") for one in topics]
+    named += [named_source(one, "lake") for one in lakes]
     if not named:
         raise click.UsageError("name what the query is about with --topic or --lake")
     if len({view for view, _ in named}) < len(named):
         raise click.UsageError("two views have the same name; say VIEW=NAME for one of them")
-    with server_of(place) as server:
-        found = sql_of(query, dict(named), server=server, **options)
-        run_described(found, None, master=master, is_once=True, output=output)
+    with server_of(broker) as server:
+        found = sql_pipeline(query, dict(named), server=server, **options)
+        run_pipeline(found, None, master=master, is_once=True, output=output)

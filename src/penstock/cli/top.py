@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .output import Output, output_options
-from .remote import Place, connected, remote_options
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -42,12 +42,12 @@ _ROWS_MIN = 3
 )
 @remote_options
 @output_options
-def top(*, is_once: bool, interval: float, place: Place, output: Output) -> None:
+def top(*, is_once: bool, interval: float, broker: BrokerOptions, output: Output) -> None:
     """Watch topics, lanes, groups and lag; one look if the output is not a terminal."""
-    from .overview import look
+    from .overview import query_overview
 
-    with connected(place) as client:
-        found = look(client)
+    with connected(broker) as client:
+        found = query_overview(client)
         if not output.is_table:
             output.record(found.record())
         elif is_once or not sys.stdout.isatty():
@@ -59,22 +59,22 @@ def top(*, is_once: bool, interval: float, place: Place, output: Output) -> None
 def print_once(found: "Overview") -> None:
     from rich.console import Console
 
-    from .overview_view import rendered
+    from .overview_view import render
 
-    # In a pipe a line may be as long as it is; wrapped it could not be read by a program.
+    # In a pipe lines are not wrapped, so that a program can read them.
     width = None if sys.stdout.isatty() else 160
-    Console(width=width, highlight=False).print(rendered(found))
+    Console(width=width, highlight=False).print(render(found))
 
 
 def watch(client: "Client", found: "Overview", interval: float) -> None:
-    """Until Ctrl-C. A server that goes away is waited for: whoever watches wants to see it come back."""
+    """Show the server until Ctrl-C. While it is unavailable, ask again at each interval."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     from ..errors import PenstockError, Unavailable
-    from .overview import look
-    from .overview_view import rendered
+    from .overview import query_overview
+    from .overview_view import render
 
     console = Console(highlight=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -84,9 +84,9 @@ def watch(client: "Client", found: "Overview", interval: float) -> None:
             note = Text(f"Ctrl-C ends; every {interval:g} s", "dim")
             if trouble is not None:
                 note = Text(f"{trouble}; trying again", "bold red")
-            live.update(Group(rendered(found, rows_max=rows), note), refresh=True)
+            live.update(Group(render(found, rows_max=rows), note), refresh=True)
             time.sleep(interval)
             try:
-                found, trouble = look(client, found), None
+                found, trouble = query_overview(client, found), None
             except Unavailable as error:
                 trouble = error

@@ -8,7 +8,7 @@ import click
 
 from .exits import Exit
 from .output import Output, output_options
-from .remote import Place, connected, remote_options
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client.topics import Topic
@@ -45,19 +45,19 @@ def create(
     *,
     partitions: int | None,
     settings: tuple[str, ...],
-    place: Place,
+    broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Make a topic."""
     config = pairs_of(settings, "--set")
-    with connected(place) as client:
+    with connected(broker) as client:
         made = client.create_topic(name, partitions=partitions, config=config)
     record = {"name": made.name, "partitions": made.partitions}
-    output.said(f"{made.name}: {made.partitions} partitions", record)
+    output.outcome(f"{made.name}: {made.partitions} partitions", record)
 
 
 def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
-    """KEY=VALUE, where a value that is JSON is taken as such."""
+    """Returns KEY=VALUE pairs; a value that is JSON is parsed. UsageError: one is no pair."""
     found = {}
     for one in written:
         key, equals, value = one.partition("=")
@@ -73,9 +73,9 @@ def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
 @topic.command("list", epilog="Example: penstock topic list --output yaml")
 @remote_options
 @output_options
-def list_topics(*, place: Place, output: Output) -> None:
+def list_topics(*, broker: BrokerOptions, output: Output) -> None:
     """Show all topics."""
-    with connected(place) as client:
+    with connected(broker) as client:
         rows = [record_of(one) for one in client.describe_topics()]
     columns = ["name", "partitions", "total_messages", "total_size_bytes"]
     empty = "no topics yet; penstock topic create NAME makes one"
@@ -93,9 +93,9 @@ def record_of(one: "Topic") -> dict[str, Any]:
 @click.argument("name")
 @remote_options
 @output_options
-def show(name: str, *, place: Place, output: Output) -> None:
+def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show offsets and settings of a topic."""
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.topic(name)
     if not output.is_table:
         output.record(record_of(found))
@@ -118,10 +118,10 @@ def show(name: str, *, place: Place, output: Output) -> None:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @remote_options
 @output_options
-def change(name: str, settings: tuple[str, ...], *, place: Place, output: Output) -> None:
+def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, output: Output) -> None:
     """Change settings of a topic; those that are not named stay."""
     wanted = pairs_of(settings, "KEY=VALUE")
-    with connected(place) as client:
+    with connected(broker) as client:
         found = client.configure_topic(name, wanted)
     changed = {key: found.config.get(key) for key in wanted}
     output.record({"name": name, **changed})
@@ -132,21 +132,21 @@ def change(name: str, settings: tuple[str, ...], *, place: Place, output: Output
 @click.argument("total", type=int)
 @remote_options
 @output_options
-def grow(name: str, total: int, *, place: Place, output: Output) -> None:
+def grow(name: str, total: int, *, broker: BrokerOptions, output: Output) -> None:
     """Add partitions, up to TOTAL. Keys may then go elsewhere than before."""
-    with connected(place) as client:
+    with connected(broker) as client:
         done = client.add_partitions(name, total)
     record = {"name": name, "before": done.old_partition_count, "now": done.new_partition_count}
-    output.said(f"{name}: {record['before']} partitions before, {record['now']} now", record)
+    output.outcome(f"{name}: {record['before']} partitions before, {record['now']} now", record)
 
 
 @topic.command(epilog="Example: penstock topic compact orders")
 @click.argument("name")
 @remote_options
 @output_options
-def compact(name: str, *, place: Place, output: Output) -> None:
+def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Remove what retention lets go, now."""
-    with connected(place) as client:
+    with connected(broker) as client:
         done = client.compact_topic(name)
     record = {
         "name": name,
@@ -154,18 +154,18 @@ def compact(name: str, *, place: Place, output: Output) -> None:
         "bytes_freed": done.bytes_freed,
     }
     freed = f"removed {done.segments_removed} files, freed {done.bytes_freed:,} bytes"
-    output.said(f"{name}: {freed}", record)
+    output.outcome(f"{name}: {freed}", record)
 
 
 @topic.command(epilog="Example: penstock topic delete orders")
 @click.argument("name")
 @remote_options
 @output_options
-def delete(name: str, *, place: Place, output: Output) -> None:
+def delete(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Delete a topic with everything in it, dead letters included."""
-    with connected(place) as client:
+    with connected(broker) as client:
         client.delete_topic(name)
-    output.said(f"{name} is deleted", {"name": name, "deleted": True})
+    output.outcome(f"{name} is deleted", {"name": name, "deleted": True})
 
 
 @topic.command(
@@ -174,7 +174,7 @@ Examples:
   penstock topic adopt data/set-aside/orders.3                    under the name that it had
   penstock topic adopt data/set-aside/orders.3 --name orders-old  under another one
   penstock topic adopt set-aside/orders.3 --data data --json
-  penstock topic adopt data/topics/orders.3                       as it is now, whatever meta says of it
+  penstock topic adopt data/topics/default/orders.3               as it is now, whatever meta says of it
 """
 )
 @click.argument("path", type=click.Path(path_type=Path))
@@ -194,14 +194,13 @@ def adopt(
     path: Path, *, data: Path | None, name: str, settings: tuple[str, ...], output: Output
 ) -> None:
     """Take a topic that was set aside back into a stopped broker's data directory."""
-    from .adopting import adopted
+    from .offline import adopt_topic
 
-    root = path.resolve().parent.parent if data is None else data
-    found, faults = adopted(root, path, name=name, settings=pairs_of(settings, "--set"))
+    found, faults = adopt_topic(data, path, name=name, settings=pairs_of(settings, "--set"))
     record = {"name": found.topic, "id": found.topic_id, "partitions": len(found.partitions)}
     faulty = [{"partition": one.number, "path": one.path, "reason": one.reason} for one in faults]
     how_many = f"{len(found.partitions)} partitions"
-    output.said(
+    output.outcome(
         f"{found.topic}: {how_many} of {found.target} are known again", {**record, "faulty": faulty}
     )
     for one in faults:

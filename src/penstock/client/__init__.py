@@ -7,16 +7,16 @@
         client.publish("orders", b"lamp")                     await client.publish("orders", b"lamp")
 
 `asynchronous` is written by hand, `synchronous` is generated from it (tools/unasync.py). The modules here do no I/O and
-serve both: calls, retries, errors, batches. The guide: docs/client.md.
+serve both: what is shown of replies, retries, batches. The guide: docs/client.md.
 """
 
 from typing import TYPE_CHECKING
 
 from ..api.units import Duration as Duration
-from .calls import Content as Content
-from .calls import Moment as Moment
-from .groups import Letters as Letters
-from .groups import Redrive as Redrive
+from .commands import Content as Content
+from .commands import Moment as Moment
+from .dead_letters import Letters as Letters
+from .dead_letters import Redrive as Redrive
 from .leased_messages import Delivered as Delivered
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received

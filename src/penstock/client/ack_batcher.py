@@ -3,17 +3,13 @@
 No I/O. Safe to use from several threads: handlers answer, the consumer's background sends.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
-import msgspec
-
-from ..api.answers import Kind, LeaseAnswer, encode_answers
+from ..api.answers import Kind, LeaseAnswer
 from ..api.arguments import type_name
 from ..errors import PenstockError, Refused
-from .calls import BATCH_TYPE, Call, reader
-from .failures import rebuilt
 from .leased_messages import Delivered, LeasedPart, Polled, Received, shortened
 
 # Half of what the server takes in one request.
@@ -186,22 +182,6 @@ class AnswerBuffer:
         """Keep answers that could not be sent; `take` returns them next."""
         with self._lock:
             self._unsent = answers
-
-
-class AnswersReply(msgspec.Struct):
-    """What the server did with answers."""
-
-    answered: int
-    failed: list[dict[str, Any]]
-
-    def errors(self) -> Iterator[PenstockError]:
-        """Why some were refused. Topic, partition and offset are in the fields of each."""
-        return (rebuilt(one) for one in self.failed)
-
-
-def send_answers(answers: Sequence[LeaseAnswer]) -> Call[AnswersReply]:
-    body = encode_answers(answers)
-    return Call("POST", "/messages/answers", reader(AnswersReply), body, BATCH_TYPE)
 
 
 def messages_of(messages: OneOrMany) -> Iterable[Delivered]:

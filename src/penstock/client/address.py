@@ -1,60 +1,70 @@
-"""The address of a server, and the headers of every request to it."""
+"""The address of a server, and the key that is sent to it."""
 
+import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..api.arguments import text
 from ..errors import Refused
 
-DEFAULT_URL = "http://127.0.0.1:8080"
-_PORTS = {"http": 80, "https": 443}
+SERVER_VARIABLE = "PENSTOCK_SERVER"
+DEFAULT_ADDRESS = "penstock://127.0.0.1:9092"
+_DEFAULT_PORT = 9092
+# Whether connections are encrypted.
+_SCHEMES = {"penstock": False, "penstocks": True}
+_HTTP = {"http": "penstock", "https": "penstocks"}
+
+
+def default_address() -> str:
+    """What PENSTOCK_SERVER says, or the usual port of this machine."""
+    return os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The parts of a server's URL. `prefix` is a path in front of every route, for servers behind a proxy."""
+    """The parts of a server's address, such as penstock://127.0.0.1:9092; penstocks:// is the same with TLS."""
 
     scheme: str
     host: str
     port: int
-    prefix: str
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """The address in a URL. Refused if it has no scheme, or more than scheme, host, port and path."""
+        """The address in a URL. Refused if it has no scheme, or more than scheme, host and port; and if it is HTTP."""
         try:
             parts = urlsplit(text("an address", url).strip())
             port = parts.port
         except ValueError as error:
             raise Refused(f"{url[:200]!r} is not an address: {error}") from None
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise Refused(f"{url[:200]!r} is not an address: it looks like {DEFAULT_URL}")
-        if parts.query or parts.fragment or parts.username is not None:
-            raise Refused(f"{url[:200]!r}: only scheme, host, port and path belong into an address")
-        host, prefix = parts.hostname, parts.path.rstrip("/")
-        # Both go into requests, and must not be able to end a line there.
-        if not (host + prefix).isascii() or not (host + prefix).isprintable() or " " in prefix:
+        host = parts.hostname
+        if parts.scheme in _HTTP and host:
+            meant = cls(_HTTP[parts.scheme], host, _DEFAULT_PORT)
+            raise Refused(
+                f"{url[:200]!r} is an address for HTTP; the client speaks the binary port,"
+                f" whose address looks like {meant}"
+            )
+        if parts.scheme not in _SCHEMES or not host:
+            raise Refused(f"{url[:200]!r} is not an address: it looks like {DEFAULT_ADDRESS}")
+        has_more = parts.query or parts.fragment or parts.username is not None
+        if has_more or parts.path.strip("/"):
+            raise Refused(f"{url[:200]!r}: only scheme, host and port belong into an address")
+        if not host.isascii() or not host.isprintable() or " " in host:
             raise Refused(f"{url[:200]!r} is not an address: only plain ASCII")
-        return cls(parts.scheme, host, port or _PORTS[parts.scheme], prefix)
+        return cls(parts.scheme, host, port or _DEFAULT_PORT)
 
     @property
     def is_tls(self) -> bool:
-        return self.scheme == "https"
-
-    @property
-    def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        return _SCHEMES[self.scheme]
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.prefix}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
 
 
-def common_headers(address: Address, key: str | None) -> bytes:
-    """The header lines that every request has. Refused if the key is more than one line of ASCII."""
-    lines = f"Host: {address.authority}\r\nUser-Agent: penstock\r\n"
-    if key:
-        if not text("a key", key).isascii() or not key.isprintable():
-            raise Refused("a key is one line of plain ASCII")
-        lines += f"Authorization: Bearer {key}\r\n"
-    return lines.encode("ascii")
+def checked_key(key: str | None) -> str:
+    """A key as hello has it. Refused if it is more than one line of ASCII."""
+    if not key:
+        return ""
+    if not text("a key", key).isascii() or not key.isprintable():
+        raise Refused("a key is one line of plain ASCII")
+    return key

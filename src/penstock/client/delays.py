@@ -1,25 +1,18 @@
-"""The calls about delayed messages, and their replies."""
+"""Delayed messages as the client shows them."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..api.arguments import instance
-from ..api.units import Duration
-from .calls import (
-    Base64,
-    Call,
-    Moment,
-    content_of,
-    get,
-    given,
-    moment,
-    path_of,
-    reader,
-    send,
-    span,
-    with_query,
-)
+from ..api.arguments import instance, text
+from ..api.delays import DelayedId, DelayedMessage, DelayState
+from ..api.delays import DelayStats as PartitionDelays
+from ..api.units import Duration, duration_ns, time_text
+from ..errors import Refused
+from .commands import Moment, moment_ns, name_of, partition_number, utf8
+
+_MS_NS = 1_000_000
 
 
 class Delayed(msgspec.Struct, frozen=True):
@@ -36,27 +29,10 @@ class Delayed(msgspec.Struct, frozen=True):
     time_remaining: int
     state: str
     priority: int | None = None
-    written_delay_key: str | Base64 | None = msgspec.field(name="delay_key", default=None)
-    written_key: str | Base64 | None = msgspec.field(name="key", default=None)
-    written_value: str | Base64 | None = msgspec.field(name="value", default=None)
+    delay_key: bytes | None = None
+    key: bytes | None = None
+    value: bytes | None = None
     damage: str | None = None
-
-    @property
-    def delay_key(self) -> bytes | None:
-        return content_of(self.written_delay_key)
-
-    @property
-    def key(self) -> bytes | None:
-        return content_of(self.written_key)
-
-    @property
-    def value(self) -> bytes | None:
-        return content_of(self.written_value)
-
-
-class DelayedPage(msgspec.Struct, frozen=True):
-    messages: list[Delayed]
-    cursor: str | None = None
 
 
 class DelayStats(msgspec.Struct, frozen=True):
@@ -79,44 +55,66 @@ class DelayedPlace(NamedTuple):
     offset: int | None = None
     delay_key: str | None = None
 
-    @property
-    def path(self) -> str:
-        if self.delay_key is not None:
-            return with_query(
-                path_of("topics", self.topic, "delayed"), {"delay_key": self.delay_key}
-            )
-        return path_of("topics", self.topic, "delayed", self.partition, self.offset)
+
+def asked_of(place: DelayedPlace) -> tuple[str, DelayedId | bytes]:
+    """A topic, and which of its delayed messages is meant. Refused if the place is none."""
+    topic, partition, offset, delay_key = instance("a place", place, DelayedPlace)
+    if delay_key is not None:
+        return name_of("topic", topic), utf8(text("delay_key", delay_key), "delay_key").encode()
+    number = None if partition is None else partition_number(partition)
+    return name_of("topic", topic), DelayedId(number, partition_number(offset))
 
 
-def listed(topic: str, limit: int, cursor: str | None) -> Call[DelayedPage]:
-    fields = {"limit": limit, "cursor": cursor}
-    return get(with_query(path_of("topics", topic, "delayed"), fields), DelayedPage)
+def due_ns(delay: Duration | None, deliver_at: Moment | None, now_ns: int) -> int | None:
+    """When a message is to come; None: at once. Refused if both are given."""
+    if delay is not None and deliver_at is not None:
+        raise Refused("give one of delay and deliver_at", field="delay")
+    if deliver_at is not None:
+        return max(1, moment_ns(deliver_at, "deliver_at"))
+    return None if delay is None else min(now_ns + duration_ns(delay, "delay"), (1 << 63) - 1)
 
 
-def describe(place: DelayedPlace) -> Call[Delayed]:
-    """By business key the server answers with a list of one."""
-    if instance("a place", place, DelayedPlace).delay_key is not None:
-        return Call("GET", place.path, lambda answer: _read_page(answer).messages[0])
-    return get(place.path, Delayed)
-
-
-_read_page = reader(DelayedPage)
-
-
-def cancel(place: DelayedPlace) -> Call[Delayed]:
-    path = instance("a place", place, DelayedPlace).path
-    return Call("DELETE", path, reader(Delayed), is_repeatable=False)
-
-
-def reschedule(
-    place: DelayedPlace, delay: Duration | None, deliver_at: Moment | None
-) -> Call[Delayed]:
-    body = given(
-        delay=None if delay is None else span(delay, "delay"),
-        deliver_at=None if deliver_at is None else moment(deliver_at),
+def delayed_of(found: DelayedMessage, now_ns: int) -> Delayed:
+    message, remaining_ns = found.message, 0
+    if found.state is DelayState.PENDING:
+        remaining_ns = max(0, found.due_ns - now_ns)
+    return Delayed(
+        found.topic,
+        found.partition,
+        found.id,
+        time_text(found.due_ns),
+        remaining_ns // _MS_NS,
+        found.state.value,
+        None if message is None else message.priority,
+        found.delay_key,
+        None if message is None else message.key,
+        None if message is None else message.value,
+        None if found.damage is None else str(found.damage),
     )
-    return send("PATCH", instance("a place", place, DelayedPlace).path, body, Delayed)
 
 
-def stats() -> Call[DelayStats]:
-    return get("/delay/stats", DelayStats)
+_COUNTED = ("pending", "delivered", "cancelled", "expired", "lost")
+
+
+def stats_of(found: dict[str, list[PartitionDelays]]) -> DelayStats:
+    by_topic = {
+        topic: _topic_stats(partitions)
+        for topic, partitions in found.items()
+        if any(one.size_bytes for one in partitions)
+    }
+    wheels = [one["wheel"] for one in by_topic.values()]
+    return DelayStats(
+        **{name: sum(one[name] for one in by_topic.values()) for name in _COUNTED},
+        wheel=[sum(level) for level in zip(*wheels, strict=True)],
+        by_topic=by_topic,
+    )
+
+
+def _topic_stats(partitions: Sequence[PartitionDelays]) -> dict[str, Any]:
+    dues = [one.next_due_ns for one in partitions if one.next_due_ns is not None]
+    counts = {
+        name: sum(getattr(one, name) for one in partitions)
+        for name in (*_COUNTED, "unreadable", "size_bytes")
+    }
+    wheel = [sum(level) for level in zip(*(one.wheel for one in partitions), strict=True)]
+    return {**counts, "next": time_text(min(dues)) if dues else None, "wheel": wheel}

@@ -2,21 +2,20 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ..api.arguments import whole_number
-from ..api.units import Duration, duration_s
+from ..api.fetch import Fetch, FetchReply
+from ..api.start import EARLIEST, Start
+from ..api.units import Duration
 from ..codec import Head, batches_in, decode_messages
-from ..codec.single import decode_value
-from ..errors import MalformedBatch, NotFound, Refused
+from ..errors import BadAnswer, MalformedBatch, NotFound, Refused
 from ..model import Message
-from .calls import ACCEPT_BATCH, CHECKED_HERE, Call, Moment, moment, path_of, span, with_query
+from .commands import Moment, moment_ns, name_of, partition_number
+from .replies import REPLY_BYTES_MAX
 from .topics import Topic
-from .wire import BODY_BYTES_MAX, Answer, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,13 +30,6 @@ _READ_BYTES = 4 << 20
 # While other partitions may have messages, a request does not wait long at the end of one.
 _WAIT_S_SHARED = 0.25
 _WAIT_S_ALONE = 20.0
-_POSITION_HEADERS = (
-    b"penstock-offset",
-    b"penstock-next-offset",
-    b"penstock-earliest",
-    b"penstock-latest",
-    b"penstock-seed",
-)
 
 
 class FetchOptions(TypedDict, total=False):
@@ -80,30 +72,22 @@ class Fetched:
     skips damage.
     """
 
-    def __init__(self, answer: Answer) -> None:
-        """ValueError if a header is missing, MalformedBatch if the batches are not what the headers say."""
-        self.offset, self.next_offset, self.earliest, self.latest, self.seed = map(
-            answer.headers.number, _POSITION_HEADERS
-        )
-        written = answer.headers.get(b"penstock-skipped")
-        pairs = [one.split(b"-") for one in written.split(b",")] if written else []
-        self.skipped = [(int(first), int(following)) for first, following in pairs]
+    def __init__(self, reply: FetchReply) -> None:
+        """MalformedBatch if the batches are not what the reply says."""
+        self.offset, self.next_offset, self.seed = reply.offset, reply.next_offset, reply.seed
+        self.earliest, self.latest = reply.start_offset, reply.end_offset
+        self.skipped = [(one.start, one.end) for one in reply.skipped]
         # Where to go on, if the partition had more when this was read.
         self.more_at = self.next_offset if self.next_offset < self.latest else None
         # The first batch may begin before `offset`.
-        self.batches = [*_split(answer.body, self.seed, self.next_offset)]
+        self.batches = [*_split(reply.data, self.seed, self.next_offset)]
 
     def __bool__(self) -> bool:
         return bool(self.batches)
 
     def __iter__(self) -> Iterator[Message]:
         for head, batch in self.batches:
-            single = decode_value(batch, head)
-            messages: Iterable[Message] = (
-                decode_messages(batch, head, size_max=BODY_BYTES_MAX)
-                if single is None
-                else (single,)
-            )
+            messages: Iterable[Message] = decode_messages(batch, head, size_max=REPLY_BYTES_MAX)
             if head.base_offset < self.offset:
                 messages = dropwhile(self._is_before, messages)
             yield from messages
@@ -117,9 +101,9 @@ class Fetched:
 
         wanted = tuple(columns or ARROW_COLUMNS)
         for head, batch in self.batches:
-            found = decode_arrow(batch, head, columns=wanted, size_max=BODY_BYTES_MAX)
+            found = decode_arrow(batch, head, columns=wanted, size_max=REPLY_BYTES_MAX)
             if head.base_offset < self.offset:
-                own = decode_arrow(batch, head, columns=("offset",), size_max=BODY_BYTES_MAX)
+                own = decode_arrow(batch, head, columns=("offset",), size_max=REPLY_BYTES_MAX)
                 found = found.slice(int(int64s_of(own.column(0)).searchsorted(self.offset)))
             yield found
 
@@ -142,14 +126,6 @@ def arrow_table(
     return pa.Table.from_batches(decode(wanted), schema=schema)
 
 
-def more_at(headers: Headers) -> int | None:
-    """Where an answer ends, if the partition has more behind it; None if it has not, or if the headers do not say."""
-    with suppress(ValueError):
-        following = headers.number(b"penstock-next-offset")
-        return following if following < headers.number(b"penstock-latest") else None
-    return None
-
-
 def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head, memoryview]]:
     """The batches of an answer, verified; MalformedBatch if they do not follow each other up to `end`."""
     following = None
@@ -162,33 +138,34 @@ def _split(data: bytes | memoryview, seed: int, end: int) -> Iterator[tuple[Head
         raise MalformedBatch(f"the last offset is {following - 1}, not {end - 1}")
 
 
-def fetch(request: FetchRequest, *, is_checked: bool = True) -> Call[Fetched]:
-    """Not `is_checked`: the server need not verify the batches that it sends, because the client always does."""
-    wait_s = duration_s(request.timeout, "timeout")
+def fetch_command(request: FetchRequest, *, is_checked: bool = True) -> Fetch:
+    """Not `is_checked`: the server need not verify the batches that it sends, because the client always does.
+
+    Refused if a part of the request is wrong.
+    """
+    if request.offset is not None and request.from_time is not None:
+        raise Refused("give one of offset and from_time")
+    start = EARLIEST
+    if request.offset is not None:
+        start = Start.at_offset(partition_number(request.offset))
+    elif request.from_time is not None:
+        start = Start.at_time(moment_ns(request.from_time, "from_time"))
+    return Fetch(
+        name_of("topic", request.topic),
+        partition_number(request.partition),
+        start,
+        whole_number("max_bytes", request.max_bytes, 1),
+        min(whole_number("limit", request.limit, 1), LIMIT_MAX_BATCHES),
+        is_checked,
+    )
+
+
+def fetched_of(reply: FetchReply, server: str) -> Fetched:
+    """BadAnswer if the batches are not whole: they were, when the server sent them."""
     try:
-        if request.from_time is None and type(request.offset) is int:
-            # A reader changes nothing but the offset from one request to the next.
-            target = f"{_target(request._replace(offset=None))}&offset={request.offset}"
-        else:
-            target = _target(request)
-    except TypeError:
-        # A list, or another value that is not hashable.
-        raise Refused(f"a fetch is of numbers, times and text: {request!r}"[:300]) from None
-    headers = ACCEPT_BATCH if is_checked else ACCEPT_BATCH + CHECKED_HERE
-    return Call("GET", target, Fetched, b"", headers, wait_s=wait_s)
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _target(request: FetchRequest) -> str:
-    fields: dict[str, Any] = {
-        "limit": request.limit,
-        "max_bytes": request.max_bytes,
-        "timeout": span(request.timeout) if request.timeout else None,
-        "from_time": None if request.from_time is None else moment(request.from_time),
-        "offset": request.offset,
-    }
-    path = path_of("topics", request.topic, "partitions", request.partition, "messages")
-    return with_query(path, fields)
+        return Fetched(reply)
+    except MalformedBatch as error:
+        raise BadAnswer(server, str(error)[:200], is_sent=True) from None
 
 
 @dataclass(slots=True)

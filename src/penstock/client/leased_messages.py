@@ -10,11 +10,11 @@ from ..api.answers import Kind
 from ..api.arguments import type_name
 from ..api.units import Duration, duration_ms
 from ..codec.decode import message_columns, open_body
-from ..codec.leased import Part, decode_leased
-from ..errors import Refused
+from ..codec.leased import LeasedBatch, decode_leased
+from ..errors import BadAnswer, MalformedBatch, Refused
 from ..model import Headers
 from .fetch import arrow_table
-from .wire import BODY_BYTES_MAX, Answer
+from .replies import REPLY_BYTES_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class LeasedPart:
     `unanswered` are offsets. It is None until a single message is answered: a part that is answered whole needs none.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: LeasedBatch) -> None:
         self._part = part
         self._lists: list[Sequence[Any]] = []
         leased = part.lent
@@ -64,7 +64,7 @@ class LeasedPart:
         """The fields of `Received` but the last, column by column."""
         if not self._lists:
             leased, head, batch = self._part
-            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            body = open_body(batch, head, size_max=REPLY_BYTES_MAX)
             # The batch's own offsets mean nothing here.
             columns = message_columns(body, head)._replace(offsets=self.offsets)
             self._lists = [*columns, leased.counts()]
@@ -76,7 +76,7 @@ class LeasedPart:
         from ..codec.arrow import decode_arrow
 
         _, head, batch = self._part
-        found = decode_arrow(batch, head, columns=columns, size_max=BODY_BYTES_MAX)
+        found = decode_arrow(batch, head, columns=columns, size_max=REPLY_BYTES_MAX)
         arrays = [
             pa.array(self.offsets, pa.int64()) if name == "offset" else found.column(name)
             for name in columns
@@ -220,6 +220,9 @@ class Polled(Sequence[M], Generic[M]):
         return f"<{len(self)} messages of {sorted({part.place for part in self.parts})}>"
 
 
-def parts_of(answer: Answer) -> list[LeasedPart]:
-    """The parts of an answer; MalformedBatch if a checksum does not match."""
-    return [LeasedPart(one) for one in decode_leased(answer.body)]
+def parts_of(data: memoryview, server: str) -> list[LeasedPart]:
+    """The parts of a poll's reply. BadAnswer if a checksum does not match: it did when the server sent them."""
+    try:
+        return [LeasedPart(one) for one in decode_leased(data)]
+    except MalformedBatch as error:
+        raise BadAnswer(server, str(error)[:200], is_sent=True) from None

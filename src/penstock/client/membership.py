@@ -1,32 +1,26 @@
-"""The calls of a group's member: join, heartbeat, release partitions, poll, commit, leave."""
+"""The commands of a group's member: join, heartbeat, release partitions, poll, commit, leave."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from .calls import ACCEPT_BATCH, Call, given, nothing, path_of, send, span, with_query
+from ..api.groups import Mode, PartitionOffset
+from ..api.members import (
+    Assignor,
+    CommitAsMember,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PollMember,
+    ReleasePartitions,
+)
+from ..api.units import duration_ms, priority_of
+from ..errors import Refused
+from ..model import Priority, TopicPartition
+from .commands import partition_number
 from .consumer_options import ConsumerSettings
-from .leased_messages import Delivered, Polled, parts_of
-from .wire import Answer
 
-
-class JoinReply(msgspec.Struct, frozen=True):
-    member_id: str
-    generation: int
-
-
-class HeartbeatReply(msgspec.Struct, frozen=True):
-    """All partitions of a member, and those that it shall release."""
-
-    generation: int
-    partitions_to_revoke: list[str]
-    partitions_assigned: list[str]
-    changes: int = 0
-
-
-class CommitReply(msgspec.Struct, frozen=True):
-    advanced: bool
+_ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
+_ASSIGNORS = {one.value: one for one in Assignor}
 
 
 class Membership(NamedTuple):
@@ -40,70 +34,75 @@ class Membership(NamedTuple):
 
 def join(
     membership: Membership, topics: Sequence[str], settings: ConsumerSettings, *, is_rejoin: bool
-) -> Call[JoinReply]:
-    """Repeatable: a member that joins again under its name takes its own place. A rejoin keeps its leases."""
-    body = given(
-        topics=topics,
-        mode=settings.mode,
-        member_id=membership.member,
-        order=settings.order,
-        assignor=settings.assignor,
-        session_timeout=span(settings.session_timeout),
-        keeps_leases=True if is_rejoin and settings.is_assigned else None,
+) -> JoinGroup:
+    """A member that joins again under its name takes its own place, so this may be repeated. A rejoin keeps its leases.
+
+    Refused if the settings name an order or an assignor that there is not.
+    """
+    order, assignor = settings.order, settings.assignor
+    if order is not None and order not in _ORDERS:
+        raise Refused(f"order must be relaxed or strict, got {str(order)[:40]!r}", field="order")
+    if assignor is not None and assignor not in _ASSIGNORS:
+        known = ", ".join(_ASSIGNORS)
+        raise Refused(f"assignor must be one of {known}, got {str(assignor)[:40]!r}")
+    mode = Mode.SHARED
+    if settings.is_assigned:
+        mode = None if order is None else _ORDERS[order]  # type: ignore[assignment]  # None: as the group has it.
+    return JoinGroup(
+        membership.group,
+        membership.member,
+        tuple(topics),
+        session_ms=duration_ms(settings.session_timeout),
+        assignor=None if assignor is None else _ASSIGNORS[assignor],
+        mode=mode,
+        keeps_leases=is_rejoin and settings.is_assigned,
     )
-    return send("POST", path_of("groups", membership.group, "join"), body, JoinReply)
 
 
-def _post(verb: str, membership: Membership, kind: type[Any], **more: object) -> Call[Any]:
-    body = {"member_id": membership.member, "generation": membership.generation or None, **more}
-    return send("POST", path_of("groups", membership.group, verb), given(**body), kind)
+def heartbeat(membership: Membership) -> Heartbeat:
+    return Heartbeat(membership.group, membership.member, membership.generation or None)
 
 
-def heartbeat(membership: Membership) -> Call[HeartbeatReply]:
-    return _post("heartbeat", membership, HeartbeatReply)
+def release(membership: Membership, places: Sequence[str]) -> ReleasePartitions:
+    partitions = tuple(TopicPartition(*_place_of(one)) for one in places)
+    return ReleasePartitions(
+        membership.group, membership.member, partitions, membership.generation or None
+    )
 
 
-def revoke(membership: Membership, partitions: Sequence[str]) -> Call[Any]:
-    return _post("revoke", membership, Any, partitions=list(partitions))
+def leave(membership: Membership) -> LeaveGroup:
+    return LeaveGroup(membership.group, membership.member)
 
 
-def leave(membership: Membership) -> Call[None]:
-    call = _post("leave", membership, Any)
-    return Call(call.method, call.target, nothing, call.body, call.headers)
+def commit(membership: Membership, offsets: Mapping[str, int]) -> CommitAsMember:
+    """Offsets are by partition, such as "orders/0". A commit of any generation counts. Refused if they are none."""
+    found = tuple(
+        PartitionOffset(*_place_of(place), partition_number(one)) for place, one in offsets.items()
+    )
+    if not found:
+        raise Refused("offsets is empty", field="offsets")
+    return CommitAsMember(membership.group, membership.member, found)
 
 
-def commit(membership: Membership, offsets: Mapping[str, int]) -> Call[CommitReply]:
-    """Offsets are by partition, such as "orders/0". A commit of any generation counts."""
-    by_topic: dict[str, dict[str, int]] = {}
-    for place, offset in offsets.items():
-        topic, _, number = place.rpartition("/")
-        by_topic.setdefault(topic, {})[number] = offset
-    return _post("offsets", membership._replace(generation=0), CommitReply, offsets=by_topic)
+def _place_of(place: str) -> tuple[str, int]:
+    topic, _, number = str(place).rpartition("/")
+    if not (topic and number.isascii() and number.isdecimal() and len(number) <= 6):
+        raise Refused(f'a partition looks like "orders/0", got {str(place)[:60]!r}')
+    return topic, int(number)
 
 
 def poll(
-    membership: Membership,
-    settings: ConsumerSettings,
-    *,
-    limit: int,
-    wait_s: float,
-    request_id: str,
-) -> Call[Polled[Delivered]]:
+    membership: Membership, settings: ConsumerSettings, *, limit: int, request_id: str
+) -> PollMember:
     """Repeated under its `request_id` it brings the messages of the first time."""
-    lease = settings.visibility_timeout
-    fields = {
-        "member_id": membership.member,
-        "generation": membership.generation or None,
-        "limit": limit,
-        "timeout": span(wait_s),
-        "request_id": request_id,
-        "visibility_timeout": None if lease is None else span(lease),
-        "priority": settings.priority,
-        "changes": membership.changes,
-    }
-    target = with_query(path_of("groups", membership.group, "poll"), fields)
-    return Call("GET", target, _read_polled, b"", ACCEPT_BATCH, wait_s=wait_s)
-
-
-def _read_polled(answer: Answer) -> Polled[Delivered]:
-    return Polled(parts_of(answer), Delivered, answer.headers.number(b"penstock-changes"))
+    lease, lane = settings.visibility_timeout, settings.priority
+    return PollMember(
+        membership.group,
+        membership.member,
+        limit,
+        membership.generation or None,
+        None if lease is None else max(1, duration_ms(lease)),
+        None if lane is None else Priority(priority_of(lane)),
+        request_id,
+        changes=membership.changes,
+    )

@@ -1,8 +1,13 @@
-"""The calls about pipelines: the reports that they send, and those that the broker has."""
+"""Pipelines: the reports that they send, and those that the broker has. A broker serves these over HTTP alone."""
+
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from .calls import Call, get, nothing, path_of, send, with_query
+from .http_page import client_call, http_path
+
+if TYPE_CHECKING:
+    from .synchronous.client import Client
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,22 +40,23 @@ class Pipeline(msgspec.Struct, frozen=True):
     seconds_ago: float
 
 
-class PipelineList(msgspec.Struct, frozen=True):
-    pipelines: list[Pipeline]
-    cursor: str | None = None
+def report_pipeline(client: "Client", name: str, said: PipelineReport) -> Pipeline:
+    path, body = http_path("pipelines", name), msgspec.to_builtins(said)
+    return msgspec.convert(client_call(client, path, "PUT", body), Pipeline)
 
 
-def report(name: str, body: PipelineReport) -> Call[Pipeline]:
-    return send("PUT", path_of("pipelines", name), body, Pipeline)
+def list_pipelines(client: "Client") -> list[Pipeline]:
+    """All that reported since the broker started, and that this client's key may see."""
+    found: list[Pipeline] = []
+    cursor = None
+    while True:
+        page = client_call(client, http_path("pipelines", cursor=cursor))
+        found += msgspec.convert(page["pipelines"], list[Pipeline])
+        cursor = page.get("cursor")
+        if cursor is None:
+            return found
 
 
-def listed(cursor: str | None) -> Call[PipelineList]:
-    return get(with_query("/pipelines", {"cursor": cursor}), PipelineList)
-
-
-def describe(name: str) -> Call[Pipeline]:
-    return get(path_of("pipelines", name), Pipeline)
-
-
-def forget(name: str) -> Call[None]:
-    return Call("DELETE", path_of("pipelines", name), nothing, is_repeatable=False)
+def describe_pipeline(client: "Client", name: str) -> Pipeline:
+    """The last report of a pipeline. NotFound."""
+    return msgspec.convert(client_call(client, http_path("pipelines", name)), Pipeline)

@@ -1,26 +1,25 @@
-"""The calls of a shared group without a consumer: poll and the four answers, by receipt."""
+"""Answers by receipt: what is sent for them, and what became of each message."""
 
-from collections.abc import Iterable, Sequence
-from secrets import token_hex
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..api.arguments import text
-from ..api.units import Duration, duration_s
-from ..errors import PenstockError, Refused
-from .calls import ACCEPT_BATCH, JSON_TYPE, Call, as_json, path_of, results_of, span, with_query
-from .failures import rebuilt
-from .leased_messages import Polled, Received, parts_of, reason_text
-from .wire import Answer
+from ..api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, by_lease, stale_receipt
+from ..api.receipts import Place, Receipt, read_receipt
+from ..api.units import time_text
+from ..errors import NotFound, PenstockError, Refused, StaleReceipt
+from .leased_messages import Polled, Received
 
 Receipts = Received | str | Iterable[Received | str]
 """A leased message, its receipt, or several of either."""
+
+_MS_NS = 1_000_000
 
 
 class AnswerResult(msgspec.Struct, frozen=True):
     """The result of an answer to one message. `action` of a nack: requeued or dlq."""
 
-    receipt: str = msgspec.field(name="receipt_handle")
+    receipt: str
     topic: str = ""
     partition: int = -1
     offset: int = -1
@@ -29,34 +28,7 @@ class AnswerResult(msgspec.Struct, frozen=True):
     new_deadline: str | None = None
 
 
-def poll(
-    topic: str,
-    group: str,
-    *,
-    limit: int,
-    timeout: Duration,
-    owner: str,
-    visibility_timeout: Duration | None,
-    priority: str | None,
-) -> Call[Polled[Received]]:
-    """Repeated because its answer was lost, it brings the messages of the first time, and no attempt counts."""
-    fields = {
-        "group": text("the name of a group", group),
-        "max": limit,
-        "timeout": span(timeout, "timeout"),
-        "owner": text("the name of an owner", owner),
-        "visibility_timeout": None
-        if visibility_timeout is None
-        else span(visibility_timeout, "visibility_timeout"),
-        "priority": priority,
-        "request_id": token_hex(8),
-    }
-    target = with_query(path_of("topics", topic, "messages"), fields)
-    return Call("GET", target, _read_polled, b"", ACCEPT_BATCH, wait_s=duration_s(timeout))
-
-
-def _read_polled(answer: Answer) -> Polled[Received]:
-    return Polled(parts_of(answer), Received)
+Results = list[AnswerResult | PenstockError]
 
 
 def receipts_of(held: Receipts) -> list[str]:
@@ -73,38 +45,66 @@ def receipts_of(held: Receipts) -> list[str]:
         raise Refused("an answer is for messages that a poll returned, or their receipts") from None
 
 
-def _answers(verb: str, receipts: Sequence[str], **fields: object) -> "Call[Results]":
-    body = as_json({"receipt_handles": receipts, **fields})
-    # A second nack finds its lease over, which would look like a failure.
-    is_repeatable = verb in {"ack", "visibility"}
-    return Call("POST", f"/messages/{verb}", _read_results, body, JSON_TYPE, is_repeatable)
+class ReceiptAnswers:
+    """One answer to many messages, by their receipts."""
+
+    def __init__(
+        self, kind: Kind, receipts: Sequence[str], reason: str = "", ms: int | None = None
+    ) -> None:
+        self._kind, self._texts, self._ms = kind, receipts, ms
+        self._receipts = [_receipt_or_error(text) for text in receipts]
+        self._leases = by_lease([one for one in self._receipts if isinstance(one, Receipt)])
+        self._reason = reason
+
+    def command(self) -> Answer:
+        return Answer(
+            [
+                LeaseAnswer(self._kind, *place, lease, offsets, self._reason, self._ms)
+                for (place, lease), offsets in self._leases.items()
+            ]
+        )
+
+    def results(self, outcomes: list[LeaseOutcome | PenstockError], now_ns: int) -> "Results":
+        """A result or an error for each receipt, in their order."""
+        by_place = dict(zip(self._leases, outcomes, strict=True))
+        return [
+            self._result(text, receipt, by_place, now_ns)
+            for text, receipt in zip(self._texts, self._receipts, strict=True)
+        ]
+
+    def _result(
+        self,
+        text: str,
+        receipt: Receipt | Refused,
+        outcomes: Mapping[tuple[Place, int], LeaseOutcome | PenstockError],
+        now_ns: int,
+    ) -> AnswerResult | PenstockError:
+        if isinstance(receipt, Refused):
+            return receipt
+        outcome = outcomes[receipt.place, receipt.lease]
+        if isinstance(outcome, PenstockError):
+            return outcome
+        (topic, partition, _), offset = receipt.place, receipt.offset
+        if offset in outcome.missing:
+            return NotFound("message", f"{topic}/{partition}/{offset}")
+        if offset in outcome.stale:
+            return StaleReceipt(text)
+        action, next_visible_at, new_deadline = "", None, None
+        if self._kind is Kind.EXTEND:
+            new_deadline = time_text(now_ns + (self._ms or 0) * _MS_NS)
+        elif self._kind is not Kind.ACK:
+            retry_ms = outcome.retry_in_ms.get(offset)
+            is_dead = retry_ms is None and offset in outcome.finished
+            action = "dlq" if is_dead else "requeued"
+            next_visible_at = None if retry_ms is None else time_text(now_ns + retry_ms * _MS_NS)
+        return AnswerResult(text, topic, partition, offset, action, next_visible_at, new_deadline)
 
 
-def _read_results(answer: Answer) -> "Results":
-    return [
-        msgspec.convert(one, AnswerResult) if one.get("success") else rebuilt(one)
-        for one in results_of(answer)
-    ]
-
-
-Results = list[AnswerResult | PenstockError]
-
-
-def ack(receipts: Sequence[str]) -> Call[Results]:
-    return _answers("ack", receipts)
-
-
-def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[Results]:
-    delays = {} if delay is None else {"delay": span(delay, "delay")}
-    return _answers("nack", receipts, reason=reason_text(reason), **delays)
-
-
-def reject(receipts: Sequence[str], reason: str) -> Call[Results]:
-    return _answers("reject", receipts, reason=reason_text(reason))
-
-
-def extend(receipts: Sequence[str], timeout: Duration) -> Call[Results]:
-    return _answers("visibility", receipts, timeout=span(timeout, "timeout"))
+def _receipt_or_error(text: str) -> Receipt | Refused:
+    try:
+        return read_receipt(text)
+    except Refused as error:
+        return error
 
 
 def all_or_first_error(results: Results) -> list[AnswerResult]:
@@ -113,3 +113,27 @@ def all_or_first_error(results: Results) -> list[AnswerResult]:
         if isinstance(one, PenstockError):
             raise one
     return results  # type: ignore[return-value]  # There are no errors among them.
+
+
+def refusals_of(
+    answers: Sequence[LeaseAnswer], outcomes: Sequence[LeaseOutcome | PenstockError]
+) -> list[PenstockError]:
+    """Why some messages of these answers were refused; topic, partition and offset are in the fields of each."""
+    found: list[PenstockError] = []
+    for answer, outcome in zip(answers, outcomes, strict=True):
+        if isinstance(outcome, PenstockError):
+            found += [_at(answer, offset, outcome) for offset in answer.offsets]
+            continue
+        found += [_at(answer, one, stale_receipt(answer, one)) for one in sorted(outcome.stale)]
+        for one in sorted(outcome.missing):
+            missing = NotFound("message", f"{answer.topic}/{answer.partition}/{one}")
+            found.append(_at(answer, one, missing))
+    return found
+
+
+def _at(answer: LeaseAnswer, offset: int, error: PenstockError) -> PenstockError:
+    """The error, with its place among the fields; one error may stand for many messages."""
+    own = type(error).__new__(type(error))
+    PenstockError.__init__(own, str(error), **error.fields)
+    own.fields.update(topic=answer.topic, partition=answer.partition, offset=offset)
+    return own

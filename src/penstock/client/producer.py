@@ -9,12 +9,13 @@ from threading import Lock
 from typing import Any, NamedTuple, TypedDict
 
 from ..api.arguments import choice, number, plain_function, text, whole_number
+from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
-from .calls import Call
+from .commands import acks_of, name_of
 from .failures import wait_asked_s
 from .producer_batch import LIMITS, Batch, CheckedMessage, partition_of
-from .publish import BatchStored, append_batch
+from .publish import BatchStored
 from .retry import RetryPolicy, chance, may_repeat
 from .value_appender import BatchLimits
 
@@ -65,6 +66,7 @@ class ProducerSettings:
         number("linger_ms", self.linger_ms, 0)
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
         plain_function("on_delivery", self.on_delivery)
+        acks_of(self.acks)
 
     @property
     def linger_s(self) -> float:
@@ -96,10 +98,10 @@ class Numbering:
 
 
 class Request(NamedTuple):
-    """A batch and the call that stores it. A retry keeps the call, and with it the numbers of the messages."""
+    """A batch and the command that stores it. A retry keeps the command, and with it the numbers of the messages."""
 
     batch: Batch
-    call: Call[BatchStored]
+    command: PublishBatch
 
 
 class PartitionQueue:
@@ -111,7 +113,7 @@ class PartitionQueue:
         self.sealed: deque[Batch] = deque()
         # Held by the task or thread that sends and collects.
         self.lock = lock
-        # A request that was sent, and its connection.
+        # A request that was sent, and where its reply will be.
         self.in_flight: tuple[Request, Any] | None = None
         self.sent_at_s = 0.0
         # A request that failed, and when to send it again.
@@ -139,7 +141,7 @@ class BatchQueues:
         lock: Callable[[], Any],
         delivery_of: Callable[[Batch, int], Any],
     ) -> None:
-        self.topic, self.settings, self._retry = topic, settings, retry
+        self.topic, self.settings, self._retry = name_of("topic", topic), settings, retry
         self._event, self._lock, self._delivery_of = event, lock, delivery_of
         self._limits = BatchLimits(
             settings.batch_bytes_max, settings.batch_messages_max, LIMITS.value_bytes_max
@@ -278,15 +280,8 @@ class BatchQueues:
         numbering = queue.numbering
         marks = Marks() if numbering is None else numbering.marks()
         encoded = encode(batch.columns(), compression=self._compression, marks=marks)
-        is_numbered = numbering is not None
-        call = append_batch(
-            self.topic,
-            batch.partition,
-            encoded.pieces(),
-            self.settings.acks,
-            is_numbered=is_numbered,
-        )
-        return Request(batch, call)
+        pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
+        return Request(batch, PublishBatch(self.topic, batch.partition, pieces))
 
     def interrupt(self, queue: PartitionQueue, request: Request, server: str) -> None:
         """The task that waited for a request was cancelled: the background goes on with the batch."""

@@ -2,18 +2,22 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mmh3
 
 from ..api.units import Duration, duration_s, priority_of
 from ..codec import Columns
-from ..codec.blobs import Blobs, Joined
+from ..codec.blobs import Blobs, JoinedBlobs
 from ..config import LimitsConfig
 from ..errors import PenstockError, Refused, TooLarge
 from ..model import Headers, Priority
-from .publish import BatchStored, HeadersIn
 from .value_appender import UNEVEN, BatchLimits, ValueAppender
+
+if TYPE_CHECKING:
+    from .publish import BatchStored
+
+HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
 
 _S_NS = 1_000_000_000
 # A hundred years: a longer time is a mistake, and would not fit into a time of 64 bits.
@@ -136,7 +140,7 @@ class Batch:
         values: Any = self.values
         if self._value_size != UNEVEN:
             # Of one size: encoded as one blob.
-            values = Joined([(Blobs(self._value_size, None, b"".join(values)), self.count)])
+            values = JoinedBlobs([(Blobs(self._value_size, None, b"".join(values)), self.count)])
         expires_at = [one.expires_at for one in extras]
         return Columns(
             values=values,
@@ -165,7 +169,7 @@ def _encoded(text: str, what: str) -> bytes:
         raise Refused(f"a {what} is text that UTF-8 cannot hold: {error.reason}") from None
 
 
-def _bytes_of(content: object, what: str, limit: int) -> bytes | None:
+def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     """The bytes of a content. Refused if it is neither bytes nor text, TooLarge over the limit."""
     if isinstance(content, str):
         content = _encoded(content, what)
@@ -180,8 +184,8 @@ def _bytes_of(content: object, what: str, limit: int) -> bytes | None:
 
 def checked_message(value: object, key: object, extra: Extra) -> CheckedMessage:
     """A message; Refused or TooLarge here, before it can spoil a batch."""
-    content = _bytes_of(value, "value", LIMITS.value_bytes_max)
-    return CheckedMessage(content, _bytes_of(key, "key", LIMITS.key_bytes_max), extra)
+    content = bytes_of(value, "value", LIMITS.value_bytes_max)
+    return CheckedMessage(content, bytes_of(key, "key", LIMITS.key_bytes_max), extra)
 
 
 def extra_of(headers: HeadersIn, priority: int | str | None, ttl: Duration | None) -> Extra:
@@ -189,22 +193,23 @@ def extra_of(headers: HeadersIn, priority: int | str | None, ttl: Duration | Non
     chosen = Priority.NORMAL if priority is None else priority_of(priority)
     if not headers and chosen == Priority.NORMAL and ttl is None:
         return NO_EXTRA
-    return Extra(_pairs(headers), chosen, None if ttl is None else _expiry_ns(ttl))
+    return Extra(pairs_of(headers), chosen, None if ttl is None else expiry_ns(ttl, time.time_ns()))
 
 
-def _expiry_ns(ttl: Duration) -> int:
-    """The time at which a message expires, in nanoseconds since 1970."""
+def expiry_ns(ttl: Duration, now_ns: int) -> int:
+    """The time at which a message expires that comes now, in nanoseconds since 1970. Refused if `ttl` is none."""
     seconds = duration_s(ttl, "ttl")
     if not 0 < seconds <= _TTL_S_MAX:
         raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
-    return time.time_ns() + int(seconds * _S_NS)
+    return now_ns + int(seconds * _S_NS)
 
 
-def _pairs(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
+def pairs_of(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
+    """Headers as a message has them. Refused if they are none, TooLarge over the limit."""
     found, size = [], 0
     try:
         for name, value in headers.items() if isinstance(headers, dict) else headers:
-            content = _bytes_of(value, "header value", LIMITS.headers_bytes_max)
+            content = bytes_of(value, "header value", LIMITS.headers_bytes_max)
             if not name or content is None:
                 raise Refused("a header needs a name of at least one character and a value")
             size += len(_encoded(name, "header's name")) + len(content)

@@ -1,48 +1,21 @@
-"""The calls that publish, and their replies."""
+"""Messages that the client publishes, and where they are stored."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, get_type_hints
 
 import msgspec
 
-from ..api.arguments import several, text, whole_number
-from ..api.units import Duration
-from ..errors import PartlyPublished, Refused
-from .calls import (
-    BATCH_TYPE,
-    JSON_TYPE,
-    Call,
-    Content,
-    Moment,
-    Written,
-    as_json,
-    moment,
-    path_of,
-    reader,
-    results_of,
-    span,
-    with_query,
-    written,
-)
-from .failures import rebuilt
-from .wire import Answer, Body
-
-HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """A message to publish. Without `partition` the key decides, then the idempotency key; the rest take turns."""
-
-    value: Content
-    key: Content = None
-    headers: HeadersIn = ()
-    partition: int | None = None
-    priority: int | str | None = None
-    ttl: Duration | None = None
-    idempotency_key: Content = None
-    delay: Duration | None = None
-    deliver_at: Moment | None = None
-    delay_key: Content = None
+from ..api.arguments import whole_number
+from ..api.publish import BatchStored as StoredBatch
+from ..api.publish import Delayed, Guarantee, PublishedRun
+from ..api.publish import Published as StoredMessage
+from ..api.units import Duration, priority_of, time_text
+from ..errors import PartlyPublished, PenstockError, Refused
+from ..model import Message, Priority
+from .commands import Content, Moment
+from .delays import due_ns
+from .producer_batch import LIMITS, HeadersIn, bytes_of, expiry_ns, pairs_of
 
 
 class PublishOptions(TypedDict, total=False):
@@ -60,6 +33,21 @@ class PublishOptions(TypedDict, total=False):
     delay: Duration | None
     deliver_at: Moment | None
     delay_key: Content
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message to publish. Without `partition` the key decides, then the idempotency key; the rest take turns."""
+
+    value: Content
+    key: Content = None
+    headers: HeadersIn = ()
+    partition: int | None = None
+    priority: int | str | None = None
+    ttl: Duration | None = None
+    idempotency_key: Content = None
+    delay: Duration | None = None
+    deliver_at: Moment | None = None
+    delay_key: Content = None
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -85,78 +73,89 @@ class BatchStored(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
-class _PublishReply(msgspec.Struct):
-    results: list[Published]
+_OPTIONS = frozenset(get_type_hints(PublishOptions))
+Result = Published | PenstockError
 
 
-_read_reply = msgspec.json.Decoder(_PublishReply).decode
+def outgoing_of(value: Outgoing | Content, options: Mapping[str, Any]) -> Outgoing:
+    """A message with its options. TypeError if there is no such option."""
+    if unknown := sorted(set(options) - _OPTIONS):
+        raise TypeError(f"a message has no option {unknown[0]!r}")
+    return value if isinstance(value, Outgoing) else Outgoing(value, **options)
 
 
-def _headers(headers: HeadersIn) -> list[tuple[str, Written]]:
-    pairs = headers.items() if isinstance(headers, dict) else several("headers", headers)
-    try:
-        return [(text("a header's name", name), written(one)) for name, one in pairs]
-    except (TypeError, ValueError):
-        raise Refused("headers are pairs of a name and a value, or a dict of them") from None
-
-
-_JSON_OF: dict[str, Callable[[Any], object]] = {
-    "key": written,
-    "headers": _headers,
-    "partition": lambda one: whole_number("partition", one, 0),
-    "priority": lambda one: one if isinstance(one, str) else whole_number("priority", one, 0),
-    "ttl": lambda one: span(one, "ttl"),
-    "idempotency_key": written,
-    "delay": lambda one: span(one, "delay"),
-    "deliver_at": moment,
-    "delay_key": written,
-}
-
-
-def message_json(value: Content, options: Mapping[str, Any]) -> dict[str, object]:
-    """A message for JSON. Refused if an option is wrong, TypeError if there is no such option."""
-    fields: dict[str, object] = {"value": written(value)}
-    for name, found in options.items():
-        if name not in _JSON_OF:
-            raise TypeError(f"a message has no option {name!r}")
-        if found is not None and found != ():
-            fields[name] = _JSON_OF[name](found)
-    return fields
-
-
-def outgoing_json(message: Outgoing | Content) -> dict[str, object]:
-    if not isinstance(message, Outgoing):
-        return message_json(message, {})
-    return message_json(message.value, {name: getattr(message, name) for name in _JSON_OF})
-
-
-def publish(
-    topic: str, messages: Sequence[Mapping[str, object]], acks: str | int
-) -> Call[list[Published]]:
-    """Repeatable if every message has an idempotency key: then a second try stores nothing twice."""
-    body = as_json({"messages": messages, "acks": acks})
-    is_repeatable = all(one.get("idempotency_key") for one in messages)
-    target = path_of("topics", topic, "messages")
-    return Call("POST", target, _published, body, JSON_TYPE, is_repeatable)
-
-
-def _published(answer: Answer) -> list[Published]:
-    """PartlyPublished if there are errors among the results."""
-    try:
-        return _read_reply(answer.body).results
-    except msgspec.ValidationError:
-        results = [
-            rebuilt(one) if one.get("error") else msgspec.convert(one, Published)
-            for one in results_of(answer)
-        ]
-        raise PartlyPublished(results) from None
-
-
-def append_batch(
-    topic: str, partition: int, batch: Body, acks: str | int, *, is_numbered: bool
-) -> Call[BatchStored]:
-    """Publish an encoded batch. `is_numbered`: it carries a producer's sequence, so that a repeat is recognised."""
-    target = with_query(
-        path_of("topics", topic, "partitions", partition, "batches"), {"acks": acks}
+def message_of(one: Outgoing, now_ns: int, due: int | None) -> Message:
+    """The message itself. Its time to live begins now, or when it is due. Refused or TooLarge if a part is wrong."""
+    return Message(
+        bytes_of(one.value, "value", LIMITS.value_bytes_max),
+        bytes_of(one.key, "key", LIMITS.key_bytes_max),
+        pairs_of(one.headers) if one.headers else (),
+        Priority.NORMAL if one.priority is None else priority_of(one.priority),
+        # The broker fills in the time, unless the end of its life is counted from it.
+        0 if one.ttl is None else now_ns,
+        None if one.ttl is None else expiry_ns(one.ttl, max(now_ns, due or 0)),
+        bytes_of(one.idempotency_key, "idempotency key", LIMITS.key_bytes_max) or None,
     )
-    return Call("POST", target, reader(BatchStored), batch, BATCH_TYPE, is_numbered)
+
+
+def due_of(one: Outgoing, now_ns: int) -> int | None:
+    """When a message is to come; None: at once. Refused if that is said twice, or a delay key has no time."""
+    due = due_ns(one.delay, one.deliver_at, now_ns)
+    if due is None and one.delay_key is not None:
+        raise Refused("delay_key needs delay or deliver_at", field="delay_key")
+    return due
+
+
+@dataclass(slots=True)
+class Batches:
+    """Messages of one call by what they are sent with, each with its index in the call."""
+
+    plain: dict[int | None, list[tuple[int, Message]]] = field(default_factory=dict)
+    delayed: list[tuple[int, int | None, Delayed]] = field(default_factory=list)
+    results: dict[int, Result] = field(default_factory=dict)
+
+    def add(self, index: int, one: Outgoing, now_ns: int) -> None:
+        """Refused or TooLarge if the message is wrong."""
+        partition = one.partition
+        if partition is not None:
+            partition = whole_number("partition", partition, 0)
+        due = due_of(one, now_ns)
+        if due is None:
+            self.plain.setdefault(partition, []).append((index, message_of(one, now_ns, None)))
+            return
+        message = message_of(one, now_ns, due)
+        delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
+        self.delayed.append((index, partition, Delayed(message, due, delay_key)))
+
+    def in_order(self) -> list[Published]:
+        """The results. Raises the first error if nothing was stored, PartlyPublished if something was."""
+        found = [self.results[index] for index in sorted(self.results)]
+        failed = [one for one in found if isinstance(one, PenstockError)]
+        if failed and len(failed) == len(found):
+            raise failed[0]
+        if failed:
+            raise PartlyPublished(found)
+        return found  # type: ignore[return-value]  # There are no errors among them.
+
+
+def published_of(one: StoredMessage, guarantee: Guarantee, due: int | None = None) -> Published:
+    deliver_at = None if due is None else time_text(due)
+    return Published(
+        one.partition, one.offset, one.is_duplicate, guarantee.value, one.is_delayed, deliver_at
+    )
+
+
+def batch_stored_of(found: StoredBatch, guarantee: Guarantee) -> BatchStored:
+    stored: Sequence[StoredMessage] = found.stored
+    first, last = stored[0], stored[-1]
+    is_run = isinstance(stored, PublishedRun)
+    is_repeat = first.is_duplicate if is_run else all(one.is_duplicate for one in stored)
+    return BatchStored(
+        first.partition,
+        first.offset,
+        last.offset + 1,
+        len(stored),
+        is_repeat,
+        guarantee.value,
+        found.partitions,
+    )

@@ -4,30 +4,28 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from ..api.arguments import instance, number, type_name, whole_number
+from ..api.arguments import instance, number, type_name
 from ..errors import Refused
 from .retry import RetryPolicy
 
 if TYPE_CHECKING:
     import ssl
 
+CLIENT_NAME = "penstock"
+"""What a client calls itself in hello."""
+
 _TIMEOUT_S_MAX = 86_400 * 366
-# More than a process has ports for.
-_CONNECTIONS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """`timeout_s` is for a request and its answer together, in each try; a long poll may take its own time on top.
 
-    `connect_timeout_s` comes before it, for a new connection. `connections_max` calls run at once, more wait;
-    `idle_max` connections are kept for the next call.
+    `connect_timeout_s` comes before it, for a new connection.
     """
 
     timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
-    connections_max: int = 100
-    idle_max: int = 16
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     # A file with certificates to trust instead of the system's.
     ca_file: str | PathLike[str] | None = None
@@ -36,8 +34,6 @@ class ClientSettings:
         for name in ("timeout_s", "connect_timeout_s"):
             if not 0 < number(name, getattr(self, name), 0) <= _TIMEOUT_S_MAX:
                 raise Refused(f"{name} must be above 0 and at most {_TIMEOUT_S_MAX} s")
-        whole_number("connections_max", self.connections_max, 1, _CONNECTIONS_MAX)
-        whole_number("idle_max", self.idle_max, 0)
         instance("retry", self.retry, RetryPolicy)
         if self.ca_file is not None and not isinstance(self.ca_file, str | PathLike):
             raise Refused(f"ca_file is the path of a file, not {type_name(self.ca_file)}")

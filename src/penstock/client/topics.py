@@ -1,12 +1,10 @@
-"""The calls about topics, and their replies."""
+"""Topics as the client shows them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ..api.arguments import text
-from .calls import Call, get, given, nothing, path_of, send, with_query
+from ..api.topics import TopicDescription
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -39,16 +37,6 @@ class TopicCreated(msgspec.Struct, frozen=True):
     partitions: int
 
 
-class TopicNames(msgspec.Struct, frozen=True):
-    topics: list[str]
-    cursor: str | None = None
-
-
-class TopicsDescribed(msgspec.Struct, frozen=True):
-    topics: list[Topic]
-    cursor: str | None = None
-
-
 class TopicGrown(msgspec.Struct, frozen=True):
     old_partition_count: int
     new_partition_count: int
@@ -59,37 +47,14 @@ class Compaction(msgspec.Struct, frozen=True):
     bytes_freed: int
 
 
-def create(
-    name: str, partitions: int | None, config: Mapping[str, Any] | None
-) -> Call[TopicCreated]:
-    body = given(name=text("the name of a topic", name), num_partitions=partitions, config=config)
-    return send("POST", "/topics", body, TopicCreated, is_repeatable=False)
-
-
-def names(cursor: str | None) -> Call[TopicNames]:
-    return get(with_query("/topics", {"cursor": cursor}), TopicNames)
-
-
-def describe_all(cursor: str | None) -> Call[TopicsDescribed]:
-    return get(with_query("/topics", {"cursor": cursor, "details": True}), TopicsDescribed)
-
-
-def describe(name: str) -> Call[Topic]:
-    return get(path_of("topics", name), Topic)
-
-
-def configure(name: str, changes: Mapping[str, Any]) -> Call[Topic]:
-    return send("PATCH", path_of("topics", name), {"config": changes}, Topic)
-
-
-def delete(name: str) -> Call[None]:
-    return Call("DELETE", path_of("topics", name), nothing, is_repeatable=False)
-
-
-def grow(name: str, total: int) -> Call[TopicGrown]:
-    target = path_of("admin", "topics", name, "partitions")
-    return send("POST", target, {"count": total}, TopicGrown, is_repeatable=False)
-
-
-def compact(name: str) -> Call[Compaction]:
-    return send("POST", path_of("admin", "topics", name, "compact"), {}, Compaction)
+def topic_of(found: TopicDescription) -> Topic:
+    parts = found.partitions
+    return Topic(
+        found.name,
+        len(parts),
+        sum(one.messages for one in parts),
+        sum(one.size_bytes for one in parts),
+        {str(one.number): Ends(one.earliest, one.latest) for one in parts if not one.fault},
+        found.settings,
+        {str(one.number): one.fault for one in parts if one.fault},
+    )

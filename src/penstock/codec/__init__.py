@@ -1,7 +1,7 @@
 """Codec: a batch of messages as bytes, and back.
 
 The layout is columnar (docs/formats/batch.md): lengths, times and priorities are arrays, keys and values are
-blobs, so no call here loops over messages in Python until somebody asks for `Message` objects. Knows bytes
+blobs, so no call here loops over messages in Python until a caller asks for `Message` objects. Knows bytes
 and nothing else: no files, no clock, no offsets of its own.
 
     encoded = encode(Columns(values=[b"a", b"b"], timestamps=now_ns))    # from lists

@@ -1,4 +1,4 @@
-"""From a batch to Arrow without copying keys or values. The only place that imports pyarrow."""
+"""Decodes a batch to Arrow without copying keys or values. The only module here that imports pyarrow."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -10,20 +10,7 @@ import pyarrow as pa
 from ..errors import Refused
 from ..model import Buffer, Priority
 from .blobs import Blobs, Bools
-from .body import (
-    EXPIRES_AT,
-    HEADER_COUNTS,
-    HEADER_NAMES,
-    HEADER_VALUES,
-    IDEMPOTENCY_KEYS,
-    KEYS,
-    OFFSET_DELTAS,
-    PRIORITIES,
-    SCHEMA_IDS,
-    TIMESTAMPS,
-    VALUES,
-    Body,
-)
+from .body import Body, Column
 from .decode import BATCH_BYTES_MAX, open_body
 from .head import Head
 from .numbers import Numbers, as_array, moved
@@ -58,7 +45,7 @@ def decode_arrow(
     columns: Sequence[str] = ARROW_COLUMNS,
     size_max: int = BATCH_BYTES_MAX,
 ) -> pa.RecordBatch:
-    """The columns asked for as an Arrow record batch.
+    """Returns some columns of a batch as an Arrow record batch.
 
     Keys and values point into `batch`, keep it alive and change if its owner changes it; everything else is
     at most one small array.
@@ -71,7 +58,7 @@ def decode_arrow(
 
 
 def arrow_column(name: str, body: Body, head: Head) -> pa.Array:
-    """One of the columns, of a body that is open already."""
+    """Returns one of the columns of a body."""
     return _MAKERS[name](body, head)
 
 
@@ -84,7 +71,7 @@ def _schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def _remembered(make: Callable[[int], pa.Array]) -> Callable[[int], pa.Array]:
-    """Keep what depends on the number of messages only, and hand out the beginning of it.
+    """Returns `make` with a cache, for arrays that depend on the number of messages only: it returns slices.
 
     Memory that is new for every batch costs more than what is written there. One array for each power of two is kept.
     """
@@ -122,21 +109,23 @@ _NULL_BYTES = _nulls_of(BYTES)
 
 def _offset(body: Body, head: Head) -> pa.Array:
     base = head.base_offset
-    if OFFSET_DELTAS in body.numbers:
-        return of_numbers(moved(body.numbers[OFFSET_DELTAS], body.count, base), I64)
+    if Column.OFFSET_DELTAS in body.numbers:
+        return of_numbers(moved(body.numbers[Column.OFFSET_DELTAS], body.count, base), I64)
     return of_numbers(np.arange(base, base + body.count, dtype=np.int64), I64)
 
 
 def _timestamp(body: Body, head: Head) -> pa.Array:
-    return of_numbers(moved(body.number(TIMESTAMPS), body.count, head.base_timestamp), INSTANT)
+    return of_numbers(
+        moved(body.number(Column.TIMESTAMPS), body.count, head.base_timestamp), INSTANT
+    )
 
 
 def _headers(body: Body, _: Head) -> pa.Array:
     items = body.header_count
     if items == 0:
         return _no_headers(body.count)
-    pairs = _pairs(body.blob(HEADER_NAMES), body.blob(HEADER_VALUES), items)
-    starts = of_numbers(_starts(body.number(HEADER_COUNTS), body.count), pa.int32())
+    pairs = _pairs(body.blob(Column.HEADER_NAMES), body.blob(Column.HEADER_VALUES), items)
+    starts = of_numbers(_starts(body.number(Column.HEADER_COUNTS), body.count), pa.int32())
     return pa.ListArray.from_arrays(starts, pairs, HEADERS)
 
 
@@ -146,9 +135,9 @@ def _pairs(names: Blobs, values: Blobs, items: int) -> pa.StructArray:
 
 
 def _priority(body: Body, _: Head) -> pa.Array:
-    if PRIORITIES not in body.numbers:
+    if Column.PRIORITIES not in body.numbers:
         return _normal_priority(body.count)
-    return of_numbers(as_array(body.numbers[PRIORITIES], body.count, np.uint8), U8)
+    return of_numbers(as_array(body.numbers[Column.PRIORITIES], body.count, np.uint8), U8)
 
 
 def _blob_maker(column: int) -> "Maker":
@@ -177,29 +166,29 @@ Maker = Callable[[Body, Head], pa.Array]
 _MAKERS: dict[str, Maker] = {
     "offset": _offset,
     "timestamp": _timestamp,
-    "key": _blob_maker(KEYS),
-    "value": _blob_maker(VALUES),
+    "key": _blob_maker(Column.KEYS),
+    "value": _blob_maker(Column.VALUES),
     "headers": _headers,
     "priority": _priority,
-    "expires_at": _optional_maker(EXPIRES_AT, np.int64, INSTANT),
-    "idempotency_key": _blob_maker(IDEMPOTENCY_KEYS),
-    "schema_id": _optional_maker(SCHEMA_IDS, np.uint32, pa.uint32()),
+    "expires_at": _optional_maker(Column.EXPIRES_AT, np.int64, INSTANT),
+    "idempotency_key": _blob_maker(Column.IDEMPOTENCY_KEYS),
+    "schema_id": _optional_maker(Column.SCHEMA_IDS, np.uint32, pa.uint32()),
 }
 
 
 def of_numbers(array: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
-    """Not copied. `pa.array` would import pandas to see whether it was given some of it, and that takes a second."""
+    """Returns an Arrow array, not copied. `pa.array` would import pandas, which takes a second."""
     return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(array)])
 
 
 def int64s_of(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The numbers of a column of 64 bits without nulls, not copied; times are numbers, too. As above: no pandas."""
+    """Returns the numbers of a column of 64 bits without nulls, not copied, without pandas; times are numbers too."""
     found: npt.NDArray[np.int64] = np.frombuffer(column.buffers()[1] or b"", np.int64)
     return found[column.offset : column.offset + len(column)]
 
 
 def _aligned(array: npt.NDArray[np.generic]) -> pa.Buffer:
-    """The numbers, copied only if the batch starts at an odd place in memory, which Arrow forbids."""
+    """Returns the numbers, copied only if they are not aligned in memory, which Arrow forbids."""
     return pa.py_buffer(np.require(array, requirements="A"))
 
 
@@ -207,7 +196,7 @@ def _bytes(column: Blobs, items: int, kind: pa.DataType) -> pa.Array:
     lengths, valid, blob = column
     assert lengths is not None
     if isinstance(lengths, int) and items <= REMEMBERED_COUNT_MAX:
-        # There may be more of them than items. Nobody looks at those, which need not even fit into i32.
+        # There may be more starts than items; the rest is not used, and need not fit into i32.
         starts = _equal_starts(lengths, _room_for(items))
     else:
         starts = pa.py_buffer(_starts(lengths, items))
@@ -221,7 +210,7 @@ def _equal_starts(length: int, items: int) -> pa.Buffer:
 
 
 def _starts(lengths: Numbers, items: int) -> npt.NDArray[np.int32]:
-    """Where each item starts, and where the last one ends. A body is never longer than i32 can say."""
+    """Returns where each item starts, and where the last one ends. A body is never longer than i32 can say."""
     if isinstance(lengths, int):
         return np.arange(items + 1, dtype=np.int32) * np.int32(lengths)
     starts = np.empty(items + 1, dtype=np.int32)

@@ -28,7 +28,7 @@ class Blobs(NamedTuple):
         return starts_of(0 if self.lengths is None else self.lengths, count)
 
     def cut(self, count: int) -> list[bytes]:
-        """The byte strings, a null one as an empty one."""
+        """Returns the byte strings, a null as an empty one."""
         lengths = self.lengths
         if lengths is None or (isinstance(lengths, int) and lengths == 0):
             return [b""] * count
@@ -42,17 +42,17 @@ class Blobs(NamedTuple):
         return list(map(BytesIO(self.blob).read, lengths.tolist()))
 
     def items(self, count: int) -> list[bytes | None]:
-        """The byte strings and nulls."""
+        """Returns the byte strings and nulls."""
         if self.lengths is None:
             return [None] * count
-        items: list[bytes | None] = self.cut(count)  # type: ignore[assignment]  # Nobody else has this list.
+        items: list[bytes | None] = self.cut(count)  # type: ignore[assignment]  # A new list.
         if self.valid is not None:
             for index in np.flatnonzero(~self.valid).tolist():
                 items[index] = None
         return items
 
     def picked(self, positions: npt.NDArray[np.int64], count: int) -> list[bytes | None]:
-        """Some of the byte strings and nulls, without touching the others."""
+        """Returns some of the byte strings and nulls, without cutting the others."""
         lengths = self.lengths
         if lengths is None:
             return [None] * len(positions)
@@ -60,44 +60,42 @@ class Blobs(NamedTuple):
             equal = np.frombuffer(self.blob, dtype=f"V{lengths}")
             found: list[bytes | None] = equal[positions].tolist()
             return found
-        starts = self.starts(count)
-        blob, ends = memoryview(self.blob), starts[positions + 1].tolist()
-        pairs = zip(starts[positions].tolist(), ends, strict=True)
-        items: list[bytes | None] = [bytes(blob[start:end]) for start, end in pairs]
+        items: list[bytes | None] = self._cut_at(positions, count)  # type: ignore[assignment]  # As in `items`.
         if self.valid is not None:
             for index in np.flatnonzero(~self.valid[positions]).tolist():
                 items[index] = None
         return items
 
     def chosen(self, mask: Bools, count: int) -> "Blobs":
-        """Items where the mask is true."""
+        """Returns the items where the mask is true."""
         if self.lengths is None:
             return self
-        kept = self._few(mask, count) if mask.sum() * 8 < count else compress(self.cut(count), mask)
+        is_few = mask.sum() * 8 < count
+        kept = (
+            self._cut_at(np.flatnonzero(mask), count) if is_few else compress(self.cut(count), mask)
+        )
         return Blobs(
             self.lengths if isinstance(self.lengths, int) else self.lengths[mask],
             None if self.valid is None else self.valid[mask],
             b"".join(kept),
         )
 
-    def _few(self, mask: Bools, count: int) -> list[bytes]:
-        """A few items out of many, without cutting the others."""
-        starts = self.starts(count)
-        whole, indexes = memoryview(self.blob), np.flatnonzero(mask)
-        ends = starts[indexes + 1].tolist()
-        pairs = zip(starts[indexes].tolist(), ends, strict=True)
-        return [bytes(whole[start:end]) for start, end in pairs]
+    def _cut_at(self, positions: npt.NDArray[np.int64], count: int) -> list[bytes]:
+        """Returns some of the byte strings, a null as an empty one, without cutting the others."""
+        starts, blob = self.starts(count), memoryview(self.blob)
+        pairs = zip(starts[positions].tolist(), starts[positions + 1].tolist(), strict=True)
+        return [bytes(blob[start:end]) for start, end in pairs]
 
     def plain(self) -> "Blobs":
-        """The same items as an encoder would have them: no array or bitmap without need."""
+        """Returns these items as an encoder writes them: no array or bitmap without need."""
         lengths, valid, blob = self
         if lengths is None or (valid is not None and not valid.any()):
             return Blobs()
         return Blobs(narrow(lengths), None if valid is None or valid.all() else valid, blob)
 
 
-class Joined(Sequence[bytes]):
-    """Byte strings that came in parts, each joined when it came: an encoder only has to add them up."""
+class JoinedBlobs(Sequence[bytes]):
+    """Byte strings in parts that are joined already, so that an encoder only has to concatenate them."""
 
     def __init__(self, parts: Sequence[tuple[Blobs, int]]) -> None:
         """Parts without nulls, each with its number of items."""
@@ -115,7 +113,7 @@ class Joined(Sequence[bytes]):
         return [item for part, count in self.parts for item in part.cut(count)][index]
 
     def blobs(self) -> Blobs:
-        # Of an array none is asked whether it equals a number: it would answer for each of its own.
+        # Arrays are not compared with a number: that gives an array.
         sizes = {one.lengths if isinstance(one.lengths, int) else None for one, _ in self.parts}
         size = sizes.pop()
         if sizes or size is None:
@@ -124,11 +122,11 @@ class Joined(Sequence[bytes]):
 
 
 def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> Blobs:
-    """A column from a list; an item over `limit` bytes is refused."""
+    """Returns a column of a list. TooLarge: an item has more than `limit` bytes."""
     if items is None:
         return Blobs()
-    # A sixth of what isinstance takes with a class that is an abstract one's child.
-    if type(items) is Joined:
+    # A sixth of the time of isinstance with an abstract base class.
+    if type(items) is JoinedBlobs:
         return items.blobs()
     try:
         return without_nulls(items, what, limit)  # type: ignore[arg-type]  # A None raises TypeError.
@@ -137,7 +135,7 @@ def blobs_of(items: Sequence[bytes | None] | None, what: str, *, limit: int) -> 
 
 
 def without_nulls(items: Sequence[bytes], what: str, limit: int) -> Blobs:
-    """The same where nothing is null: TypeError for one that is, and for whatever else has no bytes."""
+    """Returns a column of a list without nulls. TooLarge. TypeError: an item is null, or has no bytes."""
     blob = b"".join(items)
     sizes = list(map(len, items))
     largest = sizes[0]
@@ -172,7 +170,7 @@ def _is_bytes(item: object) -> bool:
 
 
 def join_blobs(columns: Sequence[tuple[Blobs, int]]) -> Blobs:
-    """Columns, each with its number of items, end to end."""
+    """Returns columns, each with its number of items, end to end."""
     if all(column.lengths is None for column, _ in columns):
         return Blobs()
     lengths: list[Array] = []

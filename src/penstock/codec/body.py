@@ -9,7 +9,6 @@ A form is a width (0 absent, 1 constant in 8 bytes, 2 u8, 3 u16, 4 u32, 5 u64) p
 absent column has its default for every message; an absent blob column is all null.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,12 +21,13 @@ from .head import ALIGNMENT
 from .numbers import (
     ABSENT,
     CONSTANT,
+    CONSTANT_NUMBER,
     FORM_U32,
     FORM_U64,
     I64_MAX,
     Numbers,
     total,
-    write_numbers,
+    write_array,
 )
 
 FORMS_BYTES = 16
@@ -38,74 +38,71 @@ U64_MAX = (1 << 64) - 1
 # A header of one byte becomes some 200 bytes of Python objects: this bounds what a batch can ask for.
 HEADERS_MAX = 1 << 20
 
-(
-    TIMESTAMPS,
-    KEYS,
-    VALUES,
-    HEADER_COUNTS,
-    HEADER_NAMES,
-    HEADER_VALUES,
-    PRIORITIES,
-    EXPIRES_AT,
-    IDEMPOTENCY_KEYS,
-    SCHEMA_IDS,
-    OFFSET_DELTAS,
-    DUE_AT,
-    DELAY_KEYS,
-    DELAY_IDS,
-) = range(14)
-COLUMNS = range(14)
-BLOB_COLUMNS = frozenset((KEYS, VALUES, HEADER_NAMES, HEADER_VALUES, IDEMPOTENCY_KEYS, DELAY_KEYS))
-HEADER_COLUMNS = frozenset((HEADER_NAMES, HEADER_VALUES))
-# What only a broker writes: into a delay log, and into a message log when a delay is over.
-DELAY_COLUMNS = frozenset((DUE_AT, DELAY_KEYS, DELAY_IDS))
-DEFAULTS = {
-    TIMESTAMPS: 0,
-    HEADER_COUNTS: 0,
-    PRIORITIES: int(Priority.NORMAL),
-    EXPIRES_AT: 0,
-    SCHEMA_IDS: 0,
-    DUE_AT: 0,
-    DELAY_IDS: 0,
-}
-"""Offset deltas have none: without the column the offsets are dense, and a single delta of 0 says less."""
 
-_NO_BLOBS = Blobs()
-_BARE = frozenset((VALUES, TIMESTAMPS, OFFSET_DELTAS))
+class Column:
+    """The columns by number."""
+
+    TIMESTAMPS = 0
+    KEYS = 1
+    VALUES = 2
+    HEADER_COUNTS = 3
+    HEADER_NAMES = 4
+    HEADER_VALUES = 5
+    PRIORITIES = 6
+    EXPIRES_AT = 7
+    IDEMPOTENCY_KEYS = 8
+    SCHEMA_IDS = 9
+    OFFSET_DELTAS = 10
+    DUE_AT = 11
+    DELAY_KEYS = 12
+    DELAY_IDS = 13
 
 
 class Rule(NamedTuple):
-    """What a column may look like."""
+    """The form and limits of a column."""
 
     forms: frozenset[int]
     limit: int
+    is_blob: bool
 
 
-def _numbers_up_to(limit: int) -> Rule:
-    return Rule(frozenset(range(ABSENT, FORM_U64 + 1)), limit)
+def _numbers(limit: int) -> Rule:
+    return Rule(frozenset(range(ABSENT, FORM_U64 + 1)), limit, is_blob=False)
 
 
-def _blobs(flags: Sequence[int]) -> Rule:
+def _blobs(*, may_be_null: bool) -> Rule:
     widths = range(CONSTANT, FORM_U32 + 1)
-    return Rule(frozenset({ABSENT} | {width | flag for width in widths for flag in flags}), U32_MAX)
+    with_nulls = [width | HAS_NULLS for width in widths if may_be_null]
+    return Rule(frozenset((ABSENT, *widths, *with_nulls)), U32_MAX, is_blob=True)
 
 
 RULES = {
-    TIMESTAMPS: _numbers_up_to(U64_MAX),
-    KEYS: _blobs((0, HAS_NULLS)),
-    VALUES: _blobs((0, HAS_NULLS)),
-    HEADER_COUNTS: _numbers_up_to(U32_MAX),
-    HEADER_NAMES: _blobs((0,)),
-    HEADER_VALUES: _blobs((0,)),
-    PRIORITIES: _numbers_up_to(max(Priority)),
-    EXPIRES_AT: _numbers_up_to(I64_MAX),
-    IDEMPOTENCY_KEYS: _blobs((0, HAS_NULLS)),
-    SCHEMA_IDS: _numbers_up_to(U32_MAX),
-    OFFSET_DELTAS: _numbers_up_to(U32_MAX),
-    DUE_AT: _numbers_up_to(I64_MAX),
-    DELAY_KEYS: _blobs((0, HAS_NULLS)),
-    DELAY_IDS: _numbers_up_to(I64_MAX),
+    Column.TIMESTAMPS: _numbers(U64_MAX),
+    Column.KEYS: _blobs(may_be_null=True),
+    Column.VALUES: _blobs(may_be_null=True),
+    Column.HEADER_COUNTS: _numbers(U32_MAX),
+    Column.HEADER_NAMES: _blobs(may_be_null=False),
+    Column.HEADER_VALUES: _blobs(may_be_null=False),
+    Column.PRIORITIES: _numbers(max(Priority)),
+    Column.EXPIRES_AT: _numbers(I64_MAX),
+    Column.IDEMPOTENCY_KEYS: _blobs(may_be_null=True),
+    Column.SCHEMA_IDS: _numbers(U32_MAX),
+    Column.OFFSET_DELTAS: _numbers(U32_MAX),
+    Column.DUE_AT: _numbers(I64_MAX),
+    Column.DELAY_KEYS: _blobs(may_be_null=True),
+    Column.DELAY_IDS: _numbers(I64_MAX),
 }
+HEADER_COLUMNS = frozenset((Column.HEADER_NAMES, Column.HEADER_VALUES))
+# What only a broker writes: into a delay log, and into a message log when a delay is over.
+DELAY_COLUMNS = frozenset((Column.DUE_AT, Column.DELAY_KEYS, Column.DELAY_IDS))
+# What an absent column of numbers says. Offset deltas have none: without the column the offsets are dense.
+DEFAULTS = {column: 0 for column, rule in RULES.items() if not rule.is_blob}
+DEFAULTS[Column.PRIORITIES] = int(Priority.NORMAL)
+del DEFAULTS[Column.OFFSET_DELTAS]
+
+_NO_BLOBS = Blobs()
+_NORMAL = int(Priority.NORMAL)
+_BARE = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
 
 
 @dataclass(slots=True)
@@ -133,7 +130,7 @@ class Body:
         return self.blobs.get(column, _NO_BLOBS)
 
     def put_numbers(self, column: int, numbers: Numbers) -> None:
-        """Set a column, unless it says nothing."""
+        """Set a column, unless it has only the default."""
         if not isinstance(numbers, int) or numbers != DEFAULTS[column]:
             self.numbers[column] = numbers
 
@@ -142,19 +139,19 @@ class Body:
             self.blobs[column] = blobs
 
     def put_header_counts(self, counts: Numbers) -> None:
-        """Set how many headers each message has. Comes before the headers themselves."""
+        """Set how many headers each message has. To be called before the headers are set."""
         self.header_count = total(counts, self.count)
         if self.header_count > HEADERS_MAX:
             raise TooLarge("batch in headers", found=self.header_count, limit=HEADERS_MAX)
-        self.put_numbers(HEADER_COUNTS, counts)
+        self.put_numbers(Column.HEADER_COUNTS, counts)
 
     def items(self, column: int) -> int:
-        """How many items a column has: one a message, or one a header."""
+        """Returns how many items a column has: one a message, or one a header."""
         return self.header_count if column in HEADER_COLUMNS else self.count
 
     def priorities_present(self) -> int:
-        """One bit for each priority that occurs."""
-        priorities = self.number(PRIORITIES)
+        """Returns one bit for each priority that occurs."""
+        priorities = self.numbers.get(Column.PRIORITIES, _NORMAL)
         if isinstance(priorities, int):
             return 1 << priorities
         occurs = np.bincount(priorities.astype(np.uint8, copy=False)) > 0
@@ -166,27 +163,26 @@ def padding_of(size: int) -> int:
 
 
 def write_body(body: Body) -> list[Buffer]:
-    """The body in pieces, so that the caller copies the blobs once and not twice."""
+    """Returns the body in pieces, so that the caller copies the blobs only once."""
     forms = bytearray(FORMS_BYTES)
     columns: list[bytes] = []
     blobs: list[Buffer] = []
-    for column in COLUMNS:
-        if column in body.numbers:
-            forms[column], raw = write_numbers(body.numbers[column])
-            _append_padded(columns, raw)
-        elif column in body.blobs:
-            lengths, valid, blob = body.blobs[column]
-            assert lengths is not None
-            forms[column], raw = write_numbers(lengths)
-            _append_padded(columns, raw)
-            if valid is not None:
-                forms[column] |= HAS_NULLS
-                _append_padded(columns, np.packbits(valid, bitorder="little").tobytes())
+    for column in RULES:
+        numbers, valid = body.numbers.get(column), None
+        if numbers is None:
+            if column not in body.blobs:
+                continue
+            numbers, valid, blob = body.blobs[column]
+            assert numbers is not None
             blobs.append(blob)
+        if isinstance(numbers, int):
+            forms[column] = CONSTANT
+            columns.append(CONSTANT_NUMBER.pack(numbers))
+        else:
+            forms[column], raw = write_array(numbers)
+            columns += (raw, bytes(padding_of(len(raw))))
+        if valid is not None:
+            forms[column] |= HAS_NULLS
+            raw = np.packbits(valid, bitorder="little").tobytes()
+            columns += (raw, bytes(padding_of(len(raw))))
     return [b"".join((forms, *columns)), *blobs]
-
-
-def _append_padded(columns: list[bytes], raw: bytes) -> None:
-    columns.append(raw)
-    if padding := padding_of(len(raw)):
-        columns.append(bytes(padding))

@@ -11,5 +11,5 @@ checksum = crc32c
 
 
 def seed_of(log_id: LogId) -> int:
-    """Seed of the heads in one log. Bytes of another log, or of an earlier topic, then never verify."""
+    """Returns the seed of the heads in one log, by which bytes of another log, or of an earlier topic, never verify."""
     return crc32c(log_id.to_bytes(8, "little", signed=False))

@@ -1,14 +1,14 @@
 """Messages as lists, for an encoder."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 import numpy.typing as npt
 
 from ..model import Headers, Message, MessageColumns, Priority
 
-Item = TypeVar("Item")
 Ints = Sequence[int] | npt.NDArray[Any]
 
 
@@ -32,43 +32,35 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     delay_ids: Ints | None = None
 
 
+_FIELDS = attrgetter(*Message.__struct_fields__)
+
+
 def columns_of(messages: Sequence[Message]) -> Columns:
-    """Message objects as columns, those that say nothing left out. Offsets are ignored."""
-    return without_empty(
-        MessageColumns(
-            [message.value for message in messages],
-            [message.key for message in messages],
-            [message.headers for message in messages],
-            [message.priority for message in messages],
-            [message.timestamp for message in messages],
-            [message.expires_at for message in messages],
-            [message.idempotency_key for message in messages],
-            [message.schema_id for message in messages],
-            (),
-        )
-    )
+    """Returns messages as columns, without those that have only defaults. Offsets are ignored."""
+    if not messages:
+        return Columns(values=())
+    return without_empty(MessageColumns(*zip(*map(_FIELDS, messages), strict=True)))
 
 
 def without_empty(columns: MessageColumns) -> Columns:
-    """Columns for an encoder, those that say nothing left out. Offsets are ignored."""
+    """Returns columns for an encoder, without those that have only defaults. Offsets are ignored."""
+    values, keys, headers, priorities, timestamps, expires_at, idempotency_keys, schema_ids, _ = (
+        columns
+    )
+    count = len(values)
     return Columns(
-        values=columns.values,
-        keys=_collapsed(columns.keys, None),
-        timestamps=_one_or_all(columns.timestamps),
-        headers=_collapsed(columns.headers, ()),
-        priorities=_one_or_all(columns.priorities),
-        expires_at=_collapsed(columns.expires_at, None),
-        idempotency_keys=_collapsed(columns.idempotency_keys, None),
-        schema_ids=_collapsed(columns.schema_ids, None),
+        values=values,
+        keys=None if keys.count(None) == count else keys,
+        timestamps=_one_or_all(timestamps),
+        headers=None if headers.count(()) == count else headers,
+        priorities=_one_or_all(priorities),
+        expires_at=None if expires_at.count(None) == count else expires_at,
+        idempotency_keys=None if idempotency_keys.count(None) == count else idempotency_keys,
+        schema_ids=None if schema_ids.count(None) == count else schema_ids,
     )
 
 
-def _collapsed(items: Sequence[Item], nothing: Item) -> Sequence[Item] | None:
-    """None if no message has anything in this column."""
-    return None if items.count(nothing) == len(items) else items
-
-
 def _one_or_all(numbers: Sequence[int]) -> Sequence[int] | int:
-    """A single number if all are equal, which saves making arrays of them."""
+    """Returns a single number if all are equal, which saves an array."""
     first = numbers[0] if numbers else None
     return first if isinstance(first, int) and numbers.count(first) == len(numbers) else numbers

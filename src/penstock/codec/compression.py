@@ -9,12 +9,12 @@ from ..model import Buffer
 
 # Level 3 is zstd's own default. Level 1 saves a third of the time and costs a tenth of the size on JSON.
 ZSTD_LEVEL = 3
-# Less than an eighth saved does not pay for unpacking at every read; RocksDB draws the line there too.
+# Saving less than an eighth does not pay for unpacking at every read; RocksDB has the same limit.
 SAVING = 8
 
 
 class Compression(IntEnum):
-    """How the body of a batch is stored."""
+    """The compression of a body."""
 
     NONE = 0
     LZ4 = 1
@@ -22,7 +22,7 @@ class Compression(IntEnum):
 
 
 def compress(body: bytes, wanted: Compression) -> tuple[Compression, Buffer]:
-    """The body as it should be stored: compressed only if that saves enough."""
+    """Returns the body as it is stored: compressed only if that saves enough."""
     if wanted is Compression.NONE:
         return Compression.NONE, body
     packed = _compress(body, wanted)
@@ -37,7 +37,7 @@ def _compress(body: bytes, wanted: Compression) -> Buffer:
 
 
 def decompress(stored: Buffer, kind: Compression, *, size: int, size_max: int) -> Buffer:
-    """The body of exactly `size` bytes, or an error; at most `size_max` bytes are ever allocated."""
+    """Returns the body of exactly `size` bytes; never allocates more than `size_max`. MalformedBatch, TooLarge."""
     if size > size_max:
         raise TooLarge("body of a batch in bytes", found=size, limit=size_max)
     if kind is Compression.NONE:

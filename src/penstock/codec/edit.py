@@ -1,4 +1,4 @@
-"""Batches made from batches: some messages of one, or one with another time to live."""
+"""Makes batches from batches: some messages of one, or one with another expiry."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,17 +6,9 @@ import numpy.typing as npt
 from ..errors import TooLarge
 from ..model import Buffer
 from .blobs import Bools
-from .body import (
-    EXPIRES_AT,
-    HEADER_COLUMNS,
-    HEADER_COUNTS,
-    OFFSET_DELTAS,
-    TIMESTAMPS,
-    U32_MAX,
-    Body,
-)
+from .body import HEADER_COLUMNS, U32_MAX, Body, Column
 from .decode import BATCH_BYTES_MAX, offsets_of, open_body, open_stored
-from .encode import Encoded, Span, assemble
+from .encode import Encoded, assemble
 from .head import BODY_BYTES_MAX, Head, place
 from .numbers import Numbers, as_array, moved, narrow
 
@@ -26,7 +18,7 @@ Int64s = npt.NDArray[np.int64]
 def select(
     batch: Buffer, head: Head, mask: Bools, *, last_offset: int, size_max: int = BATCH_BYTES_MAX
 ) -> Encoded:
-    """The messages where `mask` is true, at their old offsets: what compaction keeps.
+    """Returns a batch of the messages where `mask` is true, at their old offsets: what compaction keeps.
 
     The result stands for the range up to `last_offset`, which may reach over later batches that kept
     nothing, so that ranges in a log stay adjacent; but by 2^32 offsets at the most. It is compressed as the
@@ -39,17 +31,17 @@ def select(
 
 
 def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
-    """The batch, its messages without a time to expire given this one. TooLarge: it would be larger than `size_max`."""
+    """Returns the batch with this expiry for messages that have none. TooLarge: it would be larger than `size_max`."""
     head = encoded.head
     body = open_stored(encoded.whole_body(), head, size_max=size_max)
-    times = body.number(EXPIRES_AT)
+    times = body.number(Column.EXPIRES_AT)
     if isinstance(times, int):
         if times:
             return encoded
-        body.numbers[EXPIRES_AT] = expires_at
+        body.numbers[Column.EXPIRES_AT] = expires_at
     else:
         filled = np.where(times == 0, np.uint64(expires_at), times)
-        _put(body, EXPIRES_AT, filled)
+        _put(body, Column.EXPIRES_AT, filled)
     made = _rebuild(body, _offsets(body, head), head, head.last_offset)
     found = max(made.head.length, made.head.body_size)
     if found > size_max:
@@ -62,21 +54,21 @@ def _offsets(body: Body, head: Head) -> Int64s:
 
 
 def _put(body: Body, column: int, numbers: Numbers) -> None:
-    if column == HEADER_COUNTS:
+    if column == Column.HEADER_COUNTS:
         body.put_header_counts(narrow(numbers))
     else:
         body.put_numbers(column, narrow(numbers))
 
 
 def chosen(body: Body, mask: Bools) -> Body:
-    """Messages where the mask is true, and the headers that are theirs."""
+    """Returns the messages where the mask is true, with their headers."""
     part = Body(int(mask.sum()))
     if part.count == 0:
         return part
     for column, numbers in body.numbers.items():
-        if column != OFFSET_DELTAS:
+        if column != Column.OFFSET_DELTAS:
             _put(part, column, numbers if isinstance(numbers, int) else numbers[mask])
-    header_mask = np.repeat(mask, as_array(body.number(HEADER_COUNTS), body.count, np.int64))
+    header_mask = np.repeat(mask, as_array(body.number(Column.HEADER_COUNTS), body.count, np.int64))
     for column, blobs in body.blobs.items():
         picks = header_mask if column in HEADER_COLUMNS else mask
         if picks.any():
@@ -85,19 +77,21 @@ def chosen(body: Body, mask: Bools) -> Body:
 
 
 def _rebuild(body: Body, offsets: Int64s, head: Head, last_offset: int) -> Encoded:
-    """A batch from edited columns, for the offsets up to `last_offset`, with the stamps of `head`."""
+    """Returns a batch of edited columns, for the offsets up to `last_offset`, with the stamps of `head`."""
     last_delta = last_offset - head.base_offset
     if body.count == 0:
-        span = Span(head.max_timestamp, head.max_timestamp, last_delta)
+        span = head.max_timestamp, head.max_timestamp, last_delta
     else:
-        times = moved(body.number(TIMESTAMPS), body.count, head.base_timestamp)
+        times = moved(body.number(Column.TIMESTAMPS), body.count, head.base_timestamp)
         base, latest = int(times.min()), int(times.max())
-        body.numbers.pop(TIMESTAMPS, None)
+        body.numbers.pop(Column.TIMESTAMPS, None)
         # Wraps in i64 and reads right as u64, whatever the signs.
-        _put(body, TIMESTAMPS, (times - np.int64(base)).view(np.uint64))
-        span = Span(base, latest, last_delta)
+        _put(body, Column.TIMESTAMPS, (times - np.int64(base)).view(np.uint64))
+        span = base, latest, last_delta
         if body.count != last_delta + 1:
-            body.numbers[OFFSET_DELTAS] = narrow((offsets - head.base_offset).view(np.uint64))
+            body.numbers[Column.OFFSET_DELTAS] = narrow(
+                (offsets - head.base_offset).view(np.uint64)
+            )
     # What was within the limits once stays so: see open_stored.
     made = assemble(body, span, head.marks, compression=head.compression, size_max=BODY_BYTES_MAX)
     placed = place(
@@ -107,4 +101,4 @@ def _rebuild(body: Body, offsets: Int64s, head: Head, last_offset: int) -> Encod
         append_time=head.append_time,
         unsynced=head.unsynced,
     )
-    return Encoded(placed, made.body, made.has_keys)
+    return Encoded(placed, made.body, made.has_idempotency_keys)

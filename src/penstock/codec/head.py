@@ -25,7 +25,7 @@
    108  u32  head checksum    CRC32C of bytes 0..107, seeded with the log's id
 
 `unsynced` settles what a broken batch means after a crash. If a later batch is whole and was written when the
-broken one was durable already, the disk damaged it; otherwise it was torn, and nobody was promised anything.
+broken one was durable already, the disk damaged it; otherwise it was torn, and no client was told that it is durable.
 """
 
 import struct
@@ -56,7 +56,8 @@ CONTROL = 1 << 3
 _COMPRESSION_MASK = 0b111
 _ORIGIN_SHIFT = 4
 _PRIORITIES_SHIFT = 6
-_PADDING_SHIFT = 11
+PADDING_SHIFT = 11
+PADDING_MASK = 0b111 << PADDING_SHIFT
 _RESERVED_MASK = 0b11 << 14
 # The bits of the attributes that say where a batch came from, and which priorities occur.
 KINDS = 0b11 << _ORIGIN_SHIFT | 0b11111 << _PRIORITIES_SHIFT
@@ -71,7 +72,7 @@ assert _FIELDS.size + _CHECKSUM.size == HEAD_BYTES
 
 
 class Origin(IntEnum):
-    """Where a batch came from, if not straight from a producer."""
+    """The origin of a batch: a producer, an outbox or a delay log."""
 
     NONE = 0
     DELAY = 1
@@ -135,12 +136,12 @@ class Head(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Every offset of the range has its message. So it leaves a producer; compaction makes gaps."""
+        """Whether every offset of the range has its message, as batches of producers have; compaction makes gaps."""
         return self.last_delta + 1 == self.message_count
 
     @property
     def durable_end(self) -> int:
-        """Where the log was known to be durable to when this batch was written."""
+        """The durable end of the log, as known when this batch was written."""
         return self.base_offset - self.unsynced
 
     @property
@@ -176,27 +177,21 @@ class Head(NamedTuple):
     @property
     def stored_size(self) -> int:
         """Bytes of the body as stored, without padding."""
-        return self.length - HEAD_BYTES - (self.attributes >> _PADDING_SHIFT & 0b111)
+        return self.length - HEAD_BYTES - (self.attributes >> PADDING_SHIFT & 0b111)
 
 
 # A head of its fields, in their order. As `_make`, which counts them first, and is on the way of every batch.
 head_of: Callable[[tuple[int, ...]], Head] = partial(tuple.__new__, Head)
 
 
-def pack_attributes(
-    compression: Compression, marks: Marks, *, priorities: int, padding: int
-) -> int:
-    return (
-        compression
-        | (CONTROL if marks.control else 0)
-        | marks.origin << _ORIGIN_SHIFT
-        | priorities << _PRIORITIES_SHIFT
-        | padding << _PADDING_SHIFT
-    )
+def pack_attributes(compression: Compression, marks: Marks, priorities: int) -> int:
+    """Returns the attributes of a batch without padding."""
+    control = CONTROL if marks.control else 0
+    return compression | control | marks.origin << _ORIGIN_SHIFT | priorities << _PRIORITIES_SHIFT
 
 
 def pack_head(head: Head, *, seed: int = SEED_IN_TRANSIT) -> bytes:
-    """The bytes of a head, with a fresh head checksum."""
+    """Returns the bytes of a head, with a new head checksum."""
     try:
         fields = _FIELDS.pack(*head[:-1])
     except struct.error as error:
@@ -205,7 +200,7 @@ def pack_head(head: Head, *, seed: int = SEED_IN_TRANSIT) -> bytes:
 
 
 def read_head(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
-    """Read and check the head at `position`. Says nothing about the body, which may be cut short."""
+    """Returns the head at `position`, checked. MalformedBatch. The body is not checked, and may be cut short."""
     raw = memoryview(buffer)[position : position + HEAD_BYTES]
     if len(raw) < HEAD_BYTES:
         raise MalformedBatch(f"a head has {HEAD_BYTES} bytes, found {len(raw)}")
@@ -215,12 +210,7 @@ def read_head(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT)
     expected = checksum(raw[: _FIELDS.size], seed)
     if head.head_checksum != expected:
         raise ChecksumMismatch("head", found=head.head_checksum, expected=expected)
-    _check_fields(head)
-    return head
-
-
-def _check_fields(head: Head) -> None:
-    """Fields that a checksum cannot vouch for, because whoever forged them computed it too."""
+    # The checksum does not prove these: a client that forges a field computes the checksum, too.
     if head.version != VERSION:
         raise UnsupportedFormat(f"version {head.version}, this reader knows {VERSION}")
     if head.encoding != ENCODING_COLUMNAR:
@@ -230,7 +220,8 @@ def _check_fields(head: Head) -> None:
         raise UnsupportedFormat(f"reserved attribute bits are set: {attributes:#06x}")
     if attributes & _COMPRESSION_MASK > _COMPRESSION_MAX:
         raise UnsupportedFormat(f"compression {attributes & _COMPRESSION_MASK}")
-    if head.length % ALIGNMENT or head.stored_size < 0:
+    padding = attributes >> PADDING_SHIFT & 0b111
+    if head.length % ALIGNMENT or head.length < HEAD_BYTES + padding:
         raise MalformedBatch(f"length {head.length} with attributes {attributes:#06x}")
     if head.message_count > COUNT_MAX:
         raise MalformedBatch(f"{head.message_count} messages, the most is {COUNT_MAX}")
@@ -242,21 +233,23 @@ def _check_fields(head: Head) -> None:
         raise MalformedBatch(f"a body of {head.body_size} bytes, the most is {BODY_BYTES_MAX}")
     if head.base_timestamp > head.max_timestamp:
         raise MalformedBatch(f"timestamps {head.base_timestamp} to {head.max_timestamp}")
-    if head.base_offset < 0 or head.last_offset >= OFFSET_MAX:
+    if head.base_offset < 0 or head.base_offset + head.last_delta >= OFFSET_MAX:
         raise MalformedBatch(f"offsets {head.base_offset} to {head.last_offset}")
-
-
-def verify(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
-    """Check both checksums of the batch at `position` and that all of it is there."""
-    head = read_head(buffer, position, seed=seed)
-    _verify_body(memoryview(buffer)[position : position + head.length], head)
     return head
 
 
-def _verify_body(batch: memoryview, head: Head) -> None:
+def verify(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT) -> Head:
+    """Returns the head of the batch at `position`, with all of it checked. MalformedBatch, ChecksumMismatch."""
+    head = read_head(buffer, position, seed=seed)
+    verify_body(memoryview(buffer)[position : position + head.length], head)
+    return head
+
+
+def verify_body(batch: memoryview, head: Head) -> None:
+    """Check that all of a batch is there, and the checksum of its body. MalformedBatch, ChecksumMismatch."""
     if len(batch) < head.length:
         raise MalformedBatch(f"length {head.length}, found {len(batch)} bytes")
-    body_end = HEAD_BYTES + head.stored_size
+    body_end = head.length - (head.attributes >> PADDING_SHIFT & 0b111)
     expected = checksum(batch[HEAD_BYTES:body_end])
     if head.body_checksum != expected:
         raise ChecksumMismatch("body", found=head.body_checksum, expected=expected)
@@ -267,7 +260,7 @@ def _verify_body(batch: memoryview, head: Head) -> None:
 def batches_in(
     data: Buffer, *, seed: int = SEED_IN_TRANSIT, is_verified: bool = False, is_cut: bool = False
 ) -> Iterator[tuple[Head, memoryview]]:
-    """Consecutive batches, each with its head. MalformedBatch: the next bytes are no whole batch.
+    """Yields consecutive batches, each with its head. MalformedBatch: the next bytes are no whole batch.
 
     `is_verified`: the bodies were checked before, and only heads are checked here. `is_cut`: the data may end inside of
     a batch, which is left out, unless it is the first.
@@ -281,7 +274,7 @@ def batches_in(
         if is_cut and position and len(batch) < head.length:
             return
         if not is_verified:
-            _verify_body(batch, head)
+            verify_body(batch, head)
         yield head, batch
         position += head.length
 
@@ -289,7 +282,7 @@ def batches_in(
 def place(
     head: Head, *, base_offset: int, epoch: int, append_time: int, unsynced: int = UNSYNCED_MAX
 ) -> Head:
-    """The head of the same batch at its place in a log; its checksum is that of the old place."""
+    """Returns the head for a position in a log, with the old head checksum."""
     # Four times as fast as _replace, and on the way of every append.
     return head_of(
         (
@@ -314,7 +307,7 @@ def stamp(
     unsynced: int = UNSYNCED_MAX,
     seed: int = SEED_IN_TRANSIT,
 ) -> bytes:
-    """The head bytes of the same batch at its place in a log. The body is not touched."""
+    """Returns the bytes of the head for a position in a log. The body is not changed."""
     placed = place(
         head, base_offset=base_offset, epoch=epoch, append_time=append_time, unsynced=unsynced
     )

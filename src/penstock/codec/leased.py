@@ -1,7 +1,6 @@
-"""Messages that are lent, as batches with their receipts beside them in columns (docs/formats/leased.md).
+"""Leased messages as bytes: batches, with their receipts beside them in columns (docs/formats/leased.md).
 
-An answer is parts, one behind the other; a part holds messages of one lease. Knows bytes and nothing else: who may
-lend what to whom is decided elsewhere.
+An answer is parts, one behind the other; a part holds messages of one lease.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +20,11 @@ _HEAD = Struct("<4sI")
 _COLUMNS_BYTES_MAX = 16 << 20
 
 
-class Lent(msgspec.Struct, frozen=True, array_like=True):
-    """What a receipt says, for all messages of a part: message i has the i-th offset and attempt.
+class LeaseColumns(msgspec.Struct, frozen=True, array_like=True):
+    """The receipts of all messages of a part: message i has the i-th offset and attempt.
 
-    Equal attempts stand there once; `errors` has what went wrong last, by offset, of those that failed before. The
-    receipt of a message is `topic:partition:offset:attempts:group.lease`, the last two in hexadecimal.
+    Equal attempts are written once; `errors` has the last error, by offset, of messages that failed before. The
+        receipt of a message is `topic:partition:offset:attempts:group.lease`, the last two in hexadecimal.
     """
 
     topic: str
@@ -37,7 +36,7 @@ class Lent(msgspec.Struct, frozen=True, array_like=True):
     errors: dict[int, str] = {}
 
     def counts(self) -> list[int]:
-        """The attempts of each."""
+        """Returns the attempts of each message."""
         attempts = self.attempts
         return [attempts] * len(self.offsets) if isinstance(attempts, int) else attempts
 
@@ -49,20 +48,20 @@ class Lent(msgspec.Struct, frozen=True, array_like=True):
         ]
 
 
-class Part(NamedTuple):
-    """A part, read: its columns, and the batch that holds the messages."""
+class LeasedBatch(NamedTuple):
+    """A decoded part: its columns, and the batch that holds the messages."""
 
-    lent: Lent
+    lent: LeaseColumns
     head: Head
     batch: memoryview
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(Lent).decode
+_DECODE = msgspec.msgpack.Decoder(LeaseColumns).decode
 
 
-def encode_leased(parts: Iterable[tuple[Lent, Encoded]]) -> bytes:
-    """Columns and batches, put together."""
+def encode_leased(parts: Iterable[tuple[LeaseColumns, Encoded]]) -> bytes:
+    """Returns the bytes of parts."""
     pieces: list[Buffer] = []
     for lent, encoded in parts:
         columns = _ENCODE(lent)
@@ -72,12 +71,12 @@ def encode_leased(parts: Iterable[tuple[Lent, Encoded]]) -> bytes:
 
 
 def collapsed(attempts: Sequence[int]) -> int | list[int]:
-    """Equal ones once."""
+    """Returns a single number if all are equal."""
     return attempts[0] if len(set(attempts)) == 1 else list(attempts)
 
 
-def decode_leased(data: Buffer) -> Iterator[Part]:
-    """Read parts that somebody else wrote. MalformedBatch: they are not."""
+def decode_leased(data: Buffer) -> Iterator[LeasedBatch]:
+    """Yields the parts of an answer. MalformedBatch: the bytes are no parts."""
     view, position = memoryview(data), 0
     while position < len(view):
         if len(view) - position < _HEAD.size:
@@ -91,11 +90,11 @@ def decode_leased(data: Buffer) -> Iterator[Part]:
         head = verify(view, position)
         if head.message_count != len(lent.offsets):
             raise MalformedBatch(f"{len(lent.offsets)} offsets for {head.message_count} messages")
-        yield Part(lent, head, view[position : position + head.length])
+        yield LeasedBatch(lent, head, view[position : position + head.length])
         position += head.length
 
 
-def _columns(raw: memoryview, size: int) -> Lent:
+def _columns(raw: memoryview, size: int) -> LeaseColumns:
     try:
         if len(raw) < size:
             raise MalformedBatch(f"columns of {size} bytes, found {len(raw)}")

@@ -28,7 +28,7 @@ I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def narrow(numbers: Numbers) -> Numbers:
-    """The same numbers, as a constant if they are all equal."""
+    """Returns the numbers, as a constant if they are all equal."""
     if isinstance(numbers, int):
         return numbers
     first = int(numbers[0])
@@ -43,10 +43,8 @@ def smallest_of(numbers: Numbers) -> int:
     return numbers if isinstance(numbers, int) else int(numbers.min())
 
 
-def write_numbers(numbers: Numbers) -> tuple[int, bytes]:
-    """Form and bytes of a column that is there."""
-    if isinstance(numbers, int):
-        return CONSTANT, CONSTANT_NUMBER.pack(numbers)
+def write_array(numbers: Array) -> tuple[int, bytes]:
+    """Returns form and bytes of a column that is no constant."""
     form = _form_for(int(numbers.max()))
     return form, numbers.astype(WIDTHS[form], copy=False).tobytes()
 
@@ -60,7 +58,7 @@ def _form_for(largest: int) -> int:
 
 
 def as_array(numbers: Numbers, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """One number a message. A u64 taken as i64 wraps, which is what a distance of timestamps needs."""
+    """Returns one number a message. A u64 taken as i64 wraps, as a distance of timestamps needs it."""
     if isinstance(numbers, int):
         # Through u64, because a constant above 2^63 would not convert to i64 by itself.
         return np.full(count, numbers, dtype=np.uint64).astype(dtype)
@@ -68,7 +66,7 @@ def as_array(numbers: Numbers, count: int, dtype: npt.DTypeLike) -> npt.NDArray[
 
 
 def moved(numbers: Numbers, count: int, base: int) -> npt.NDArray[np.int64]:
-    """`base` plus each number, in an array of its own."""
+    """Returns a new array with `base` plus each number."""
     if isinstance(numbers, int):
         # The sum fits into i64, which the number alone may not.
         return np.full(count, base + numbers, dtype=np.int64)
@@ -81,14 +79,14 @@ def moved(numbers: Numbers, count: int, base: int) -> npt.NDArray[np.int64]:
 
 
 def total(numbers: Numbers, count: int) -> int:
-    """Sum over all messages, in Python's own integers where it could overflow."""
+    """Returns the sum over all messages, in Python's integers where it could overflow."""
     if isinstance(numbers, int):
         return numbers * count
     return int(numbers.sum(dtype=np.uint64))
 
 
 def starts_of(numbers: Numbers, count: int) -> npt.NDArray[np.int64]:
-    """Running sum: item i starts at [i] and ends at [i + 1]."""
+    """Returns the running sum: item i starts at [i] and ends at [i + 1]."""
     if isinstance(numbers, int):
         return np.arange(count + 1, dtype=np.int64) * numbers
     starts = np.zeros(count + 1, dtype=np.int64)
@@ -97,7 +95,7 @@ def starts_of(numbers: Numbers, count: int) -> npt.NDArray[np.int64]:
 
 
 def int64_array(numbers: Sequence[int] | npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
-    """Python ints as an array; half the price of `np.array`, and it refuses what does not fit."""
+    """Returns Python ints as an array, in half the time of `np.array`. Refused: one does not fit."""
     if isinstance(numbers, np.ndarray):
         if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
             raise Refused(f"{what} must be a list of integers, got an array of {numbers.dtype}")

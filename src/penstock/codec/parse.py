@@ -1,4 +1,4 @@
-"""From the bytes of a body to its columns, trusting nothing.
+"""Parses the bytes of a body, without trusting them.
 
 A checksum says that the bytes are those that were sent, not that the sender was honest. After `parse_body` no
 later access can fail, reach outside or need more memory than the limits say.
@@ -13,21 +13,7 @@ import numpy as np
 from ..errors import MalformedBatch, UnsupportedFormat
 from ..model import Buffer
 from .blobs import Blobs, Bools
-from .body import (
-    BLOB_COLUMNS,
-    COLUMNS,
-    FORMS_BYTES,
-    HAS_NULLS,
-    HEADER_COLUMNS,
-    HEADER_COUNTS,
-    HEADER_NAMES,
-    HEADER_VALUES,
-    OFFSET_DELTAS,
-    RULES,
-    TIMESTAMPS,
-    Body,
-    padding_of,
-)
+from .body import FORMS_BYTES, HAS_NULLS, HEADER_COLUMNS, RULES, Body, Column, padding_of
 from .head import ALIGNMENT, Head
 from .numbers import (
     ABSENT,
@@ -35,7 +21,6 @@ from .numbers import (
     WIDTHS,
     Array,
     Numbers,
-    largest_of,
     smallest_of,
     total,
 )
@@ -46,7 +31,7 @@ _LARGEST = {size: (1 << 8 * size) - 1 for size in (1, 2, 4, 8)}
 
 
 def parse_body(raw: Buffer, head: Head) -> Body:
-    """Every column of a body, checked."""
+    """Returns every column of a body, checked. MalformedBatch."""
     reader = _Reader(raw)
     forms = reader.take(FORMS_BYTES).tobytes()
     body = Body(head.message_count)
@@ -54,7 +39,8 @@ def parse_body(raw: Buffer, head: Head) -> Body:
         _check_empty(forms, head)
     else:
         _parse_columns(reader, body, _layout(forms))
-        _check_headers(body)
+        if body.header_count or not HEADER_COLUMNS.isdisjoint(body.blobs):
+            _check_headers(body)
         _check_against_head(body, head)
     if reader.position != len(reader.view):
         raise MalformedBatch(f"{len(reader.view) - reader.position} bytes after the last blob")
@@ -62,7 +48,7 @@ def parse_body(raw: Buffer, head: Head) -> Body:
 
 
 class _Column(NamedTuple):
-    """A column that is there, as its form describes it."""
+    """A column of a body, as its form describes it."""
 
     number: int
     dtype: np.dtype[np.unsignedinteger] | None  # None: a constant.
@@ -75,10 +61,10 @@ class _Column(NamedTuple):
 # Producers repeat themselves, so the forms of a batch have mostly been seen before.
 @lru_cache(maxsize=256)
 def _layout(forms: bytes) -> tuple[_Column, ...]:
-    """The columns that are there."""
-    if forms[len(COLUMNS) :] != _NO_FORMS[len(COLUMNS) :]:
+    """Returns the columns of a body by their forms."""
+    if any(forms[len(RULES) :]):
         raise UnsupportedFormat("a column that this reader does not know")
-    return tuple(_column(column, forms[column]) for column in COLUMNS if forms[column] != ABSENT)
+    return tuple(_column(column, forms[column]) for column in RULES if forms[column] != ABSENT)
 
 
 def _column(column: int, form: int) -> _Column:
@@ -90,46 +76,41 @@ def _column(column: int, form: int) -> _Column:
         WIDTHS.get(form & _WIDTH_MASK),
         bool(form & HAS_NULLS),
         rule.limit,
-        column in BLOB_COLUMNS,
+        rule.is_blob,
         column in HEADER_COLUMNS,
     )
 
 
 class _Reader:
-    """Walks through the bytes; asking for more than there are means that the batch lies."""
+    """Reads the bytes in order. MalformedBatch: a column needs more than there are."""
 
     __slots__ = ("position", "view")
 
     def __init__(self, raw: Buffer) -> None:
         self.view, self.position = memoryview(raw), 0
 
-    def skip(self, size: int) -> int:
-        """Go on by `size` bytes; returns where they start."""
+    def take(self, size: int) -> memoryview:
         start = self.position
         self.position = end = start + size
         if end > len(self.view):
             raise MalformedBatch(f"the body ends {end - len(self.view)} bytes early")
-        return start
-
-    def take(self, size: int) -> memoryview:
-        start = self.skip(size)
-        return self.view[start : self.position]
+        return self.view[start:end]
 
     def skip_padding(self, size: int) -> None:
-        """Go on to the next multiple of 8 after a piece of `size` bytes."""
+        """Skip to the next multiple of 8 after a piece of `size` bytes."""
         if (padding := padding_of(size)) and any(self.take(padding)):
             raise MalformedBatch("padding between columns is not zero")
 
     def constant(self, limit: int) -> int:
         number: int
-        (number,) = CONSTANT_NUMBER.unpack_from(self.view, self.skip(CONSTANT_NUMBER.size))
+        (number,) = CONSTANT_NUMBER.unpack(self.take(CONSTANT_NUMBER.size))
         if number > limit:
             raise MalformedBatch(f"a number is {number}, the most here is {limit}")
         return number
 
     def array(self, dtype: np.dtype[np.unsignedinteger], items: int, limit: int) -> Array:
         size = dtype.itemsize * items
-        array = np.frombuffer(self.view, dtype, items, self.skip(size))
+        array = np.frombuffer(self.take(size), dtype)
         if size % ALIGNMENT:
             self.skip_padding(size)
         # Most columns are too narrow to say more than their limit.
@@ -161,8 +142,9 @@ def _parse_columns(reader: _Reader, body: Body, layout: Sequence[_Column]) -> No
         numbers = reader.constant(limit) if dtype is None else reader.array(dtype, items, limit)
         if is_blob:
             valid = reader.bools(items) if has_nulls else None
-            blobs.append((number, numbers, valid, total(numbers, items)))
-        elif number == HEADER_COUNTS:
+            size = numbers * items if isinstance(numbers, int) else total(numbers, items)
+            blobs.append((number, numbers, valid, size))
+        elif number == Column.HEADER_COUNTS:
             body.put_header_counts(numbers)
         else:
             body.numbers[number] = numbers
@@ -179,13 +161,13 @@ def _check_nulls(lengths: Numbers, valid: Bools) -> None:
 
 
 def _check_headers(body: Body) -> None:
-    """Names are at least one byte, so there are never more headers than bytes; and they are UTF-8."""
+    """MalformedBatch: a name is empty or not UTF-8. So there are never more headers than bytes."""
     if body.header_count == 0:
-        if HEADER_NAMES in body.blobs or HEADER_VALUES in body.blobs:
+        if Column.HEADER_NAMES in body.blobs or Column.HEADER_VALUES in body.blobs:
             raise MalformedBatch("header columns without headers")
         return
-    names = body.blob(HEADER_NAMES)
-    if names.lengths is None or HEADER_VALUES not in body.blobs:
+    names = body.blob(Column.HEADER_NAMES)
+    if names.lengths is None or Column.HEADER_VALUES not in body.blobs:
         raise MalformedBatch("headers without names or values")
     if smallest_of(names.lengths) < 1:
         raise MalformedBatch("an empty header name")
@@ -201,27 +183,25 @@ def _check_headers(body: Body) -> None:
 
 
 def _check_against_head(body: Body, head: Head) -> None:
-    """What the head says of the body is used without opening it, so it has to be true."""
-    since = body.number(TIMESTAMPS)
-    if _starts_late(since):
+    """MalformedBatch: the head contradicts the body. Fields of the head are used without opening the body."""
+    since = body.numbers.get(Column.TIMESTAMPS, 0)
+    if isinstance(since, int):
+        starts_late, latest = since != 0, since
+    else:
+        # The first one mostly has the base timestamp.
+        starts_late, latest = bool(since[0]) and bool(since.all()), int(since.max())
+    if starts_late:
         raise MalformedBatch("the smallest timestamp is not the head's")
-    if head.base_timestamp + largest_of(since) != head.max_timestamp:
+    if head.base_timestamp + latest != head.max_timestamp:
         raise MalformedBatch("the largest timestamp is not the head's")
     if body.priorities_present() != head.priorities:
         raise MalformedBatch("the priorities are not the head's")
-    if OFFSET_DELTAS in body.numbers:
-        _check_deltas(body.numbers[OFFSET_DELTAS], head)
+    if Column.OFFSET_DELTAS in body.numbers:
+        _check_deltas(body.numbers[Column.OFFSET_DELTAS], head)
     elif not head.is_dense:
         raise MalformedBatch(
             f"{head.message_count} messages in {head.last_delta + 1} dense offsets"
         )
-
-
-def _starts_late(since: Numbers) -> bool:
-    """Whether no message has the base timestamp. The first one mostly does."""
-    if isinstance(since, int):
-        return since != 0
-    return bool(since[0]) and bool(since.all())
 
 
 def _check_deltas(deltas: Numbers, head: Head) -> None:

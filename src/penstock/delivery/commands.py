@@ -1,4 +1,4 @@
-"""What a member may ask for, decided: each function reads a `Delivery` and returns records, or refuses."""
+"""The decisions about requests of members: each function reads a `Delivery` and returns records, or refuses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from ..config import DeliveryConfig, TtlAction
 from ..errors import Refused
 from ..kernel import Outcome
 from ..ports import Entropy
+from .lane_turns import LaneTurns
 from .machine import Delivery
 from .offsets import each_offset, next_of, runs_of
 from .records import (
@@ -35,31 +36,33 @@ NO_SEQUENCE = -1
 EXPIRED_LEASE = "visibility timeout"
 EXPIRED_MESSAGE = "time to live is over"
 MEMBER_GONE = "consumer went away"
-# The records of one decision share a batch, so neither their number nor their texts may be without end.
+# The records of one decision share a batch, so their number and their texts are limited.
 LEASE_OFFSETS_MAX = 10_000
 _ERROR_LENGTH_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a poll might hand out, before anybody has looked at the messages themselves."""
+    """What a poll might lease, before the messages themselves are read."""
 
     offsets: BitMap64
     cursor: int
+    # Whose turn it is among the lanes when this was handed out.
+    turns: LaneTurns
     is_by_lanes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
-    """Offsets of a choice that must not be handed out: past their time to live, or without a message."""
+class Undeliverable:
+    """Offsets of a choice that must not be leased: past their time to live, or without a message."""
 
     expired: BitMap64
     absent: BitMap64
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """To whom, how many and for how long."""
+class LeaseRequest:
+    """The member that polls, how many messages it may get, and for how long."""
 
     member: str
     room: int
@@ -67,16 +70,16 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """A lease that was decided: its number and offsets. Number 0 with no offsets: there was nothing."""
+class GrantedLease:
+    """Number and offsets of a lease that was decided. Number 0: there was no message."""
 
     lease: int
     offsets: BitMap64
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """Which offsets of an answer were taken, which repeat one that was, and which hold no lease."""
+class AnswerResult:
+    """Offsets of an answer: those that were accepted, those acked before, and those that the lease does not hold."""
 
     done: BitMap64
     repeated: BitMap64
@@ -84,8 +87,8 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
-    """How failed messages are treated: the topic's rules, chance, and the next place in the outbox."""
+class FailureRules:
+    """What decides about failed messages: the topic's rules, chance, and the next sequence of the outbox."""
 
     config: DeliveryConfig
     entropy: Entropy
@@ -93,31 +96,35 @@ class Failing:
     at_ns: int
 
 
-Answer = Outcome[DeliveryRecord, Answered]
+Answer = Outcome[DeliveryRecord, AnswerResult]
 Records = tuple[DeliveryRecord, ...]
 
 
 def room_for(delivery: Delivery, member: str, config: DeliveryConfig, *, limit: int) -> int:
-    """How many messages a member may get now: what it asks for, within the limits on what is in flight."""
+    """Returns how many messages a member may get now: its limit, within the limits on messages in flight."""
     leases = delivery.leases
     each = config.max_in_flight_per_consumer - leases.held_by[member]
     return min(limit, config.max_in_flight - leases.in_flight, each, LEASE_OFFSETS_MAX)
 
 
 def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
-    """The next messages: what came back first, lowest offset first, then new ones."""
+    """Returns the next messages: those that are ready again, lowest offset first, then new ones."""
     offsets = BitMap64(list(islice(each_offset(delivery.ready), limit)))
     stop = max(delivery.cursor, min(end, delivery.cursor + limit - len(offsets)))
     offsets |= BitMap64(range(delivery.cursor, stop))
-    return Choice(offsets, stop)
+    return Choice(offsets, stop, delivery.hints.turns)
 
 
 def lease(
-    delivery: Delivery, choice: Choice, unfit: Unfit, grant: Grant, failing: Failing
-) -> Outcome[DeliveryRecord, Granted]:
-    """One record for the whole poll. What cannot be handed out is finished on the way.
+    delivery: Delivery,
+    choice: Choice,
+    unfit: Undeliverable,
+    grant: LeaseRequest,
+    failing: FailureRules,
+) -> Outcome[DeliveryRecord, GrantedLease]:
+    """Lease a choice with one record, and finish what cannot be leased. Returns the lease.
 
-    A choice may be larger than the room; then the cursor stays before the first message that is left for later.
+    If the choice is larger than the room, the cursor stays before the first message that is left for later.
     """
     cursor, offsets = choice.cursor, choice.offsets
     records: list[DeliveryRecord] = []
@@ -131,35 +138,35 @@ def lease(
         ripe = unfit if choice.is_by_lanes else _below(unfit, cursor)
         records = _finish_unfit(delivery, ripe, cursor, failing)
     if not offsets:
-        return Outcome(Granted(0, offsets), tuple(records))
+        return Outcome(GrantedLease(0, offsets), tuple(records))
     number = max(delivery.next_lease, delivery.lease_base)
     runs = runs_of(offsets)
     records.append(
         Leased(delivery.group, number, grant.member, runs, cursor, grant.duration_ms, failing.at_ns)
     )
-    return Outcome(Granted(number, offsets), tuple(records))
+    return Outcome(GrantedLease(number, offsets), tuple(records))
 
 
 def _first_left(left: BitMap64, start: int, end: int) -> int:
-    """The first offset from `start` on that is not taken now; `end` if all of those before it are."""
+    """Returns the first offset from `start` on that is left, or `end` if all before it are taken."""
     if left.max() < start:
         return end
     return min(next_of(left, start), end)
 
 
-def _below(unfit: Unfit, cursor: int) -> Unfit:
-    """What is unfit below the cursor. What lies above is looked at again when its turn has come."""
+def _below(unfit: Undeliverable, cursor: int) -> Undeliverable:
+    """Returns what is below the cursor. A later poll decides about the rest."""
     expired, absent = BitMap64(unfit.expired), BitMap64(unfit.absent)
     for offsets in (expired, absent):
         if offsets and offsets.max() >= cursor:
             offsets.remove_range(cursor, offsets.max() + 1)
-    return Unfit(expired, absent)
+    return Undeliverable(expired, absent)
 
 
 def _finish_unfit(
-    delivery: Delivery, unfit: Unfit, cursor: int, failing: Failing
+    delivery: Delivery, unfit: Undeliverable, cursor: int, failing: FailureRules
 ) -> list[DeliveryRecord]:
-    """Finish what cannot be handed out."""
+    """Finish what cannot be leased."""
     expired, absent = unfit.expired, unfit.absent
     records: list[DeliveryRecord] = []
     if failing.config.ttl_action is TtlAction.DEAD_LETTER:
@@ -172,13 +179,13 @@ def _finish_unfit(
     return records
 
 
-def _sorted_out(delivery: Delivery, number: int, offsets: BitMap64) -> Answered:
+def _sorted_out(delivery: Delivery, number: int, offsets: BitMap64) -> AnswerResult:
     done = offsets & delivery.leases.holding(number)
     rest = offsets - done
     if not rest:
-        return Answered(done, BitMap64(), rest)
+        return AnswerResult(done, BitMap64(), rest)
     repeated = rest & delivery.acked_recently.of(number)
-    return Answered(done, repeated, rest - repeated)
+    return AnswerResult(done, repeated, rest - repeated)
 
 
 def ack(delivery: Delivery, number: int, offsets: BitMap64) -> Answer:
@@ -190,7 +197,7 @@ def ack(delivery: Delivery, number: int, offsets: BitMap64) -> Answer:
 
 
 def extend(delivery: Delivery, number: int, offsets: BitMap64, *, duration_ms: int) -> Answer:
-    """A new deadline from now for what the lease holds. What was acked has none any more: that is stale."""
+    """Set a new deadline, from now, for what the lease holds. Acked offsets are stale."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
     if not answered.done:
         return Outcome(answered)
@@ -202,21 +209,21 @@ def nack(
     delivery: Delivery,
     number: int,
     offsets: BitMap64,
-    failing: Failing,
+    failing: FailureRules,
     *,
     error: str,
     delay_ms: int | None = None,
 ) -> Answer:
-    """Try again after a backoff, or the delay asked for; out of attempts: a dead letter."""
+    """Retry after a backoff, or after the delay asked for. Messages out of attempts become dead letters."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
     records = _fail(delivery, number, answered.done, failing, error=error, delay_ms=delay_ms)
     return Outcome(answered, tuple(records))
 
 
 def reject(
-    delivery: Delivery, number: int, offsets: BitMap64, failing: Failing, *, error: str
+    delivery: Delivery, number: int, offsets: BitMap64, failing: FailureRules, *, error: str
 ) -> Answer:
-    """A dead letter at once."""
+    """Make dead letters of what the lease holds."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
     records = _bury(
         delivery, number, answered.done, failing, reason=DeadReason.REJECTED, error=error
@@ -224,23 +231,23 @@ def reject(
     return Outcome(answered, tuple(records))
 
 
-def _without_repeats(answered: Answered) -> Answered:
-    """Only an ack may be repeated; to nack what was acked comes too late."""
+def _without_repeats(answered: AnswerResult) -> AnswerResult:
+    """Returns the result with acked offsets as stale: only an ack may be repeated."""
     if not answered.repeated:
         return answered
-    return Answered(answered.done, BitMap64(), answered.stale | answered.repeated)
+    return AnswerResult(answered.done, BitMap64(), answered.stale | answered.repeated)
 
 
 def _fail(
     delivery: Delivery,
     number: int,
     offsets: BitMap64,
-    failing: Failing,
+    failing: FailureRules,
     *,
     error: str,
     delay_ms: int | None,
 ) -> list[DeliveryRecord]:
-    """Retries grouped by their delay, then the dead letters."""
+    """Returns retries by their attempts, then the dead letters."""
     lost = [
         one for one in each_offset(offsets) if is_last(delivery.attempts_of(one), failing.config)
     ]
@@ -261,7 +268,7 @@ def _bury(
     delivery: Delivery,
     number: int,
     offsets: BitMap64,
-    failing: Failing,
+    failing: FailureRules,
     *,
     reason: DeadReason,
     error: str,
@@ -272,10 +279,10 @@ def _bury(
         yield Buried(delivery.group, number, offset, where, reason, error, failing.at_ns)
 
 
-def expire_due(delivery: Delivery, failing: Failing) -> Records:
-    """What follows from the lease that was due first and that nobody answered in time, as of the last tick.
+def expire_due(delivery: Delivery, failing: FailureRules) -> Records:
+    """Fail the lease that expired first, as of the last tick. No records: none has expired.
 
-    One lease at a time, because each dead letter takes a place in the outbox: call again while there are records.
+    One lease at a time, because each dead letter takes a sequence of the outbox: call again while there are records.
     """
     late = delivery.leases.next_late(delivery.now_ns)
     if late is None:
@@ -284,11 +291,11 @@ def expire_due(delivery: Delivery, failing: Failing) -> Records:
     return tuple(_fail(delivery, number, late.offsets, failing, error=error, delay_ms=None))
 
 
-def release(delivery: Delivery, member: str, failing: Failing) -> Records:
-    """What a member that went away still holds is ready again at once.
+def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
+    """Make what a member holds that went away ready again at once.
 
-    Only its oldest message keeps the attempt: that may be the one which made it go, and out of attempts it is a
-    dead letter. The others were merely waiting in its hands.
+    Only its oldest message keeps the attempt: that may be the one which killed the member. Out of attempts it becomes a
+    dead letter. The member had not begun the others.
     """
     held = [one for one in delivery.leases.by_number.values() if one.member == member]
     if not held:
@@ -324,19 +331,19 @@ def rewind(delivery: Delivery, offset: int) -> Records:
 
 
 def reopen(delivery: Delivery, offsets: BitMap64) -> Records:
-    """Hand finished messages out once more, to this group only."""
+    """Make finished messages ready once more, for this group only. Refused: one is not finished."""
     if open_ones := [one for one in each_offset(offsets) if not delivery.progress.is_finished(one)]:
         raise Refused(f"offset {open_ones[0]} is not finished, so it cannot be reopened")
     return (Reopened(delivery.group, runs_of(offsets)),)
 
 
 def move(delivery: Delivery, offsets: BitMap64) -> Records:
-    """Finish what goes on in another place."""
+    """Finish messages that were moved to another partition."""
     return (Moved(delivery.group, runs_of(offsets)),)
 
 
 def skip(delivery: Delivery, start: int, end: int) -> Records:
-    """Give up what waits from `start` to `end`, because nobody can read it. What somebody holds stays theirs."""
+    """Finish messages from `start` to `end` that cannot be read. Leased ones stay with their members."""
     cursor = delivery.cursor
     lost = BitMap64(range(max(start, cursor), max(end, cursor))) - delivery.ahead
     queued = delivery.ready | BitMap64(list(delivery.waiting))
@@ -346,14 +353,14 @@ def skip(delivery: Delivery, start: int, end: int) -> Records:
 
 
 def overtake(delivery: Delivery, start: int) -> Records:
-    """The log starts at `start` now: what the group had not finished below it is lost to it."""
+    """Skip what retention removed below `start` and the group had not finished. No records: there is nothing."""
     if delivery.progress.lowest_unfinished() >= start:
         return ()
     return (Overtaken(delivery.group, start),)
 
 
 def history(delivery: Delivery, offset: int, number: int) -> Failure:
-    """What a dead letter tells of its life. No attempts: it was never delivered."""
+    """Returns the deliveries of a dead letter. No attempts: it was never delivered."""
     failure = delivery.failures.get(offset)
     held = delivery.leases.by_number.get(number)
     if failure is not None:

@@ -1,10 +1,10 @@
-"""What a partition journals of its delayed messages. A file format: see `delivery.records`.
+"""The records about delayed messages in a partition's journal. A file format: see `delivery.records`.
 
-Being fired is not among them: the fired batch in the message log says so itself. A message that takes the place of
-another with the same key is not either: the delay log shows both, in their order.
+There is none for a message that fired: the batch in the message log says so. There is none for a message that replaces
+another with the same key: the delay log shows both, in their order.
 
-`epoch` is that of the delay log when the record was made. After a crash that took the end of the delay log an id may
-be given to another message, in a later epoch; records of an earlier one are not about it.
+`epoch` is that of the delay log when the record was made. After a crash that took the end of the delay log an id may be
+given to another message, in a later epoch; records of earlier epochs are not about it.
 """
 
 from enum import IntEnum
@@ -60,20 +60,20 @@ class DelayedIds(_Record, frozen=True, tag=67):
 
 
 class PendingDelays(_Record, frozen=True, tag=68):
-    """Some of those that are pending: ids, and due times as little-endian i64 in the order of the ids."""
+    """Some of the pending delays: ids, and due times as little-endian i64 in the order of the ids."""
 
     runs: Runs
     dues: bytes
 
 
 class DelayKeys(_Record, frozen=True, tag=69):
-    """Business keys of some that are pending."""
+    """Business keys of some of the pending delays."""
 
     keys: tuple[tuple[bytes, int], ...]
 
 
 class DelaysLost(_Record, frozen=True, tag=70):
-    """Delayed messages that the disk has damaged, of a topic that skips damage: they will not fire."""
+    """Delayed messages that are damaged, of a topic that skips damage: they will not fire."""
 
     epoch: int
     runs: Runs

@@ -1,8 +1,8 @@
-"""The delayed messages of one partition: which are pending, when they are due, and what became of the others.
+"""The delayed messages of one partition: which are pending, when they are due, and how the others ended.
 
-The sum of three logs. The delay log says what was scheduled (`scheduled`), the message log what fired (`fired`), the
-journal what was cancelled or moved (`apply`). After a restart they come in another order than they happened in, and
-give the same result: whatever the delay log shows is pending unless one of the other two knows better.
+The state follows from three logs. The delay log says what was scheduled (`scheduled`), the message log what fired
+(`fired`), the journal what was cancelled or moved (`apply`). A restart reads one log after the other and gives the same
+state: a message of the delay log is pending unless one of the other two logs says otherwise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,31 +23,31 @@ from .delay_records import (
     DelaysLost,
     PendingDelays,
 )
-from .dues import Dues, Int64s, ids_in
+from .due_times import DueTimes, Int64s, ids_in
 from .image import in_pieces
 from .offsets import each_offset, offsets_of, runs_in_pieces, runs_of
-from .wheel import Wheel
+from .timing_wheel import TimingWheel
 
-# Ids a record of a snapshot: 8 KiB of due times.
+# Ids in a record of a snapshot: 8 KiB of due times.
 _PIECE = 1024
 _KEY_BYTES = 16
 
 
-class Epoch(NamedTuple):
-    """From which id on the delay log was written in which epoch."""
+class DelayEpoch(NamedTuple):
+    """An epoch of the delay log, and the first id that was written in it."""
 
     first_id: int
     epoch: int
 
 
 class Delays:
-    """Only `scheduled`, `fired` and `apply` change it, except that the wheel turns with `due`.
+    """Only `scheduled`, `fired` and `apply` change it, except that `due` advances the wheel.
 
-    Set by the owner: `epochs` and `end`, as the delay log has them.
+    The partition sets `epochs` and `end` as its delay log has them.
     """
 
     def __init__(self) -> None:
-        self.epochs: list[Epoch] = []
+        self.epochs: list[DelayEpoch] = []
         self.end = 0
         self.covered = 0
         self.pending = BitMap64()
@@ -55,23 +55,23 @@ class Delays:
         self.counts: dict[DelayKind, int] = dict.fromkeys(DelayKind, 0)
         self.by_key: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
-        # Times that the journal gave to ids which are still to be read from the delay log.
+        # Due times in the journal of ids that are not yet read from the delay log.
         self.moved: dict[int, int] = {}
-        # Ids that could not be read when they were due. They are pending, and wait for the next start.
+        # Ids of messages that could not be read when they were due. They stay pending until the next start.
         self.stuck = BitMap64()
-        # The latest epoch of a record about an id that is not in the delay log; none: -1.
+        # The latest epoch of a record about an id that is not in the delay log, or -1.
         self.lost_epoch = -1
-        self.dues = Dues()
-        self.wheel = Wheel(self.dues.of_many)
+        self.dues = DueTimes()
+        self.wheel = TimingWheel(self.dues.of_many)
 
-    def follow(self, end: int, epochs: Iterable[Epoch]) -> None:
-        """The delay log reaches this far, and was written in these epochs."""
+    def follow(self, end: int, epochs: Iterable[DelayEpoch]) -> None:
+        """Set the end and the epochs of the delay log."""
         self.end, self.epochs = end, list(epochs)
 
     # What happened.
 
     def scheduled(self, ids: Int64s, dues: Int64s, keys: Sequence[bytes | None] | None) -> None:
-        """Messages were written to the delay log, or are read from it again; ids in growing order."""
+        """Add messages that were written to the delay log, or are read from it again; ids in growing order."""
         first, end = int(ids[0]), int(ids[-1]) + 1
         left, times = ids, dues
         if any(done.range_cardinality(first, end) for done in self.finished.values()) or self.moved:
@@ -90,7 +90,7 @@ class Delays:
                     self._name(identity, key)
 
     def _left(self, ids: Int64s, dues: Int64s) -> tuple[Int64s, Int64s]:
-        """What is left when the journal and the message log have had their say."""
+        """Returns the ids that have not ended, with the due times of the journal."""
         pairs = [
             (identity, self.moved.pop(identity, due_ns))
             for identity, due_ns in zip(ids.tolist(), dues.tolist(), strict=True)
@@ -102,7 +102,7 @@ class Delays:
         )
 
     def _name(self, identity: int, key: bytes) -> None:
-        """The last message with a key takes the place of the one before, whatever becomes of itself."""
+        """Record the key of a message. It cancels the message before with this key, even if it has ended itself."""
         before = self.by_key.get(key)
         if before is not None:
             self._finish((before,), DelayKind.CANCELLED)
@@ -110,12 +110,12 @@ class Delays:
             self.by_key[key], self._keys[identity] = identity, key
 
     def fired(self, ids: Sequence[int], epoch: int, expired: Sequence[int] = ()) -> None:
-        """A batch of the message log says that these are messages now."""
+        """Finish the delays that a batch of the message log holds."""
         self._finish([one for one in expired if self._is_about(one, epoch)], DelayKind.EXPIRED)
         self._finish([one for one in ids if self._is_about(one, epoch)], DelayKind.DELIVERED)
 
     def _is_about(self, identity: int, epoch: int) -> bool:
-        """Whether what was said in `epoch` is about the message that the delay log has under this id now."""
+        """Whether a record of `epoch` is about the message that the delay log has under this id now."""
         if identity >= self.end:
             self.lost_epoch = max(self.lost_epoch, epoch)
             return False
@@ -125,7 +125,7 @@ class Delays:
         return False
 
     def is_lost(self, identity: int, epoch: int) -> bool:
-        """Whether a crash took the message that something said in `epoch` is about."""
+        """Whether a crash took the message that a record of `epoch` is about."""
         is_known = self.epochs and identity >= self.epochs[0].first_id
         return identity >= self.end or bool(is_known and not self._is_about(identity, epoch))
 
@@ -137,7 +137,7 @@ class Delays:
             self._finish((record.id,), DelayKind.CANCELLED)
 
     def lost(self, ids: Sequence[int]) -> None:
-        """These are damaged in the delay log. Those that fired or were cancelled before stay so."""
+        """Finish delays that are damaged in the delay log. Those that fired or were cancelled stay so."""
         self._finish(ids, DelayKind.LOST)
 
     def _lost(self, record: DelaysLost) -> None:
@@ -145,7 +145,7 @@ class Delays:
         self.lost([one for one in lost if self._is_about(one, record.epoch)])
 
     def _finish(self, ids: Sequence[int], how: DelayKind) -> None:
-        """Once and for all: who comes second changes nothing."""
+        """Finish delays. One that has ended before stays as it is."""
         for identity in ids:
             if identity in self.pending:
                 self._take_out(identity)
@@ -174,15 +174,15 @@ class Delays:
             self.stuck.discard(record.id)
             self.wheel.insert(np.array([record.id]), np.array([record.due_ns]))
 
-    # What anybody may ask.
+    # Queries.
 
     def due(self, now_ns: int, limit: int) -> tuple[Int64s, Int64s]:
-        """Ids that are due, earliest first, with their times."""
+        """Returns ids that are due, earliest first, with their times."""
         self.wheel.advance(now_ns)
         return self.wheel.due(now_ns, limit)
 
     def due_before(self, time_ns: int, first: int, end: int) -> list[int]:
-        """Pending ids from `first` to `end` that are due before a time, in growing order."""
+        """Returns pending ids from `first` to `end` that are due before a time, in growing order."""
         found = self.dues.before(time_ns, first, end).tolist()
         return [one for one in found if one in self.pending]
 
@@ -191,28 +191,28 @@ class Delays:
         return identity in self.pending and self.dues.of(identity) < time_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether anything may be due."""
+        """Whether a message may be due."""
         next_ns = self.wheel.next_ns()
         return next_ns is not None and next_ns <= now_ns
 
     def next_ns(self) -> int | None:
-        """A wall time before which nothing is due; None if nothing is pending."""
+        """Returns a wall time before which nothing is due, or None if nothing is pending."""
         return self.wheel.next_ns()
 
     def set_aside(self, ids: Iterable[int]) -> None:
-        """These cannot be read: they stay pending, and out of the way of the others."""
+        """Take ids that cannot be read out of the wheel. They stay pending."""
         for identity in ids:
             self.wheel.remove(identity, self.dues.of(identity))
             self.stuck.add(identity)
 
     def try_again(self) -> None:
-        """Those that could not be read are due once more: how damage is dealt with has changed."""
+        """Put ids that could not be read back into the wheel, because the topic's rule for damage has changed."""
         ids = ids_in(self.stuck)
         self.wheel.insert(ids, self.dues.of_many(ids))
         self.stuck = BitMap64()
 
     def state_of(self, identity: int) -> DelayState | None:
-        """None: there is no such id, or no longer."""
+        """Returns the state of a delay, or None if there is no such id, or no longer."""
         if identity < 0:
             return None
         if identity in self.pending:
@@ -226,9 +226,9 @@ class Delays:
         return self._keys.get(identity)
 
     def forget_below(self, identity: int) -> None:
-        """The delay log begins here now: everything before it is finished."""
-        for gone in each_offset(self.pending & BitMap64(range(identity))):
-            self._take_out(gone)
+        """Forget everything below the first id of the delay log."""
+        for one in each_offset(self.pending & BitMap64(range(identity))):
+            self._take_out(one)
         for done in self.finished.values():
             done.remove_range(0, identity)
 

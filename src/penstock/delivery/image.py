@@ -1,4 +1,4 @@
-"""A delivery as records for a snapshot, and back. Pieces are small, so that a batch can hold many of them."""
+"""Converts a delivery to records of a snapshot, and back. Records are small, so that a batch can hold many of them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -13,10 +13,10 @@ from .records import (
     DeliveryRecord,
     FailureImage,
     FailuresImage,
-    Image,
-    Kind,
+    GroupImage,
     LeaseImage,
     OffsetsImage,
+    OffsetsKind,
     ReleasedImage,
 )
 from .retry import Failure
@@ -34,7 +34,7 @@ _FAILURE_BYTES = 64
 def in_pieces(
     items: Iterable[Item], size_of: Callable[[Item], int], *, bytes_max: int = PIECE_BYTES
 ) -> Iterator[tuple[Item, ...]]:
-    """Items in tuples of about so many bytes; one that is larger stands alone."""
+    """Yields items in tuples of about so many bytes; a larger item is alone."""
     piece: list[Item] = []
     size = 0
     for item in items:
@@ -49,7 +49,7 @@ def in_pieces(
 
 def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
     group, progress = delivery.group, delivery.progress
-    yield Image(
+    yield GroupImage(
         group,
         progress.floor,
         delivery.cursor,
@@ -59,15 +59,17 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
         delivery.dead_count,
         delivery.skipped_count,
     )
-    yield from _offsets(group, Kind.FINISHED, progress.finished)
-    yield from _offsets(group, Kind.READY, delivery.ready)
-    yield from _offsets(group, Kind.REOPENED, progress.reopened)
-    yield from _offsets(group, Kind.AHEAD, delivery.ahead)
+    yield from _offsets(group, OffsetsKind.FINISHED, progress.finished)
+    yield from _offsets(group, OffsetsKind.READY, delivery.ready)
+    yield from _offsets(group, OffsetsKind.REOPENED, progress.reopened)
+    yield from _offsets(group, OffsetsKind.AHEAD, delivery.ahead)
     for lease in delivery.leases.by_number.values():
         for term in lease.terms:
             runs = runs_of(term.offsets)
             yield LeaseImage(group, lease.number, lease.member, runs, term.duration_ms, lease.at_ns)
-    for piece in in_pieces(_failures(delivery), _failure_bytes):
+    for piece in in_pieces(
+        _failures(delivery), lambda one: _FAILURE_BYTES + len(one.member) + len(one.error)
+    ):
         yield FailuresImage(group, piece)
     for number, acked in delivery.acked_recently.items():
         yield AckedImage(group, number, runs_of(acked))
@@ -76,7 +78,7 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
             yield ReleasedImage(group, member, runs)
 
 
-def _offsets(group: int, kind: Kind, offsets: BitMap64) -> Iterator[DeliveryRecord]:
+def _offsets(group: int, kind: OffsetsKind, offsets: BitMap64) -> Iterator[DeliveryRecord]:
     for runs in runs_in_pieces(offsets):
         yield OffsetsImage(group, kind, runs)
 
@@ -96,11 +98,7 @@ def _failures(delivery: "Delivery") -> Iterator[FailureImage]:
         )
 
 
-def _failure_bytes(failed: FailureImage) -> int:
-    return _FAILURE_BYTES + len(failed.member) + len(failed.error)
-
-
-def restore(delivery: "Delivery", record: Image) -> None:
+def restore(delivery: "Delivery", record: GroupImage) -> None:
     delivery.progress = Progress(record.floor)
     delivery.cursor, delivery.next_lease = record.cursor, record.next_lease
     delivery.active_at_ns = record.active_at_ns
@@ -111,18 +109,18 @@ def restore(delivery: "Delivery", record: Image) -> None:
 def restore_offsets(delivery: "Delivery", record: OffsetsImage) -> None:
     offsets = offsets_of(record.runs)
     match record.offsets_are:
-        case Kind.FINISHED:
+        case OffsetsKind.FINISHED:
             delivery.progress.finished |= offsets
-        case Kind.READY:
+        case OffsetsKind.READY:
             delivery.ready |= offsets
-        case Kind.REOPENED:
+        case OffsetsKind.REOPENED:
             delivery.progress.reopened |= offsets
-        case Kind.AHEAD:
+        case OffsetsKind.AHEAD:
             delivery.ahead |= offsets
 
 
 def restore_lease(delivery: "Delivery", record: LeaseImage) -> None:
-    """Granted afresh: nobody knows how long the restart took."""
+    """Grant a lease for its full duration again: the time of the restart is not known."""
     deadline_ns = delivery.now_ns + record.duration_ms * _MS
     term = Term(deadline_ns, record.duration_ms, offsets_of(record.runs))
     delivery.leases.grant(record.lease, record.member, record.at_ns, term)

@@ -1,7 +1,7 @@
-"""Priority lanes: which messages of a partition are in which, and what a poll takes of each.
+"""Priority lanes: which messages of a partition are in which lane, and what a poll takes of each.
 
-Almost every message has the normal priority, so only the others are written down; a partition without any costs
-nothing. The lanes belong to the partition and follow from its messages; whose turn it is belongs to a group.
+Almost every message has the normal priority, so only the others are recorded; a partition without them costs nothing.
+Lanes belong to the partition and follow from its messages. The turns of lanes belong to a group.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from .machine import Delivery
 from .offsets import first_missing, next_of
 
 NORMAL = Priority.NORMAL
-# How far a search looks at first; each further step is wider.
+# The first step of a search; each further step is wider.
 _WIDTH_MIN = 64
 _WIDER = 4
 _WINDOW = 8192
-# Found in one search, for some polls.
+# One search finds messages for several polls.
 _STOCK = 4096
 _NONE = BitMap64()
 _ALL = tuple(Priority)
@@ -40,12 +40,12 @@ class Lanes:
 
     @property
     def last_urgent(self) -> int:
-        """The last offset that is more urgent than most, or -1."""
+        """The last offset with a priority above normal, or -1."""
         urgent = (lane for one, lane in self.special.items() if one < NORMAL and lane)
         return max((lane.max() for lane in urgent), default=-1)
 
     def add_run(self, start: int, end: int, priority: int) -> None:
-        """All offsets from `start` to `end` have one priority."""
+        """Add offsets from `start` to `end`, which have one priority."""
         if priority != NORMAL and start < end:
             self.special[Priority(priority)].add_range(start, end)
             self._any.add_range(start, end)
@@ -57,7 +57,7 @@ class Lanes:
             self._any |= found
 
     def restore(self, priority: int, offsets: BitMap64) -> None:
-        """Take over what a snapshot held."""
+        """Add offsets of a snapshot."""
         lane = self.special[Priority(priority)]
         lane.update(offsets)
         self._any |= offsets
@@ -67,13 +67,13 @@ class Lanes:
             lane.remove_range(0, offset)
 
     def of(self, offsets: BitMap64, priority: int) -> BitMap64:
-        """Those of some offsets that have a priority."""
+        """Returns those of some offsets that have a priority."""
         if priority == NORMAL:
             return offsets - self._any
         return offsets & self.special[Priority(priority)]
 
     def first(self, priority: int, span: range, count: int, without: BitMap64) -> BitMap64:
-        """The first so many offsets of a lane inside of a span, those `without` passed over."""
+        """Returns the first `count` offsets of a lane inside of a span that are not in `without`."""
         found, start, width = BitMap64(), span.start, max(_WIDTH_MIN, 2 * count)
         while len(found) < count and (start := self._next(priority, start, span.stop)) < span.stop:
             stop = min(span.stop, start + width)
@@ -82,7 +82,7 @@ class Lanes:
         return first_of(found, count)
 
     def _next(self, priority: int, start: int, end: int) -> int:
-        """Where a lane goes on from `start`; `end` if it does not."""
+        """Returns the next offset of a lane from `start` on, or `end` if there is none."""
         if priority == NORMAL:
             return first_missing(self._any, start)
         lane = self.special[Priority(priority)]
@@ -91,7 +91,7 @@ class Lanes:
         return next_of(lane, start)
 
     def count(self, priority: int, delivery: Delivery, end: int) -> int:
-        """How many messages of a lane nobody holds and nothing keeps back."""
+        """Returns how many messages of a lane a poll could get."""
         back = len(self.of(delivery.ready, priority))
         cursor, ahead = delivery.cursor, delivery.ahead
         if priority == NORMAL:
@@ -104,7 +104,7 @@ class Lanes:
 
 
 def held_by_lane(delivery: Delivery, lanes: Lanes) -> list[int]:
-    """How many messages of each lane somebody holds."""
+    """Returns how many messages of each lane are leased."""
     held = BitMap64()
     for lease in delivery.leases.by_number.values():
         held |= lease.offsets()
@@ -112,7 +112,7 @@ def held_by_lane(delivery: Delivery, lanes: Lanes) -> list[int]:
 
 
 def first_of(offsets: BitMap64, count: int) -> BitMap64:
-    """The smallest so many of them."""
+    """Returns the smallest `count` offsets."""
     if len(offsets) <= count:
         return offsets
     smallest = BitMap64(offsets)
@@ -121,8 +121,8 @@ def first_of(offsets: BitMap64, count: int) -> BitMap64:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a poll wants of the lanes: so many below `end`, of one lane `only` or of all."""
+class LaneRequest:
+    """What a poll wants of the lanes: `limit` messages below `end`, of one lane `only` or of all."""
 
     limit: int
     end: int
@@ -130,34 +130,36 @@ class Ask:
     only: Priority | None = None
 
 
-def choose(delivery: Delivery, lanes: Lanes, ask: Ask) -> Choice:
-    """The next messages by priority; in each lane those that came back first, then new ones in their order."""
-    asked = _ALL if ask.only is None else (ask.only,)
+def choose(delivery: Delivery, lanes: Lanes, request: LaneRequest) -> Choice:
+    """Returns the next messages by priority; in each lane those that are ready again first, then new ones in order."""
+    asked = _ALL if request.only is None else (request.only,)
     ready = delivery.ready
     back = [lanes.of(ready, one) for one in asked] if ready else [_NONE] * len(asked)
-    # One more than could be taken, if there is: whether anything is left decides whose turn is next.
-    wanted = [ask.limit + 1 - len(one) for one in back]
+    # One more than could be taken, if there is: the next turn depends on whether a lane has messages left.
+    wanted = [request.limit + 1 - len(one) for one in back]
     new = [
-        _stock(delivery, lanes, one, ask, least) for one, least in zip(asked, wanted, strict=True)
+        _stock(delivery, lanes, one, request, least)
+        for one, least in zip(asked, wanted, strict=True)
     ]
-    counts = [ask.limit]
-    if ask.only is None:
+    counts, turns = [request.limit], delivery.hints.turns
+    if request.only is None:
         sizes = [len(one) + len(other) for one, other in zip(back, new, strict=True)]
-        starvation_ns = ask.starvation_ms * 1_000_000
-        counts = delivery.turns.share(sizes, ask.limit, delivery.now_ns, starvation_ns)
+        starvation_ns = request.starvation_ms * 1_000_000
+        turns = turns.copy()
+        counts = turns.share(sizes, request.limit, delivery.now_ns, starvation_ns)
     chosen = BitMap64()
     for came_back, fresh, count in zip(back, new, counts, strict=True):
         taken = _take(chosen, came_back, count) if came_back else 0
         _take(chosen, fresh, count - taken)
-    return Choice(chosen, _cursor_after(delivery, chosen), is_by_lanes=True)
+    return Choice(chosen, _cursor_after(delivery, chosen), turns, is_by_lanes=True)
 
 
 def _take(chosen: BitMap64, offsets: BitMap64, count: int) -> int:
-    """Add the smallest so many offsets to the chosen ones, or as many as there are; returns how many."""
+    """Add the smallest `count` offsets to the chosen ones, or as many as there are. Returns how many."""
     count = min(count, len(offsets))
     if count:
         first = offsets.min()
-        # Neighbours, as most are: no set has to be made for them.
+        # Most are neighbours, for which no set has to be made.
         if offsets.contains_range(first, first + count):
             chosen.add_range(first, first + count)
         else:
@@ -165,23 +167,25 @@ def _take(chosen: BitMap64, offsets: BitMap64, count: int) -> int:
     return count
 
 
-def _stock(delivery: Delivery, lanes: Lanes, lane: Priority, ask: Ask, wanted: int) -> BitMap64:
-    """The first messages of a lane that were never handed out, at least so many if there are; not to be changed.
+def _stock(
+    delivery: Delivery, lanes: Lanes, lane: Priority, request: LaneRequest, wanted: int
+) -> BitMap64:
+    """Returns the first messages of a lane that were never leased, at least `wanted` if there are; not to be changed.
 
-    Some more are kept for the next polls. Whatever became of the last choice, what it took is known by now.
+    More than that are kept for the next polls. The cursor and `ahead` show what earlier polls took.
     """
-    turns, cursor = delivery.turns, delivery.cursor
-    stock = turns.stocks[lane]
+    hints, cursor = delivery.hints, delivery.cursor
+    stock = hints.stocks[lane]
     if stock:
         stock.remove_range(0, cursor)
         _remove(stock, delivery.ahead)
-    if len(stock) < wanted and turns.starts[lane] < ask.end:
-        span = range(max(turns.starts[lane], cursor), ask.end)
+    if len(stock) < wanted and hints.starts[lane] < request.end:
+        span = range(max(hints.starts[lane], cursor), request.end)
         count = max(wanted, _STOCK)
         found = lanes.first(lane, span, count, delivery.ahead)
-        turns.starts[lane] = found.max() + 1 if len(found) == count else ask.end
+        hints.starts[lane] = found.max() + 1 if len(found) == count else request.end
         stock |= found
-    turns.stocks[lane] = stock
+    hints.stocks[lane] = stock
     return stock
 
 
@@ -190,7 +194,7 @@ def _remove(stock: BitMap64, taken: BitMap64) -> None:
     if count:
         first = stock.min()
         end = first + count
-        # The first neighbours, as polls take them: no set has to be made.
+        # Polls mostly take the first neighbours, for which no set has to be made.
         if stock.contains_range(first, end) and taken.contains_range(first, end):
             stock.remove_range(first, end)
         else:
@@ -198,7 +202,7 @@ def _remove(stock: BitMap64, taken: BitMap64) -> None:
 
 
 def _cursor_after(delivery: Delivery, chosen: BitMap64) -> int:
-    """The first offset that was never handed out, if the chosen ones are."""
+    """Returns the first offset that is never leased when the chosen ones are."""
     ahead, cursor = delivery.ahead, delivery.cursor
     # Enough for batches of one priority each.
     for passed in (ahead, chosen, ahead):

@@ -1,4 +1,4 @@
-"""Who holds which offsets until when."""
+"""The leases of a group on a partition: member, offsets and deadlines."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 @dataclass(slots=True)
 class Term:
-    """Offsets of a lease that share a deadline. Extending some of them makes a second term."""
+    """Offsets of a lease that share a deadline. Extending a part of them makes a second term."""
 
     deadline_ns: int
     duration_ms: int
@@ -19,7 +19,7 @@ class Term:
 
 @dataclass(slots=True)
 class Lease:
-    """What one poll handed out and has not got back."""
+    """The messages of one poll that are not answered."""
 
     number: int
     member: str
@@ -27,7 +27,7 @@ class Lease:
     terms: list[Term]
 
     def offsets(self) -> BitMap64:
-        """Everything still held. Not to be changed."""
+        """Returns everything that is still held. Not to be changed."""
         if len(self.terms) == 1:
             return self.terms[0].offsets
         held = BitMap64()
@@ -36,8 +36,8 @@ class Lease:
         return held
 
 
-class Late(NamedTuple):
-    """Offsets of a lease whose deadline has come."""
+class LateLease(NamedTuple):
+    """Offsets of a lease whose deadline has passed."""
 
     lease: Lease
     offsets: BitMap64
@@ -56,7 +56,7 @@ class Leases:
     _deadlines: list[tuple[int, int]] = field(default_factory=list)
 
     def grant(self, number: int, member: str, at_ns: int, term: Term) -> None:
-        """A new lease, or another term of one that is there."""
+        """Add a new lease, or another term of a lease."""
         lease = self.by_number.get(number)
         if lease is None:
             lease = self.by_number[number] = Lease(number, member, at_ns, [])
@@ -66,7 +66,7 @@ class Leases:
         heappush(self._deadlines, (term.deadline_ns, number))
 
     def take(self, number: int, offsets: BitMap64) -> Lease:
-        """Remove offsets from a lease that holds them."""
+        """Remove offsets from a lease that holds them. Returns the lease."""
         lease = self.by_number[number]
         for term in lease.terms:
             before = len(term.offsets)
@@ -93,12 +93,12 @@ class Leases:
         heappush(self._deadlines, (term.deadline_ns, number))
 
     def holding(self, number: int) -> BitMap64:
-        """What a lease still holds; nothing if it is over. Not to be changed."""
+        """Returns what a lease still holds, nothing if it is over. Not to be changed."""
         lease = self.by_number.get(number)
         return _NOTHING if lease is None else lease.offsets()
 
-    def next_late(self, now_ns: int) -> Late | None:
-        """The lease with the earliest deadline, if that has come, and all that is late of it."""
+    def next_late(self, now_ns: int) -> LateLease | None:
+        """Returns the lease with the earliest deadline and its late offsets, or None if no deadline has passed."""
         if self.next_deadline_ns() > now_ns:
             return None
         lease = self.by_number[self._deadlines[0][1]]
@@ -106,10 +106,10 @@ class Leases:
         for term in lease.terms:
             if term.deadline_ns <= now_ns:
                 late |= term.offsets
-        return Late(lease, late)
+        return LateLease(lease, late)
 
     def next_deadline_ns(self) -> float:
-        """The earliest deadline, or infinity. Entries of leases that are over are dropped on the way."""
+        """Returns the earliest deadline, or infinity. Drops entries of leases that are over."""
         while self._deadlines:
             deadline_ns, number = self._deadlines[0]
             lease = self.by_number.get(number)

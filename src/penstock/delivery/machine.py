@@ -1,10 +1,10 @@
 """The state of one group on one partition. Only `apply` changes it, except that time passes with `tick`.
 
-Never journaled, because they follow from the records: deadlines, and which retries are due. A restart grants every
-lease its full duration again.
+Deadlines and due retries are not journaled: they follow from the records. A restart grants every lease its full
+duration again.
 
-An offset at or above `cursor` was never handed out, unless it is in `ahead`: priority lets messages pass others. Any
-other that is not finished is in exactly one of `leases`, `ready` and `waiting`.
+An offset at or above `cursor` was never leased, unless it is in `ahead`: messages of a higher priority pass others. Any
+other offset that is not finished is in exactly one of `leases`, `ready` and `waiting`.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,8 @@ from typing import Any
 from pyroaring import BitMap64
 
 from . import image
-from .acked import AckedLeases
+from .acked_leases import AckedLeases
+from .lane_turns import Hints
 from .leases import Lease, Leases, Term
 from .offsets import each_offset, first_missing, known_among, offsets_of
 from .progress import Progress
@@ -29,7 +30,7 @@ from .records import (
     Expired,
     Extended,
     FailuresImage,
-    Image,
+    GroupImage,
     Leased,
     LeaseImage,
     Moved,
@@ -42,18 +43,15 @@ from .records import (
     Rewound,
 )
 from .retry import Failure
-from .states import State
-from .turns import Turns
 
 _MS = 1_000_000
 
 
 class Delivery:
-    """Floor, leases, retries and history. Time is monotonic nanoseconds, as last told to `tick`.
+    """Floor, leases, retries and history. Time is monotonic nanoseconds, as of the last `tick`.
 
-    Not part of the records, and set by the owner: `lease_base`, below which no lease is numbered any more,
-    `active_at_ns`, the wall time at which somebody last asked, and `is_strict`, whether a failed message holds back
-    those behind it.
+    The partition sets what is not in the records: `lease_base`, the least number of a new lease; `active_at_ns`, the
+    wall time of the last request; `is_strict`, whether a failed message holds back those behind it; and `hints`.
     """
 
     def __init__(self, group: int, start: int, *, now_ns: int) -> None:
@@ -67,11 +65,11 @@ class Delivery:
         self.is_strict = False
         self.ready = BitMap64()
         self.ahead = BitMap64()
-        self.turns = Turns()
+        self.hints = Hints()
         self.waiting: dict[int, int] = {}
         self._retries: list[tuple[int, int]] = []
         self.failures: dict[int, Failure] = {}
-        # What members gave back unanswered and no other has got since.
+        # What members released without an answer, and no other member has got since.
         self.released: dict[str, BitMap64] = {}
         self.acked_recently = AckedLeases()
         self.expired_count = self.dead_count = self.skipped_count = 0
@@ -96,16 +94,16 @@ class Delivery:
         return min(retry_ns, self.leases.next_deadline_ns())
 
     def unseen_below(self, end: int) -> int:
-        """How many offsets below the end of the log were never handed out."""
+        """Returns how many offsets below the end of the log were never leased."""
         return max(0, end - self.cursor - len(self.ahead))
 
     def attempts_of(self, offset: int) -> int:
-        """Deliveries so far of a message that is leased or failed before."""
+        """Returns the deliveries so far of a message that is leased or failed before."""
         failure = self.failures.get(offset)
         return 1 if failure is None else failure.attempts
 
     def last_member(self, offset: int) -> str | None:
-        """The member that had a message which waits now; None if it was never handed out."""
+        """Returns the member that had a message which waits now, or None if it was never leased."""
         for member, offsets in self.released.items():
             if offset in offsets:
                 return member
@@ -113,18 +111,8 @@ class Delivery:
         return None if failure is None else failure.member
 
     def first_unseen(self) -> int:
-        """The first offset that was never handed out; the log may not reach that far yet."""
+        """Returns the first offset that was never leased; it may be the end of the log."""
         return first_missing(self.ahead, self.cursor)
-
-    def state_of(self, offset: int) -> State:
-        """Finished messages all count as acked: why they are finished is in the records, not here."""
-        if self.progress.is_finished(offset):
-            return State.ACKED
-        if offset in self.waiting:
-            return State.WAITING
-        if any(offset in lease.offsets() for lease in self.leases.by_number.values()):
-            return State.LEASED
-        return State.READY
 
     def apply(self, record: DeliveryRecord) -> None:
         _APPLY[type(record)](self, record)
@@ -133,7 +121,7 @@ class Delivery:
         return image.records_of(self)
 
     def wait(self, offset: int, due_ns: int) -> None:
-        """Ready again at a time."""
+        """Make a message ready again at a time."""
         self.waiting[offset] = due_ns
         heappush(self._retries, (due_ns, offset))
 
@@ -152,7 +140,7 @@ class Delivery:
         self.active_at_ns = max(self.active_at_ns, record.at_ns)
 
     def _count_attempts(self, record: Leased, offsets: BitMap64) -> None:
-        # Not only what is ready: in a replay no time passes, so a retry may still seem to be waiting.
+        # Not only ready ones: in a replay no time passes, so a retry may still be in `waiting`.
         for offset in known_among(self.failures, offsets):
             failure = self.failures[offset]
             failure.attempts += 1
@@ -166,7 +154,7 @@ class Delivery:
         self.acked_recently.add(record.lease, record.runs)
 
     def _pass(self, offsets: BitMap64, cursor: int) -> None:
-        """Go on to a cursor, after dealing with offsets that may lie beyond it."""
+        """Set the cursor, and add offsets beyond it to `ahead`."""
         self.cursor = cursor
         if self.ahead:
             self.ahead.remove_range(0, cursor)
@@ -176,7 +164,7 @@ class Delivery:
             self.ahead |= beyond
 
     def _is_passed(self, offsets: BitMap64, cursor: int) -> bool:
-        """Whether all of them are behind the cursor or known to be ahead of it, as is what somebody holds."""
+        """Whether all of them are below the cursor or in `ahead`, as leased ones are."""
         behind = offsets.range_cardinality(0, cursor)
         known: int = behind + offsets.intersection_cardinality(self.ahead)
         return known == len(offsets)
@@ -206,7 +194,7 @@ class Delivery:
             self.wait(offset, due_ns)
 
     def _failure(self, offset: int, lease: Lease) -> Failure:
-        """The history of a message that fails now; its first if there is none."""
+        """Returns the history of a message that fails now; makes it for the first failure."""
         if offset not in self.failures:
             self.failures[offset] = Failure(1, lease.at_ns, lease.at_ns, lease.member, "")
         return self.failures[offset]
@@ -290,7 +278,7 @@ class Delivery:
         self.progress = Progress(record.offset)
         self.cursor = record.offset
         self.leases, self.ready, self.ahead = Leases(), BitMap64(), BitMap64()
-        self.turns = Turns()
+        self.hints = Hints()
         self.waiting, self._retries, self.failures, self.released = {}, [], {}, {}
         self.acked_recently.clear()
 
@@ -315,7 +303,7 @@ _APPLY: dict[type, Callable[[Delivery, Any], None]] = {
     Absent: Delivery._absent,
     Moved: Delivery._moved,
     AckedLate: Delivery._acked_late,
-    Image: image.restore,
+    GroupImage: image.restore,
     OffsetsImage: image.restore_offsets,
     LeaseImage: image.restore_lease,
     FailuresImage: image.restore_failures,

@@ -1,4 +1,4 @@
-"""What a group has finished: a floor, and what lies above it."""
+"""What a group has finished: everything below a floor, and a set of offsets above it."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class Progress:
         return offset in self.finished
 
     def lowest_unfinished(self) -> int:
-        """The first offset that the group has still to finish; the log may not reach that far yet."""
+        """Returns the first offset that the group has not finished; it may be the end of the log."""
         lowest: int = self.reopened.min() if self.reopened else self.floor
         return lowest
 
@@ -35,7 +35,7 @@ class Progress:
         self._raise_floor(first_missing(self.finished, self.floor))
 
     def finish_below(self, offset: int) -> None:
-        """Finish everything up to an offset; what was reopened below the floor stays open."""
+        """Finish everything below an offset; what was reopened below the floor stays open."""
         if offset > self.floor:
             self._raise_floor(first_missing(self.finished, offset))
 
@@ -45,21 +45,21 @@ class Progress:
         self.finished.remove_range(0, floor)
 
     def reopen(self, offsets: BitMap64) -> None:
-        """Make finished offsets unfinished again. The floor stays, those above it only leave the finished set."""
+        """Make finished offsets unfinished again. The floor stays where it is."""
         above = self.finished & offsets
         self.finished -= above
         self.reopened |= offsets - above
 
     def close_below(self, offset: int) -> BitMap64:
-        """Finish what was reopened below an offset, and say what that was."""
-        gone = BitMap64(self.reopened)
-        if gone:
-            gone.remove_range(offset, max(offset, gone.max() + 1))
-            self.reopened -= gone
-        return gone
+        """Finish what was reopened below an offset. Returns those offsets."""
+        closed = BitMap64(self.reopened)
+        if closed:
+            closed.remove_range(offset, max(offset, closed.max() + 1))
+            self.reopened -= closed
+        return closed
 
     def unfinished_below(self, end: int) -> int:
-        """How many offsets below `end` the group still has to finish."""
+        """Returns how many offsets below `end` the group has not finished."""
         above = max(0, end - self.floor)
         if self.finished:
             above -= self.finished.range_cardinality(0, end)

@@ -1,4 +1,4 @@
-"""What a group did with messages, as it is journaled. Sets of offsets are `Runs`; `at_ns` is wall time.
+"""The records of a group in a partition's journal. Sets of offsets are `Runs`; `at_ns` is wall time.
 
 Tags and field order are a file format: a field may be added at the end with a default, nothing else may change.
 """
@@ -23,7 +23,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", gc
 
 
 class Leased(_Record, frozen=True, tag=1):
-    """One poll: these offsets belong to a member for a while. Counts as an attempt for each of them."""
+    """One poll: a member holds these offsets for a while. Counts as an attempt for each of them."""
 
     lease: int
     member: str
@@ -50,7 +50,7 @@ class Retried(_Record, frozen=True, tag=3):
 
 
 class Released(_Record, frozen=True, tag=4):
-    """Given back unanswered; only `counted` keeps the attempt that its lease had counted (-1: none does)."""
+    """Released without an answer; only `counted` keeps the attempt that its lease had counted (-1: none does)."""
 
     lease: int
     runs: Runs
@@ -66,7 +66,7 @@ class Extended(_Record, frozen=True, tag=5):
 
 
 class Buried(_Record, frozen=True, tag=6):
-    """Out of the queue for good. With a sequence (not -1) it is on its way to the dead-letter topic."""
+    """Finished as a dead letter. With a sequence (not -1) the outbox forwards it to the dead-letter topic."""
 
     lease: int
     offset: int
@@ -77,14 +77,14 @@ class Buried(_Record, frozen=True, tag=6):
 
 
 class Expired(_Record, frozen=True, tag=8):
-    """Finished by its time to live, never to be delivered."""
+    """Finished because the time to live is over."""
 
     runs: Runs
     cursor: int
 
 
 class Committed(_Record, frozen=True, tag=9):
-    """Everything below is finished, whoever held it."""
+    """Everything below is finished, also messages that members held."""
 
     offset: int
 
@@ -102,13 +102,13 @@ class Reopened(_Record, frozen=True, tag=11):
 
 
 class Overtaken(_Record, frozen=True, tag=12):
-    """The log starts later than the group was: what lies between is gone and counted as skipped."""
+    """The log starts behind the group's floor: unfinished messages below are counted as skipped."""
 
     offset: int
 
 
 class Absent(_Record, frozen=True, tag=13):
-    """Offsets at which there is no message any more: compaction took it, or with `is_lost` the disk damaged it."""
+    """Offsets without a message: compaction removed it, or with `is_lost` it is damaged."""
 
     runs: Runs
     cursor: int
@@ -116,7 +116,7 @@ class Absent(_Record, frozen=True, tag=13):
 
 
 class Moved(_Record, frozen=True, tag=14):
-    """Finished here because they go on in another place."""
+    """Finished here because they were moved to another partition."""
 
     runs: Runs
 
@@ -127,7 +127,7 @@ class AckedLate(_Record, frozen=True, tag=15):
     runs: Runs
 
 
-class Image(_Record, frozen=True, tag=20):
+class GroupImage(_Record, frozen=True, tag=20):
     """One group on one partition in a snapshot. The records below add to it, in pieces of a few KiB."""
 
     floor: int
@@ -139,7 +139,7 @@ class Image(_Record, frozen=True, tag=20):
     skipped_count: int
 
 
-class Kind(IntEnum):
+class OffsetsKind(IntEnum):
     """What the offsets of an `OffsetsImage` are."""
 
     FINISHED = 0
@@ -151,7 +151,7 @@ class Kind(IntEnum):
 class OffsetsImage(_Record, frozen=True, tag=21):
     """Some of the offsets of one kind."""
 
-    offsets_are: Kind
+    offsets_are: OffsetsKind
     runs: Runs
 
 
@@ -166,7 +166,7 @@ class LeaseImage(_Record, frozen=True, tag=22):
 
 
 class FailureImage(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a message that failed before. `wait_ms` is what is left of its delay, or -1."""
+    """The history of a message that failed before. `wait_ms` is the rest of its delay, or -1."""
 
     offset: int
     attempts: int
@@ -184,14 +184,14 @@ class FailuresImage(_Record, frozen=True, tag=23):
 
 
 class AckedImage(_Record, frozen=True, tag=24):
-    """What a lease acked, so that a repeated ack is recognised."""
+    """Offsets that were acked under a lease, so that a repeated ack is recognised."""
 
     lease: int
     runs: Runs
 
 
 class ReleasedImage(_Record, frozen=True, tag=25):
-    """Some of the messages that wait and that a member had last and gave back unanswered."""
+    """Some of the messages that a member released without an answer, and no other has got since."""
 
     member: str
     runs: Runs
@@ -212,7 +212,7 @@ DeliveryRecord = (
     | Absent
     | Moved
     | AckedLate
-    | Image
+    | GroupImage
     | OffsetsImage
     | LeaseImage
     | FailuresImage

@@ -1,4 +1,4 @@
-"""What becomes of a failed message: its history, how long it waits, and when it is given up."""
+"""Failed messages: their history, the backoff, and when they become dead letters."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class Failure:
 
 
 def backoff_ms(attempts: int, config: DeliveryConfig, entropy: Entropy) -> int:
-    """Delay after the attempt with this number failed: base, then growing, capped, with jitter if asked for."""
-    # Capping the exponent first keeps the power finite for a message that is retried for ever.
+    """Returns the delay after an attempt failed: it grows with the attempts up to a cap, with jitter if set."""
+    # The exponent is capped first, so that the power stays finite for a message that is retried for ever.
     steps = min(attempts - 1, 64)
     delay_ms = min(config.backoff_max_ms, config.backoff_base_ms * config.backoff_multiplier**steps)
     ceiling_ms = int(delay_ms)

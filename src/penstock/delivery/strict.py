@@ -1,7 +1,7 @@
 """Order `strict`: offset order, and a message that failed holds back everything behind it.
 
-At most one batch is out at a time, and what was behind a failed message in it comes back: otherwise whoever holds the
-batch would go on where the order says wait.
+At most one lease is held at a time, and messages behind a failed one in it are taken back: otherwise its member would
+go on with them before the retry.
 """
 
 from itertools import islice, takewhile
@@ -17,21 +17,21 @@ _COUNTS_FOR_NONE = -1
 
 
 def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
-    """The next messages in the order of their offsets; none while some are out or the next one waits for its retry."""
-    cursor = delivery.cursor
+    """Returns the next messages in the order of offsets; none while some are leased or the next waits for a retry."""
+    cursor, turns = delivery.cursor, delivery.hints.turns
     if delivery.leases.in_flight:
-        return Choice(BitMap64(), cursor)
+        return Choice(BitMap64(), cursor, turns)
     barrier = min(delivery.waiting, default=end)
     back = takewhile(lambda offset: offset < barrier, each_offset(delivery.ready))
     offsets = BitMap64(list(islice(back, limit)))
     if delivery.waiting:
-        return Choice(offsets, cursor)
+        return Choice(offsets, cursor, turns)
     stop = max(cursor, min(end, cursor + limit - len(offsets)))
-    return Choice(offsets | (BitMap64(range(cursor, stop)) - delivery.ahead), stop)
+    return Choice(offsets | (BitMap64(range(cursor, stop)) - delivery.ahead), stop, turns)
 
 
 def hold_back(delivery: Delivery) -> Records:
-    """Take back what is out behind a message that waits for its retry. That was no attempt."""
+    """Take back leased messages behind one that waits for its retry. They keep their attempts."""
     if not delivery.waiting:
         return ()
     barrier = min(delivery.waiting)

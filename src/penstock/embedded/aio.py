@@ -1,25 +1,22 @@
-"""The same queue for asyncio: no call blocks the event loop, and waiting takes no thread."""
+"""A queue for asyncio: no call blocks the event loop, and waiting takes no thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from ..api.arguments import whole_count
 from ..api.received import Received
 from ..api.units import Duration
-from ..runtime.waiting import PollWaiter
+from ..runtime.waiting_polls import PollWaiter
 from .answers import Held
 from .messages import MessageOptions, Value
 from .stats import QueueStats
 
 if TYPE_CHECKING:
     from .queue import Queue
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class AsyncQueue:
@@ -65,7 +62,7 @@ class AsyncQueue:
         return []
 
     async def _wait(self, limit: int, timeout: Duration | None) -> list[Received] | None:  # noqa: ASYNC109 - handed on
-        """What somebody who waited was given; None: there is something in memory now."""
+        """The messages that this call waited for; None: there is something in memory now."""
         loop, settled = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -89,7 +86,7 @@ class AsyncQueue:
             return
         waiter = asking.result()
         if waiter is not None:
-            # Not awaited: nobody is left to wait. In a thread, because it may have to wait for the disk.
+            # Not awaited: the caller has been cancelled. In a thread, because it may have to wait for the disk.
             asyncio.get_running_loop().run_in_executor(None, self._queue.abandon_get, waiter)
 
     async def stream(self, timeout: Duration | None = None) -> AsyncIterator[Received]:  # noqa: ASYNC109 - as in Queue.stream
@@ -98,36 +95,33 @@ class AsyncQueue:
             yield message
 
     async def ack(self, held: Held | Iterable[Held]) -> None:
-        await self._run(self._queue.ack, held)
+        await asyncio.to_thread(self._queue.ack, held)
 
     async def nack(
         self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        await self._run(self._queue.nack, held, reason, delay=delay)
+        await asyncio.to_thread(self._queue.nack, held, reason, delay=delay)
 
     async def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
-        await self._run(self._queue.reject, held, reason)
+        await asyncio.to_thread(self._queue.reject, held, reason)
 
     async def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
-        await self._run(self._queue.extend, held, duration)
+        await asyncio.to_thread(self._queue.extend, held, duration)
 
     async def peek(self) -> Received | None:
-        return await self._run(self._queue.peek)
+        return await asyncio.to_thread(self._queue.peek)
 
     async def seek(self, to: int | datetime) -> int:
-        return await self._run(self._queue.seek, to)
+        return await asyncio.to_thread(self._queue.seek, to)
 
     async def sync(self) -> None:
-        await self._run(self._queue.sync)
+        await asyncio.to_thread(self._queue.sync)
 
     async def stats(self) -> QueueStats:
-        return await self._run(self._queue.stats)
+        return await asyncio.to_thread(self._queue.stats)
 
     async def close(self) -> None:
-        await self._run(self._queue.close)
-
-    async def _run(self, call: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-        return await asyncio.to_thread(call, *args, **more)
+        await asyncio.to_thread(self._queue.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,41 +14,19 @@ Held = Received | str
 """A message as it was handed out, or its receipt."""
 
 
-def ack(driver: ThreadDriver, held: Held | Iterable[Held]) -> None:
-    _answer(driver, held, Kind.ACK)
-
-
-def nack(
-    driver: ThreadDriver, held: Held | Iterable[Held], reason: str, delay: Duration | None
-) -> None:
-    delay_ms = None if delay is None else duration_ms(delay)
-    _answer(driver, held, Kind.NACK, _checked_reason(reason), delay_ms)
-
-
-def reject(driver: ThreadDriver, held: Held | Iterable[Held], reason: str) -> None:
-    _answer(driver, held, Kind.REJECT, _checked_reason(reason))
-
-
-def extend(driver: ThreadDriver, held: Held | Iterable[Held], duration: Duration) -> None:
-    _answer(driver, held, Kind.EXTEND, ms=duration_ms(duration))
-
-
-def _checked_reason(reason: object) -> str:
-    if not isinstance(reason, str):
-        kind = type(reason).__name__
-        raise Refused(f"a reason is text, not {kind}; str(error) makes one of an error")
-    as_bytes("a reason", reason)
-    return reason
-
-
-def _answer(
+def answer(
     driver: ThreadDriver,
-    held: Held | Iterable[Held],
     kind: Kind,
-    reason: str = "",
+    held: Held | Iterable[Held],
+    *,
+    reason: object = "",
     ms: int | None = None,
 ) -> None:
     """Answer for all of them, then raise the first error; StaleReceipt for messages that are not held any more."""
+    if not isinstance(reason, str):
+        found = type(reason).__name__
+        raise Refused(f"a reason is text, not {found}; str(error) makes one of an error")
+    as_bytes("a reason", reason)
     leases = _by_lease((held,) if isinstance(held, Received | str) else held)
     answers = [
         LeaseAnswer(kind, *place, lease, list(some), reason, ms)
@@ -98,27 +76,28 @@ class QueueAnswers:
     def ack(self, held: Held | Iterable[Held]) -> None:
         """Finish a message, or several. Repeating an ack does no harm; StaleReceipt if it is not yours any more."""
         if not self.is_auto_ack:
-            ack(self._driver, held)
+            answer(self._driver, Kind.ACK, held)
 
     def nack(
         self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
     ) -> None:
         """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
         self._require_manual("nack")
-        nack(self._driver, held, reason, delay)
+        delay_ms = None if delay is None else duration_ms(delay)
+        answer(self._driver, Kind.NACK, held, reason=reason, ms=delay_ms)
 
     def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
         """No attempt will ever succeed: a dead letter, at once."""
         self._require_manual("reject")
-        reject(self._driver, held, reason)
+        answer(self._driver, Kind.REJECT, held, reason=reason)
 
     def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
         """Still working on it: a new deadline, counted from now."""
         self._require_manual("extend")
-        extend(self._driver, held, duration)
+        answer(self._driver, Kind.EXTEND, held, ms=duration_ms(duration))
 
-    def _require_manual(self, answer: str) -> None:
+    def _require_manual(self, name: str) -> None:
         if self.is_auto_ack:
             raise Refused(
-                f"{answer}: this queue finishes a message when it hands it out; open it with auto_ack=False"
+                f"{name}: this queue finishes a message when it hands it out; open it with auto_ack=False"
             )

@@ -5,7 +5,7 @@ from datetime import datetime
 from logging import Logger
 from typing import Any, Unpack
 
-from ..api.answers import ReleaseMember
+from ..api.answers import Kind, ReleaseMember
 from ..api.arguments import (
     choice,
     flag,
@@ -48,7 +48,7 @@ from ..api.groups import (
     ResetGroup,
 )
 from ..api.members import JoinGroup
-from ..api.publish import Publish, Schedule
+from ..api.publish import Acks, Publish, Schedule
 from ..api.received import Received
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import (
@@ -64,19 +64,17 @@ from ..api.topics import (
     Swept,
 )
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..broker.partition import Now
 from ..errors import Refused
 from ..model import Message, Priority
 from ..ports import Clock
-from ..runtime.publishing import Acks, Published, publish
+from ..runtime.publishing import Published, publish
 from ..runtime.threads import FOR_EVER
-from . import answers
-from .answers import Held
+from .answers import Held, answer
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
-from .gone import Gone, OpenOnce, disown, own
+from .directory import Path, open_driver, storage_of
+from .handle import Handle
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
-from .opening import Path, open_driver, storage_of
 
 Place = str | int | datetime
 """Where to begin: "earliest", "latest", an offset, or the first message published at a time or later."""
@@ -84,7 +82,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(OpenOnce, BrokerDelays):
+class Broker(Handle, BrokerDelays):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -109,10 +107,10 @@ class Broker(OpenOnce, BrokerDelays):
         logger: Logger | None = None,
     ) -> None:
         storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
-        self._opened = open_driver(path, storage, clock=clock, logger=logger)
-        # For those who build on the broker: benchmarks, tools.
-        self.driver = self._opened.driver
-        own(self)
+        opened = open_driver(path, storage, clock=clock, logger=logger)
+        # For programs that build on the broker: benchmarks, tools.
+        self.driver, self._give_up_disk = opened
+        self._opened()
 
     @property
     def clock(self) -> Any:
@@ -248,26 +246,27 @@ class Broker(OpenOnce, BrokerDelays):
 
     def ack(self, held: Held | Iterable[Held]) -> None:
         """Finish messages, or receipts. Repeating an ack does no harm; StaleReceipt if they are not yours any more."""
-        answers.ack(self.driver, held)
+        answer(self.driver, Kind.ACK, held)
 
     def nack(
         self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
     ) -> None:
         """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
-        answers.nack(self.driver, held, reason, delay)
+        delay_ms = None if delay is None else duration_ms(delay)
+        answer(self.driver, Kind.NACK, held, reason=reason, ms=delay_ms)
 
     def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
         """No attempt will ever succeed: a dead letter, at once."""
-        answers.reject(self.driver, held, reason)
+        answer(self.driver, Kind.REJECT, held, reason=reason)
 
     def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
         """Still working on it: a new deadline, counted from now."""
-        answers.extend(self.driver, held, duration)
+        answer(self.driver, Kind.EXTEND, held, ms=duration_ms(duration))
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
-        name, who = text("group", group), text("member", member)
-        self.driver.execute(ReleaseMember(topic, name, who))
+        release = ReleaseMember(topic, text("group", group), text("member", member))
+        self.driver.execute(release)
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
@@ -292,8 +291,8 @@ class Broker(OpenOnce, BrokerDelays):
 
         `assignor`: sticky (the default), range or round_robin. `order`: relaxed (the default), or strict: offset order,
         and a failed message holds its partition until it is finished. Joining under a `member` name that is taken
-        replaces who has it. `auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
-        ModeConflict: the group shares this topic, or reads it in another order.
+        replaces the member that has it. `auto_commit`: the next poll finishes what the last one returned, and so do 5
+        seconds. ModeConflict: the group shares this topic, or reads it in another order.
         """
         function("on_revoked", on_revoked)
         function("on_assigned", on_assigned)
@@ -392,16 +391,13 @@ class Broker(OpenOnce, BrokerDelays):
         """Return once everything done so far is on the disk."""
         self.driver.sync()
 
-    def close(self) -> None:
-        """Sync everything and let go of the directory. Leases stay: their time goes on when it is opened again."""
-        disown(self)
-        self.driver.close(_nothing)
-        self._opened.give_up_disk()
-        self.let_go(Gone("the broker is closed"))
+    def _close(self) -> None:
+        """Leases stay: their time goes on when the directory is opened again."""
+        self.driver.close()
+        self._give_up_disk()
 
-    def let_go(self, gone: Any) -> None:
-        """Refuse everything from now on."""
-        self.driver = self._opened = gone
+    def _replace_parts(self, closed: Any) -> None:
+        self.driver = closed
 
 
 def acks_of(acks: str) -> Acks:
@@ -423,7 +419,3 @@ def start_of(place: Place) -> Start:
 
 def _topic(name: str) -> str:
     return text("a topic's name", name)
-
-
-def _nothing(_now: Now) -> None:
-    return

@@ -20,20 +20,14 @@ from ..api.delays import (
     ListDelayed,
     RescheduleDelayed,
 )
-from ..api.publish import Delayed, Schedule
+from ..api.publish import Delayed, Schedule, ScheduleValues
 from ..api.units import Duration, datetime_ns
-from ..broker.partition import Now, Partition
-from ..codec import Columns
-from ..config import OFF
 from ..errors import Damaged, NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
 
 _S_NS = 1_000_000_000
-# Beyond this a batch of values is cut in two.
-_BATCH_BYTES_MAX = 4 << 20
-_BATCH_MESSAGES_MAX = 8192
 _IDENTITY_MAX = 1 << 62
 
 DelayKey = bytes | str
@@ -181,8 +175,8 @@ class QueueDelays(ABC):
     _topic: str
 
     @abstractmethod
-    def _partition(self) -> Partition:
-        """The only partition of the queue."""
+    def _expect_due(self, due_ns: int) -> None:
+        """A message is to come at a time."""
 
     def delayed(self, limit: int = 100) -> list[DelayedPut]:
         """What is to come next, earliest first. Of one that the disk has damaged `damage` says where it is."""
@@ -210,53 +204,29 @@ class QueueDelays(ABC):
         wanted = _which_put(which)
         due_ns = _due_ns(delay, deliver_at, self._driver.now().wall_ns)
         with _named(which):
-            return _shown(self._driver.execute(RescheduleDelayed(self._topic, wanted, due_ns)))
+            moved = self._driver.execute(RescheduleDelayed(self._topic, wanted, due_ns))
+        self._expect_due(due_ns)
+        return _shown(moved)
 
     def put_later(self, values: Sequence[Value], options: MessageOptions) -> range:
         """Schedule messages; the numbers by which they can be cancelled."""
-
-        def schedule(now: Now) -> range:
-            delayed = [delayed_of(value, options, now.wall_ns) for value in values]
-            if not delayed:
-                return range(0)
-            stored = self._driver.execute_locked(Schedule(self._topic, delayed), now)
-            return range(stored[0].offset + 1, stored[-1].offset + 2)
-
-        def schedule_plain(now: Now) -> range:
-            return self._schedule_values(plain, options, now)
-
+        if not values:
+            return range(0)
+        now_ns = self._driver.clock.now_ns()
+        command: Schedule | ScheduleValues
         plain = [value for value in values if type(value) is bytes]
-        is_plain = len(plain) > 1 and not options.keys() - {"delay", "deliver_at"}
-        is_plain = is_plain and len(plain) == len(values)
-        return self._driver.change(schedule_plain if is_plain else schedule)
-
-    def _schedule_values(self, values: list[bytes], options: MessageOptions, now: Now) -> range:
-        """Many bare values with one due time, without an object for each."""
-        due_ns = due_of(options, now.wall_ns)
-        assert due_ns is not None, "the caller looked"
-        partition = self._partition()
-        ttl_ms = partition.config.ttl_ms
-        expires_at = None if ttl_ms == OFF else max(due_ns, now.wall_ns) + ttl_ms * 1_000_000
-        self._driver.node.guard.admit_bytes(sum(map(len, values)), now)
-        first = partition.delayed.end_offset
-        for piece in _pieces(values):
-            columns = Columns(
-                values=piece,
-                timestamps=now.wall_ns,
-                expires_at=expires_at,
-                due_at=due_ns,
-            )
-            partition.schedule(columns, now)
-        return range(first + 1, partition.delayed.end_offset + 1)
-
-
-def _pieces(values: list[bytes]) -> list[list[bytes]]:
-    """Halves of halves, until each is good for a batch."""
-    count = len(values)
-    size = sum(map(len, values))
-    if count < 2 or (size <= _BATCH_BYTES_MAX and count <= _BATCH_MESSAGES_MAX):
-        return [values] if count else []
-    return _pieces(values[: count // 2]) + _pieces(values[count // 2 :])
+        if 1 < len(plain) == len(values) and options.keys() <= {"delay", "deliver_at"}:
+            # Many bare values with one due time, without an object for each.
+            due_ns = due_of(options, now_ns)
+            assert due_ns is not None, "the caller looked"
+            command = ScheduleValues(self._topic, plain, due_ns)
+        else:
+            delayed = [delayed_of(value, options, now_ns) for value in values]
+            due_ns = delayed[0].due_ns
+            command = Schedule(self._topic, delayed)
+        stored = self._driver.execute(command)
+        self._expect_due(due_ns)
+        return range(stored[0].offset + 1, stored[-1].offset + 2)
 
 
 def _shown(found: DelayedMessage) -> DelayedPut:

@@ -34,7 +34,7 @@ Reached = Received | Iterable[Received] | Mapping[str, int]
 
 
 class Member:
-    """Reads partitions that nobody else in its group reads. Made by `Broker.join`; leaving is for the end.
+    """Reads partitions that no other member of its group reads. Made by `Broker.join`; leaving is for the end.
 
         with broker.join("orders", "billing", order="strict") as member:
             for message in member.poll(timeout=5):
@@ -86,7 +86,7 @@ class Member:
         lane = None if priority is None else Priority(priority_of(priority))
         text("request_id", request_id)
         while True:
-            # Whoever asks for more is done with what auto commit has to ack.
+            # A member that asks for more is done with what auto commit has to ack.
             heard = self._hear(finishes_last=True)
             command = PollMember(
                 self.group,
@@ -102,7 +102,7 @@ class Member:
             try:
                 messages = self._driver.members.poll(command, left_ns).messages()
             except StaleGeneration:
-                continue  # Somebody came or went a moment ago; the next time round we know.
+                continue  # A member came or went a moment ago; the next heartbeat tells of it.
             if messages or (until_ns is not None and clock.monotonic_ns() >= until_ns):
                 return messages
 
@@ -182,7 +182,7 @@ class Member:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Whoever was missed or replaced meanwhile has nothing left to leave.
+        # A member that was missed or replaced meanwhile has nothing left to leave.
         with suppress(StaleGeneration):
             self.leave()
 

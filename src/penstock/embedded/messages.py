@@ -48,7 +48,7 @@ def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Messa
         headers_of(options.get("headers", ())),
         priority_of(options.get("priority", Priority.NORMAL)),
         now_ns,
-        # Who waits does not age: the time to live begins when the message comes.
+        # A message that waits does not age: the time to live begins when the message comes.
         None if ttl is None else _expiry(max(due_ns, now_ns), ttl),
         _sized(
             "idempotency key",
@@ -100,7 +100,7 @@ def _possible(due_ns: int) -> int:
 
 
 def as_bytes(what: str, found: Value) -> bytes | None:
-    """A copy that nobody else can change."""
+    """A copy that the caller cannot change any more. Refused: it is neither bytes nor text."""
     if found is None or type(found) is bytes:
         return found
     if isinstance(found, str):

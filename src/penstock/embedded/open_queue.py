@@ -6,7 +6,7 @@ from typing import Any
 from ..broker.topics import config_from
 from ..errors import InvalidConfig
 from ..ports import Clock
-from .opening import Path, open_driver, storage_of
+from .directory import Path, open_driver, storage_of
 from .queue import QUEUE_SETTINGS, Queue
 
 
@@ -38,10 +38,10 @@ def open_queue(
         raise InvalidConfig("auto_ack", auto_ack, "True or False")
     config_from(QUEUE_SETTINGS | settings)
     storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
-    opened = open_driver(path, storage, clock=clock, logger=logger)
+    opened = open_driver(path, storage, clock=clock, logger=logger, is_firing=False)
     try:
         return Queue(opened, settings, auto_ack=auto_ack)
     except BaseException:
-        opened.driver.close(lambda _now: None)
+        opened.driver.close()
         opened.give_up_disk()
         raise

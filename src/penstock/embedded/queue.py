@@ -4,48 +4,50 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
-from ..api.arguments import whole_count
+from ..api.answers import ReleaseMember
+from ..api.arguments import whole_count, whole_number
 from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
+from ..api.delays import FireDelayed
 from ..api.fetch import Peek
-from ..api.groups import OpenGroup
+from ..api.groups import DescribeBacklog, OpenGroup, ResetGroup
 from ..api.principals import LOCAL
+from ..api.publish import Publish
 from ..api.received import Received
-from ..api.topics import ConfigureTopic, CreateTopic, ListTopics
-from ..api.units import Duration, duration_ns
-from ..broker import consumption
-from ..broker.backlog import require_room
-from ..broker.dead_letters import dead_letter_topic
-from ..broker.partition import Now, Partition
+from ..api.start import Start
+from ..api.topics import ConfigureTopic, CreateTopic, DescribeTopic, ListTopics, SweepTopics
+from ..api.units import Duration, datetime_ns, duration_ns
+from ..broker.partition.dead_letters import dead_letter_topic
 from ..config import OFF, DeliveryConfig, FsyncPolicy
-from ..delivery import Delivery, commands
-from ..errors import PenstockError, Refused
-from ..model import Message, Priority
+from ..errors import Fatal, OffsetOutOfRange, PartitionFaulty, PenstockError, Refused
+from ..model import Priority
 from ..runtime.threads import FOR_EVER
-from ..runtime.ticker import NEVER_NS
-from ..runtime.waiting import PollWaiter
+from ..runtime.ticker import NEVER_NS, Ticker
+from ..runtime.waiting_polls import PollWaiter
 from .aio import AsyncQueue
 from .answers import QueueAnswers
-from .browsing import Compacted, compact, offset_of, stats_of
 from .dead_letters import QueueDeadLetters
 from .delay import QueueDelays, is_delayed
-from .gone import Gone, OpenOnce, disown, own
-from .inlet import FLUSH_MESSAGES, SMALL_BYTES_MAX, Inlet, size_of
-from .intake import NOT_TAKEN, Entries, Pack, pack_of
+from .directory import Opened
+from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
-from .opening import Opened
-from .outlet import Outlet
+from .prefetch import AUTO, Prefetch
 from .stats import QueueStats, Timings
+from .write_buffer import (
+    FLUSH_MESSAGES,
+    GROUP,
+    LINGER_NS,
+    NOT_TAKEN,
+    TOPIC,
+    WriteBuffer,
+    packed,
+)
 
-TOPIC = GROUP = "queue"
 MANUAL = "manual"
-# How long a put may stay in the process before it is written.
-LINGER_NS = 5_000_000
 _FLUSH_MASK = FLUSH_MESSAGES - 1
-_NONE_SMALL = -1
-# A queue keeps what nobody has finished, however old or large it gets, and knows for ever how far it was read.
+# A queue keeps what no consumer has finished, however old or large it gets, and knows for ever how far it was read.
 QUEUE_SETTINGS: dict[str, Any] = {
     "keep_unread": True,
     "keep_unread_bytes_max": 1 << 60,
@@ -58,7 +60,14 @@ _RETRY_NS = 1_000_000_000
 _DEAD_LETTERS_COUNTED_MAX = 10_000
 
 
-class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
+class Compacted(NamedTuple):
+    """What was removed from the disk."""
+
+    segments_removed: int
+    bytes_freed: int
+
+
+class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -78,56 +87,49 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     _topic = TOPIC
 
     def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
-        self._opened, self._driver = opened, opened.driver
+        self._opened_driver, self._driver = opened, opened.driver
+        self._clock = opened.driver.clock
         self.is_auto_ack = auto_ack
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
-        self._after_put = opened.driver.sync if self._is_always else self._after_lazy_put
         self._timings = Timings()
-        self._make_topic(settings)
-        config = self._partition().config
-        is_limited = max(config.max_backlog_messages, config.max_backlog_bytes) != OFF
-        self._small_bytes_max = _NONE_SMALL if is_limited else SMALL_BYTES_MAX
-        with self._driver.lock:
-            self._inlet = Inlet(
-                self._driver, self._partition, self._timings, bytes_max=self._small_bytes_max
-            )
-        self._intake = self._inlet.intake
-        self._outlet = Outlet(self._driver, self._partition, GROUP)
-        self._ready = self._outlet.ready
-        self._driver.change(self._take_over)
+        is_limited = self._make_topic(settings)
+        # Leases of a former process are void: no caller is left to answer them.
+        self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
+        self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
+        self._buffer = WriteBuffer(self._driver, self._timings, is_limited=is_limited)
+        self._messages = self._buffer.messages
+        self._after_put = self._buffer.sync if self._is_always else self._after_lazy_put
+        self._prefetch = Prefetch(self._driver)
+        self._ready = self._prefetch.ready
         # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
         self._is_idle = True
-        # The same for a put, which is also wanted by those who wait for messages, or has to wait for its own sync.
+        # The same for a put, which is also wanted by a get that waits, or has to wait for its own sync.
         self._is_wanted = True
-        self._driver.on_tick, self._driver.before_sync = self._tick, self._inlet.flush
-        own(self)
+        # When the next delayed message is due, in wall time; changed with the buffer's lock held.
+        self._due_ns = 0
+        self._ticker = Ticker(self._tick, self._clock)
+        self._tick()
+        self._ticker.start()
+        self._opened()
 
-    def _make_topic(self, settings: dict[str, Any]) -> None:
+    def _make_topic(self, settings: dict[str, Any]) -> bool:
+        """Whether the topic of the queue, which is there from now on, has a limited backlog."""
         driver = self._driver
-        for fault in driver.look(lambda _now: driver.node.faults()):
-            # A queue has one partition: without it there is nothing to open.
-            if fault.topic == TOPIC:
-                raise fault.cause
         topics = driver.execute(ListTopics())
         if TOPIC not in topics:
             driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))
-        elif settings:
+        try:
+            driver.execute(OpenGroup(GROUP, (TOPIC,)))
+        except PartitionFaulty as error:
+            # A queue has one partition: without it there is nothing to open.
+            raise error.__cause__ or error from None
+        if TOPIC in topics and settings:
             driver.execute(ConfigureTopic(TOPIC, settings))
             if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:
                 policy = {"on_damage": settings["on_damage"]}
                 driver.execute(ConfigureTopic(dead_letter_topic(TOPIC), policy))
-        driver.execute(OpenGroup(GROUP, (TOPIC,)))
-
-    def _take_over(self, now: Now) -> None:
-        """Leases of a former process are void: nobody is left who could answer them."""
-        self._outlet.take_over(now)
-        consumption.release(self._partition(), self._delivery(), MANUAL, now)
-
-    def _partition(self) -> Partition:
-        return self._driver.node.open[TOPIC].partitions[0]
-
-    def _delivery(self) -> Delivery:
-        return self._partition().group(GROUP)
+        config = driver.execute(DescribeTopic(TOPIC)).settings
+        return bool(max(config["max_backlog_messages"], config["max_backlog_bytes"]) != OFF)
 
     def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
         """Add a message at the end; return its id: 1, 2, 3, ...
@@ -143,11 +145,11 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         if options:
             return self._put_carefully(value, options)
         # Into a name first: to call it as if it were a method would have Python look for one in the class, every time.
-        take_in = self._intake.take_in
+        take_in = self._messages.take_in
         try:
             number = take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
-            number = self._intake.take_in_patiently(value)  # type: ignore[arg-type]  # The same.
+            number = self._buffer.take_in_patiently(value)  # type: ignore[arg-type]  # As above.
         if self._is_wanted or not number & _FLUSH_MASK:
             if number == NOT_TAKEN:
                 return self._put_carefully(value, options)
@@ -160,124 +162,134 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         Several with one `idempotency_key` or `delay_key` would be one message, so those are for `put`.
         """
         batch: list[Any] = values if type(values) is list else listed(values)
-        pack = None if options else self._packed(batch)
+        pack = None if options else packed(batch, self._buffer.small_bytes_max)
         if pack is None:
             return self._put_many_carefully(batch, options)
-        take_in = self._intake.take_in
+        take_in = self._messages.take_in
         try:
             number = take_in(pack)
         except (ValueError, StopIteration):
-            number = self._intake.take_in_patiently(pack)
-        if self._is_wanted or len(self._intake.waiting) >= FLUSH_MESSAGES:
+            number = self._buffer.take_in_patiently(pack)
+        if self._is_wanted or len(self._messages.waiting) >= FLUSH_MESSAGES:
             self._after_put()
         return range(number - len(batch) + 1, number + 1)
 
-    def _packed(self, values: list[Any]) -> Pack | None:
-        """Values that can be taken in without another look; None if one of them is large, or no bytes."""
-        if not 0 < len(values) <= FLUSH_MESSAGES:
-            return None
-        try:
-            return pack_of(values, self._small_bytes_max)
-        except (TypeError, PenstockError):
-            return None
-
     def _after_lazy_put(self) -> None:
-        if len(self._intake.waiting) >= FLUSH_MESSAGES:
-            self._driver.change_at_once(self._inlet.flush)
+        if len(self._messages.waiting) >= FLUSH_MESSAGES:
+            self._buffer.flush()
         else:
             self._wake()
 
     def _wake(self) -> None:
-        """Have the ticker look soon: at once for those who wait, otherwise when the lingering is over."""
-        with self._driver.lock:
-            self._is_idle = False
-            self._is_wanted = self._is_always or self._driver.is_awaited
-            linger_ns = 0 if self._driver.is_awaited else LINGER_NS
-            self._driver.expect(self._driver.clock.monotonic_ns() + linger_ns)
+        """Have the ticker look soon: at once if a get waits, otherwise when the lingering is over."""
+        is_awaited = self._driver.is_awaited
+        # Before `expect`: a tick that begins in between sets them again, and then there is another one.
+        self._is_idle, self._is_wanted = False, self._is_always or is_awaited
+        self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
 
     def _put_carefully(self, value: Value, options: MessageOptions) -> int:
+        """Put a message that has options, or is large, or no bytes, or whose queue is limited."""
         if is_delayed(options):
             return self.put_later([value], options)[0]
-        return self._driver.change(lambda now: self._admit(value, options, now))
+        message = make_message(value, options, now_ns=self._clock.now_ns())
+        key, is_urgent = message.idempotency_key, message.priority < Priority.NORMAL
+        if key is not None:
+            with self._buffer.exclusive():
+                ((stored,), _) = self._driver.begin(Publish(TOPIC, [message], 0))
+            number = stored.offset + 1
+        else:
+            number = self._buffer.add([message])
+        if self._is_always:
+            self._buffer.sync()
+        elif is_urgent or len(message.value or b"") > self._buffer.small_bytes_max:
+            self._buffer.flush()
+        else:
+            self._wake()
+        if is_urgent:
+            self._prefetch.empty()
+        return number
 
     def _put_many_carefully(self, values: list[Any], options: MessageOptions) -> range:
         if options.get("idempotency_key") or "delay_key" in options:
             raise Refused("a key names one message; use put")
         if is_delayed(options):
             return self.put_later(values, options)
-
-        def admit_all(now: Now) -> range:
-            # All of them are looked at before the first one is taken in.
-            messages = [make_message(value, options, now_ns=now.wall_ns) for value in values]
-            self._require_room(messages, now)
-            if not messages:
-                return range(0)
-            self._intake.is_mixed = True
-            last = self._intake.take_in_under_lock(Entries(messages))
-            self._inlet.flush(now)
-            self._outlet.recall(now)
-            return range(last - len(messages) + 1, last + 1)
-
-        return self._driver.change(admit_all)
-
-    def _admit(self, value: Value, options: MessageOptions, now: Now) -> int:
-        message = make_message(value, options, now_ns=now.wall_ns)
-        key = message.idempotency_key
-        if key is not None:
-            self._inlet.flush(now)
-            kept = self._partition().machine.dedup.find(key, now.wall_ns)
-            if kept is not None:
-                return kept.position + 1
-        self._require_room([message], now)
-        self._intake.is_mixed = True
-        number = self._intake.take_in_under_lock(Entries([message]))
-        is_small = len(message.value or b"") <= self._small_bytes_max
-        if message.priority < Priority.NORMAL:
-            self._inlet.flush(now)
-            self._outlet.recall(now)
-        elif key is not None or not is_small or self._is_always:
-            self._inlet.flush(now)
+        now_ns = self._clock.now_ns()
+        # All of them are checked before the first one is taken in.
+        messages = [make_message(value, options, now_ns=now_ns) for value in values]
+        if not messages:
+            return range(0)
+        last = self._buffer.add(messages)
+        if self._is_always:
+            self._buffer.sync()
         else:
-            self._driver.expect(now.monotonic_ns + LINGER_NS)
-        return number
+            self._buffer.flush()
+        if messages[0].priority < Priority.NORMAL:
+            self._prefetch.empty()
+        return range(last - len(messages) + 1, last + 1)
 
-    def _require_room(self, messages: list[Message], now: Now) -> None:
-        # All at once, or they would be refused when half of them are written.
-        if self._small_bytes_max == _NONE_SMALL:
-            self._inlet.flush(now)
-            require_room(self._partition(), len(messages), sum(map(size_of, messages)))
+    def _tick(self) -> None:
+        """Write what was put, ack what was handed out, let delayed messages come; and set the next time."""
+        try:
+            self._ticker.expect(self._work())
+        except Fatal:
+            return  # Every call from now on raises it.
+        except PenstockError as error:
+            self._driver.logger.warning("cannot go on yet: %s", error)
+            self._ticker.expect(self._clock.monotonic_ns() + _RETRY_NS)
+        except BaseException as error:
+            # A bug of ours. Without the ticker's thread nothing would be written in time any more.
+            self._buffer.refuse(error)
+            raise
 
-    def _tick(self, now: Now) -> float:
-        """Write what was put and ack what was handed out. Returns when to look again."""
-        due_ns = self._inlet.due_ns(LINGER_NS)
+    def _work(self) -> float:
+        now_ns, due_ns = self._clock.monotonic_ns(), self._buffer.due_ns()
         # A queue that is filled so fast that it is written again and again is left alone: its time is known.
-        is_early = now.monotonic_ns < due_ns != NEVER_NS and not self._driver.is_awaited
-        # Before anything else: whoever comes from here on says so, and whatever came before is dealt with now.
+        is_early = now_ns < due_ns != NEVER_NS and not self._driver.is_awaited
+        # Before anything else: a put or get from here on wakes the ticker, and those before are dealt with now.
         self._is_idle = not is_early
-        self._is_wanted = self._is_always or self._is_idle
+        self._is_wanted = self._is_always or not is_early
         if not is_early:
-            self._inlet.try_again(now)
-            self._inlet.flush(now)
+            self._buffer.try_again()
+            self._buffer.flush()
             due_ns = NEVER_NS
-        self._outlet.ack(now)
-        # A delayed message may have come, or one of another thread.
-        self._outlet.recall(now)
-        self._outlet.renew(now)
-        retry_ns = now.monotonic_ns + _RETRY_NS if self._inlet.is_refusing else NEVER_NS
-        return min(due_ns, retry_ns, self._outlet.renew_at_ns)
+        self._prefetch.ack()
+        self._fire()
+        self._prefetch.renew()
+        retry_ns = now_ns + _RETRY_NS if self._buffer.is_refusing else NEVER_NS
+        return min(due_ns, retry_ns, self._prefetch.renew_at_ns, self._monotonic_of(self._due_ns))
+
+    def _monotonic_of(self, wall_ns: int) -> int:
+        return self._clock.monotonic_ns() + max(0, wall_ns - self._clock.now_ns())
+
+    def _fire(self) -> None:
+        """Let delayed messages come that are due. They are numbered by the log, so no put is meanwhile."""
+        while self._due_ns <= self._clock.now_ns():
+            with self._buffer.exclusive():
+                fired, _ = self._driver.start(FireDelayed(TOPIC, 0))
+                self._due_ns = NEVER_NS if fired.next_due_ns is None else fired.next_due_ns
+            if fired.is_urgent:
+                self._prefetch.empty()
+            if not fired.messages:
+                return
+
+    def _expect_due(self, due_ns: int) -> None:
+        with self._buffer.lock:
+            self._due_ns = min(self._due_ns, due_ns)
+        self._ticker.expect(self._monotonic_of(due_ns))
 
     def get(self, timeout: Duration | None = 0) -> Received | None:
         """The next message, or None if there is none before the time is up (None: wait as long as it takes)."""
         try:
             message = self._ready.popleft()
         except IndexError:
-            pass  # And on outside of it: a Ctrl-C of who waits is not an error about an error.
+            pass  # And on outside of it: a Ctrl-C while it waits is not an error about an error.
         else:
             if self._is_idle:
                 self._wake()
-            if message.expires_at is None or message.expires_at > self._driver.clock.now_ns():
+            if message.expires_at is None or message.expires_at > self._clock.now_ns():
                 return message
-            self._outlet.set_aside(message)
+            self._prefetch.set_aside(message)
             if (other := self.get_if_ready()) is not None:
                 return other
         return self._get_next(timeout)
@@ -285,10 +297,10 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     def _get_next(self, timeout: Duration | None) -> Received | None:
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if not self.is_auto_ack:
-            return _first(self._lend(1, timeout_ns))
-        until_ns = self._driver.clock.monotonic_ns() + timeout_ns
+            return _first(self._lease(1, timeout_ns))
+        until_ns = self._clock.monotonic_ns() + timeout_ns
         while True:
-            while self._driver.change_at_once(self._fetch):
+            while self._fetch():
                 # Others may be quicker; then perhaps there is more.
                 if (message := self.get_if_ready()) is not None:
                     return message
@@ -296,49 +308,35 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
                 return None
             wait_ns = timeout_ns
             if timeout_ns > 0:
-                wait_ns = max(0, until_ns - self._driver.clock.monotonic_ns())
-            message = self._wait_for_one(wait_ns)
-            if message is not None or not self._ready:
-                return message
+                wait_ns = max(0, until_ns - self._clock.monotonic_ns())
+            waiter = self._prefetch.enter(wait_ns)
+            if waiter is not None:
+                self._driver.wait_for(waiter, wait_ns)
+                return _first(self.end_get(waiter))
 
-    def _wait_for_one(self, timeout_ns: int) -> Received | None:
-        """Wait in the queue of those who wait; not if somebody else has fetched messages by now."""
-        command, has_ready = self._outlet.poll_of_one(), self._has_ready
-        message = _first(self._driver.poll(command, timeout_ns, is_needless=has_ready))
-        if message is not None:
-            self._timings.hand_out((message,), self._driver.clock.now_ns())
-            self._outlet.note_single(message)
-            self._wake()
-        return message
-
-    def _has_ready(self) -> bool:
-        return bool(self._ready)
-
-    def _fetch(self, now: Now) -> bool:
+    def _fetch(self) -> bool:
         """Make ready what there is, including what was put a moment ago."""
         self._is_wanted = True
-        self._inlet.flush(now)
-        if self._driver.is_awaited:
-            # They came first, and what is fetched for one who does not wait may stay with him for long.
-            self._driver.serve()
-        has_some = self._outlet.fetch(now)
+        self._buffer.flush()
+        has_some = self._prefetch.fetch()
         if has_some:
-            # Others take from it without the lock, and may have taken all by now.
+            # Others take from it without a lock, and may have taken all by now.
             with suppress(IndexError):
-                self._timings.hand_out((self._ready[0],), now.wall_ns)
+                self._timings.hand_out((self._ready[0],), self._clock.now_ns())
         return has_some
 
-    def _lend(self, limit: int, timeout_ns: int) -> list[Received]:
-        self._driver.change_at_once(self._prepare)
+    def _lease(self, limit: int, timeout_ns: int) -> list[Received]:
+        self._is_wanted = True
+        self._buffer.flush()
         messages = self._driver.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
-        self._timings.hand_out(messages, self._driver.clock.now_ns())
+        self._timings.hand_out(messages, self._clock.now_ns())
         return messages
 
     def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
-        if options or self._is_always or len(self._intake.waiting) >= FLUSH_MESSAGES:
+        if options or self._is_always or len(self._messages.waiting) >= FLUSH_MESSAGES:
             return None
-        take_in = self._intake.take_in
+        take_in = self._messages.take_in
         try:
             number = take_in(value)  # type: ignore[arg-type]  # What is not bytes is not taken.
         except (ValueError, StopIteration):
@@ -356,9 +354,9 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
                 message = self._ready.popleft()
             except IndexError:
                 return None
-            if message.expires_at is None or message.expires_at > self._driver.clock.now_ns():
+            if message.expires_at is None or message.expires_at > self._clock.now_ns():
                 break
-            self._outlet.set_aside(message)
+            self._prefetch.set_aside(message)
         if self._is_idle:
             self._wake()
         return message
@@ -372,40 +370,30 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         """
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         if self.is_auto_ack:
-            if self._driver.change_at_once(self._fetch):
-                return None
-            command = self._outlet.poll_of_one()
-        else:
-            self._driver.change_at_once(self._prepare)
-            command = Poll(TOPIC, GROUP, MANUAL, limit)
-        waiter = self._driver.enter(
-            command, LOCAL, timeout_ns, on_settled, is_needless=self._has_ready
-        )
-        return None if waiter.is_settled and not waiter.messages and self._ready else waiter
+            return None if self._fetch() else self._prefetch.enter(timeout_ns, on_settled)
+        self._is_wanted = True
+        self._buffer.flush()
+        return self._driver.enter(Poll(TOPIC, GROUP, MANUAL, limit), LOCAL, timeout_ns, on_settled)
 
     def end_get(self, waiter: PollWaiter) -> list[Received]:
         """What a waiter that is settled has got."""
         messages = waiter.outcome().messages()
-        self._timings.hand_out(messages, self._driver.clock.now_ns())
+        self._timings.hand_out(messages, self._clock.now_ns())
         if self.is_auto_ack and messages:
             for message in messages:
-                self._outlet.note_single(message)
+                self._prefetch.note_single(message)
             self._wake()
         return messages
 
     def abandon_get(self, waiter: PollWaiter) -> None:
-        """Give back what nobody is there to take any more."""
+        """Give back what no caller is there to take any more."""
         self._driver.abandon(waiter)
-
-    def _prepare(self, now: Now) -> None:
-        self._is_wanted = True
-        self._inlet.flush(now)
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""
         limit = limit if type(limit) is int and limit > 0 else whole_count("limit", limit)
         if not self.is_auto_ack:
-            return self._lend(limit, FOR_EVER if timeout is None else duration_ns(timeout))
+            return self._lease(limit, FOR_EVER if timeout is None else duration_ns(timeout))
         messages: list[Received] = []
         while len(messages) < limit and (message := self.get(0)) is not None:
             messages.append(message)
@@ -428,13 +416,10 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
     def peek_many(self, limit: int = 10) -> list[Received]:
         """The next messages in the order in which they would be handed out, without taking them."""
         count = whole_count("limit", limit)
-        return self._driver.change_at_once(lambda now: self._peek(count, now))
-
-    def _peek(self, limit: int, now: Now) -> list[Received]:
-        self._inlet.flush(now)
-        fetched = list(islice(self._ready.copy(), limit))
-        rest = Peek(TOPIC, 0, GROUP, limit - len(fetched))
-        return fetched + self._driver.execute_locked(rest, now)
+        self._buffer.flush()
+        with self._prefetch.lock:
+            fetched = list(islice(self._ready.copy(), count))
+            return fetched + self._driver.execute(Peek(TOPIC, 0, GROUP, count - len(fetched)))
 
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
@@ -442,71 +427,86 @@ class Queue(OpenOnce, QueueAnswers, QueueDelays, QueueDeadLetters):
         Backwards hands finished messages out once more; forwards skips, up to the next id that `put` would give.
         Receipts given before are void. OffsetOutOfRange: no such message is kept; nothing has changed.
         """
-        return self._driver.change(lambda now: self._seek(to, now))
-
-    def _seek(self, to: int | datetime, now: Now) -> int:
-        self._inlet.flush(now)
-        offset = offset_of(self._partition().messages, to)
-        self._outlet.empty(now)
-        self._partition().record(commands.rewind(self._delivery(), offset), now)
-        return offset + 1
+        if isinstance(to, datetime):
+            start = Start.at_time(datetime_ns(to, "seek"))
+        else:
+            start = Start.at_offset(whole_number("seek: an id", to) - 1)
+        self._buffer.flush()
+        reset = ResetGroup(GROUP, topic=TOPIC, to=start, is_forced=True)
+        try:
+            with self._prefetch.lock:
+                self._prefetch.empty_locked()
+                (move,) = self._driver.execute(reset)[TOPIC]
+        except OffsetOutOfRange as error:
+            asked, first, end = (
+                int(str(error.fields[one])) + 1 for one in ("asked", "start", "end")
+            )
+            raise OffsetOutOfRange(asked, start=first, end=end, what="id") from None
+        return move.floor_after + 1
 
     def compact(self, older_than: Duration | None = None) -> Compacted:
         """Free the disk space of finished messages: of those past retention, or older than you say.
 
         Whole files go, so a few finished messages may stay. Messages that are not finished always stay.
         """
-        return self._driver.rearrange(lambda now: self._compact(older_than, now))
-
-    def _compact(self, older_than: Duration | None, now: Now) -> Compacted:
-        self._inlet.flush(now)
-        self._outlet.ack(now)
-        return compact(self._partition(), older_than, now)
+        age_ns = None if older_than is None else duration_ns(older_than)
+        self._buffer.flush()
+        self._prefetch.ack()
+        swept = self._driver.execute(SweepTopics(TOPIC, age_ns))[TOPIC]
+        return Compacted(swept.segments_removed, swept.bytes_freed)
 
     def flush(self) -> None:
         """Return once everything put so far is written: it survives the end of the process, not of the power."""
-        self._driver.change_at_once(self._inlet.flush)
+        self._buffer.flush()
 
     def sync(self) -> None:
         """Return once everything put and every answer given so far is on the disk."""
-        self._driver.sync()
+        self._buffer.sync()
 
     def stats(self) -> QueueStats:
         """Counts, sizes and percentiles, as of now."""
         dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
-        return self._driver.change_at_once(lambda now: self._stats(len(dead.letters), now))
-
-    def _stats(self, dead_letters: int, now: Now) -> QueueStats:
-        self._inlet.flush(now)
-        self._outlet.ack(now)
-        return stats_of(
-            self._partition(),
-            GROUP,
-            self._timings,
-            unread=len(self._ready),
-            dead_letters=dead_letters,
+        self._buffer.flush()
+        with self._prefetch.lock:
+            self._prefetch.ack_locked()
+            # These are leased to the queue itself, and no caller has got them yet.
+            unread = len(self._ready)
+            found = self._driver.execute(DescribeBacklog(TOPIC, 0, GROUP))
+        return QueueStats(
+            put=found.end,
+            waiting=found.unfinished - found.in_flight + unread,
+            in_flight=found.in_flight - unread,
+            done=found.end - found.unfinished,
+            expired=found.expired,
+            dead_letters=len(dead.letters),
+            first_id=found.start + 1,
+            next_id=found.end + 1,
+            bytes=found.size_bytes,
+            segments=found.segments,
+            write=self._timings.write.percentiles(),
+            age=self._timings.age.percentiles(),
+            delayed=found.delayed,
         )
 
-    def close(self) -> None:
-        """Write and sync everything, give back what nobody took, and let go of the directory."""
-        disown(self)
-        self._driver.close(self._finish)
-        self._opened.give_up_disk()
-        self.let_go(Gone("the queue is closed"))
+    def _close(self) -> None:
+        """Write and sync everything, give back what no caller took, and let go of the directory."""
+        self._ticker.close()
+        try:
+            with suppress(Fatal):
+                self._buffer.close()
+                self._prefetch.empty()
+                self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
+        finally:
+            self._driver.close()
+            self._opened_driver.give_up_disk()
 
-    def let_go(self, gone: Any) -> None:
-        """Refuse everything from now on."""
-        self._driver = self._intake = self._opened = gone
+    def _replace_parts(self, closed: Any) -> None:
+        self._driver = self._buffer = self._prefetch = self._messages = closed
         self._ready.clear()
-
-    def _finish(self, now: Now) -> None:
-        self._inlet.close(now)
-        self._outlet.empty(now)
-        consumption.release(self._partition(), self._delivery(), MANUAL, now)
 
     @property
     def aio(self) -> AsyncQueue:
-        """The same queue for asyncio."""
+        """This queue for asyncio."""
         return AsyncQueue(self)
 
     def __iter__(self) -> Iterator[Received]:

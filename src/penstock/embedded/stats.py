@@ -48,8 +48,8 @@ class Timings:
 class QueueStats:
     """A queue at one moment.
 
-    `put` counts every id ever given; of those, `waiting` are ready or wait for a retry, `in_flight` are in somebody's
-    hands, `done` are finished. `delayed` are to come later and have no id yet. `age` is how long messages had been in
+    `put` counts every id ever given; of those, `waiting` are ready or wait for a retry, `in_flight` are held by
+    callers, `done` are finished. `delayed` are to come later and have no id yet. `age` is how long messages had been in
     the queue when they were handed out, `write` how long it took to write a batch of puts.
     """
 

@@ -1,11 +1,11 @@
-"""Groups: which member of a group may read which partition, and how that right passes from one to the next.
+"""Groups: which member of a group owns which partition, and how a partition moves to another member.
 
-Knows members, partitions by name, and deadlines. Does not know messages, leases or clocks. `commands` decide,
-`membership` applies.
+Works on members, partitions by name, and deadlines, without messages, leases or clocks. `commands` decide, `membership`
+applies.
 """
 
-from .commands import Joining as Joining
-from .commands import Moment as Moment
+from .commands import GroupTime as GroupTime
+from .commands import JoinRequest as JoinRequest
 from .membership import Member as Member
 from .membership import Membership as Membership
 from .records import GroupRecord as GroupRecord

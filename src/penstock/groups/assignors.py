@@ -1,7 +1,7 @@
-"""Who should read what: pure functions from members and partitions to an assignment.
+"""Assignors: pure functions from members and partitions to an assignment.
 
-A member is only given partitions of topics that it subscribes to; a partition that nobody subscribes to is left out.
-Members and partitions are taken in the order of their names, so the same input always gives the same answer.
+A member only gets partitions of topics that it subscribes to; a partition without a subscriber is left out. Members and
+partitions are taken in the order of their names, so the same input always gives the same assignment.
 """
 
 from collections import defaultdict, deque
@@ -20,23 +20,23 @@ Assignment = dict[TopicPartition, str]
 """Member by partition."""
 
 
-class Held(NamedTuple):
-    """Who holds what now; what is on its way out goes first if something has to go."""
+class CurrentOwners(NamedTuple):
+    """The present owners. Partitions that are `leaving` are the first to move if one has to."""
 
     owners: Mapping[TopicPartition, str]
     leaving: Collection[TopicPartition] = ()
 
 
-NOBODY = Held({})
+NO_OWNERS = CurrentOwners({})
 
 
 def assign(
     how: Assignor,
     subscriptions: Subscriptions,
     partitions: Sequence[TopicPartition],
-    held: Held = NOBODY,
+    held: CurrentOwners = NO_OWNERS,
 ) -> Assignment:
-    """The assignment that these members should come to."""
+    """Returns the assignment that these members should reach."""
     match how:
         case Assignor.RANGE:
             return by_range(subscriptions, partitions)
@@ -47,7 +47,7 @@ def assign(
 
 
 def by_range(subscriptions: Subscriptions, partitions: Sequence[TopicPartition]) -> Assignment:
-    """Neighbours together: each topic is cut into as many pieces as it has members."""
+    """Returns neighbours together: each topic is cut into as many pieces as it has members."""
     readers, topics = _readers(subscriptions), _by_topic(partitions)
     found: Assignment = {}
     for topic, its_partitions in topics.items():
@@ -59,7 +59,7 @@ def by_range(subscriptions: Subscriptions, partitions: Sequence[TopicPartition])
 
 
 def round_robin(subscriptions: Subscriptions, partitions: Sequence[TopicPartition]) -> Assignment:
-    """One each in turn; whoever does not subscribe to a topic is passed over."""
+    """Returns one partition for each member in turn; members that do not subscribe to its topic are passed over."""
     readable = frozenset(_readers(subscriptions))
     turn = cycle(sorted(subscriptions))
     found: Assignment = {}
@@ -70,30 +70,30 @@ def round_robin(subscriptions: Subscriptions, partitions: Sequence[TopicPartitio
 
 
 def sticky(
-    subscriptions: Subscriptions, partitions: Sequence[TopicPartition], held: Held
+    subscriptions: Subscriptions, partitions: Sequence[TopicPartition], held: CurrentOwners
 ) -> Assignment:
-    """Everybody keeps what they have, except what has to move so that nobody has two more than another.
+    """Returns an assignment in which members keep their partitions, and none has two more than another.
 
-    Where subscriptions differ, the same holds for every pair between whom partitions could be passed on, directly or
+    Where subscriptions differ, that holds for every pair of members between which partitions could move, directly or
     through others.
     """
-    hands = _Hands(subscriptions)
-    homeless: list[TopicPartition] = []
+    draft = _AssignmentDraft(subscriptions)
+    unassigned: list[TopicPartition] = []
     leaving = frozenset(held.leaving)
-    # What leaves comes last, because what came last is the first to be passed on.
+    # Leaving ones come last, because `_relieve` moves the last ones first.
     for partition in sorted(partitions, key=lambda one: (one in leaving, one)):
         owner = held.owners.get(partition)
         if owner is not None and partition.topic in subscriptions.get(owner, ()):
-            hands.give(owner, partition)
+            draft.give(owner, partition)
         else:
-            homeless.append(partition)
-    hands.take_in(homeless)
-    hands.balance()
-    return hands.assignment()
+            unassigned.append(partition)
+    draft.assign_free(unassigned)
+    draft.balance()
+    return draft.assignment()
 
 
-class _Hands:
-    """What each member has, while an assignment is being made."""
+class _AssignmentDraft:
+    """An assignment that is being made: the partitions of each member."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self.readers = _readers(subscriptions)
@@ -106,9 +106,9 @@ class _Hands:
         self.held[member][partition.topic].append(partition)
         self.load[member] += 1
 
-    def take_in(self, homeless: Sequence[TopicPartition]) -> None:
-        """Give each to the least loaded of those who read it; topics with few readers first."""
-        topics = _by_topic(homeless)
+    def assign_free(self, unassigned: Sequence[TopicPartition]) -> None:
+        """Give each partition to the least loaded member that reads it; topics with few readers first."""
+        topics = _by_topic(unassigned)
         for topic in sorted(topics, key=lambda one: (len(self.readers.get(one, ())), one)):
             lightest = [(self.load[one], one) for one in self.readers.get(topic, ())]
             heapify(lightest)
@@ -118,28 +118,28 @@ class _Hands:
                 heapreplace(lightest, (load + 1, member))
 
     def balance(self) -> None:
-        """Pass partitions on while that makes the loads more even. Each time the sum of their squares shrinks."""
+        """Move partitions while that makes the loads more even. Each move reduces the sum of their squares."""
         while any(self._relieve(one) for one in self._overloaded()):
             pass
 
     def _overloaded(self) -> list[str]:
-        """Those who have two more than somebody, the heaviest first."""
+        """Returns members that have two more than another, the heaviest first."""
         lowest = min(self.load.values(), default=0)
         heavy = [(-load, one) for one, load in self.load.items() if load >= lowest + 2]
         return [one for _, one in sorted(heavy)]
 
     def _relieve(self, member: str) -> bool:
-        """Take one partition off a member, along the shortest way to one who has at least two less."""
-        way = self._way_from(member)
-        for giver, topic, taker in way:
+        """Move one partition from a member, along the shortest path to a member that has at least two less."""
+        path = self._path_from(member)
+        for giver, topic, taker in path:
             self.held[taker][topic].append(self.held[giver][topic].pop())
-        if way:
+        if path:
             self.load[member] -= 1
-            self.load[way[-1][2]] += 1
-        return bool(way)
+            self.load[path[-1][2]] += 1
+        return bool(path)
 
-    def _way_from(self, member: str) -> list[tuple[str, str, str]]:
-        """Steps (giver, topic, taker); none if everybody who can be reached has nearly as much."""
+    def _path_from(self, member: str) -> list[tuple[str, str, str]]:
+        """Returns steps (giver, topic, taker), or none if every member that can be reached has nearly as many."""
         before: dict[str, tuple[str, str]] = {}
         waiting, met, passed = deque([member]), {member}, set[str]()
         while waiting:
@@ -179,7 +179,7 @@ def _steps(
 
 
 def _readers(subscriptions: Subscriptions) -> dict[str, list[str]]:
-    """Members by topic."""
+    """Returns members by topic."""
     readers: dict[str, list[str]] = {}
     for member in sorted(subscriptions):
         for topic in subscriptions[member]:

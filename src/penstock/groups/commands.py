@@ -1,8 +1,8 @@
-"""What members may ask for, decided: each function reads a `Membership` and returns records, or refuses.
+"""The decisions about requests of members: each function reads a `Membership` and returns records, or refuses.
 
-The cooperative rule. A change of members or partitions makes a new target and a new generation. What stays where it is
-is not touched. What nobody owns is given at once. What has to pass on is asked back from its owner, and given to the
-next one when the owner has released it, has gone, or has not done so before the deadline.
+The cooperative rule. A change of members or partitions makes a new target and a new generation. A partition that stays
+with its owner is not touched. A partition without an owner is given at once. A partition that has to move is asked back
+from its owner, and given to the next one when the owner has released it, has left, or has missed the deadline.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,19 +14,19 @@ from ..api.members import Assignor, Standing
 from ..errors import NotOwner, Refused, StaleGeneration, UnknownMember
 from ..kernel import Outcome
 from ..model import TopicPartition
-from .assignors import Held, assign
+from .assignors import CurrentOwners, assign
 from .membership import Membership
 from .records import (
-    Asked,
-    Given,
-    Gone,
     GroupRecord,
-    Joined,
-    Kept,
+    MemberJoined,
+    MemberRemoved,
+    MemberSeen,
     Partitions,
-    Released,
-    Seen,
-    Targeted,
+    PartitionsGiven,
+    PartitionsReleased,
+    ReleaseAsked,
+    ReleaseWithdrawn,
+    TargetSet,
 )
 
 SESSION_MS_DEFAULT = 30_000
@@ -37,16 +37,16 @@ _MS = 1_000_000
 Records = tuple[GroupRecord, ...]
 
 
-class Moment(NamedTuple):
-    """When something is decided: what measures waiting, and what people read."""
+class GroupTime(NamedTuple):
+    """The time of a decision: monotonic, which measures waiting, and wall time, which users read."""
 
     at_ns: int
     wall_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
-    """Who wants to be a member. Without an assignor: the one that the group has."""
+class JoinRequest:
+    """A client that wants to be a member. Without an assignor the group keeps its own."""
 
     member: str
     client: str
@@ -66,7 +66,7 @@ def standing(membership: Membership, member: str) -> Standing:
 
 
 def require_member(membership: Membership, member: str, generation: int | None = None) -> None:
-    """Refuse whoever is no member, or was one under this name in an earlier life."""
+    """UnknownMember: it is no member. StaleGeneration: the generation is from before it joined."""
     known = membership.members.get(member)
     if known is None:
         raise UnknownMember(membership.group, member[:60])
@@ -75,7 +75,7 @@ def require_member(membership: Membership, member: str, generation: int | None =
 
 
 def require_current(membership: Membership, member: str, generation: int | None) -> None:
-    """Refuse whoever does not know the present assignment; without a generation it is enough to be a member."""
+    """UnknownMember: it is no member. StaleGeneration: a generation is given, and it is not the present one."""
     require_member(membership, member)
     if generation is not None and generation != membership.generation:
         raise StaleGeneration(membership.group, asked=generation, current=membership.generation)
@@ -89,62 +89,62 @@ def require_owner(membership: Membership, member: str, partition: TopicPartition
 
 def join(
     membership: Membership,
-    joining: Joining,
+    request: JoinRequest,
     partitions: Sequence[TopicPartition],
-    moment: Moment,
+    time: GroupTime,
     generation: int,
 ) -> Records:
-    """Become a member. Under the name of one that is there, its partitions are taken over and nothing moves."""
-    _check(membership, joining)
-    name = joining.member
-    joined = Joined(
-        name, joining.client, joining.topics, joining.session_ms, generation, moment.at_ns
+    """Add a member. It replaces a member of the same name and takes over its partitions. Refused: see `_check`."""
+    _check(membership, request)
+    name = request.member
+    joined = MemberJoined(
+        name, request.client, request.topics, request.session_ms, generation, time.at_ns
     )
     cause = Cause.REPLACED if name in membership.members else Cause.JOINED
     given_up: Records = ()
     if cause is Cause.REPLACED and (asked := tuple(membership.to_release(name))):
-        # Whoever was asked for them is no more, and the new one has begun nothing yet.
-        given_up = (Released(name, asked, True, moment.at_ns),)
-    after = _After(
-        {**_subscriptions(membership), name: joining.topics},
+        # The replaced member was asked to release them, and the new one has not begun with them.
+        given_up = (PartitionsReleased(name, asked, True, time.at_ns),)
+    after = _NextState(
+        {**_subscriptions(membership), name: request.topics},
         {
             one: owner
             for one, owner in membership.owners.items()
             if not (owner == name and one in membership.asked)
         },
-        joining.assignor or membership.assignor,
+        request.assignor or membership.assignor,
     )
-    rest = _rebalance(membership, after, partitions, _Why(cause, (name,), moment, generation))
+    rest = _rebalance(membership, after, partitions, _Reason(cause, (name,), time, generation))
     return (joined, *given_up, *rest)
 
 
-def _check(membership: Membership, joining: Joining) -> None:
-    if not joining.topics:
+def _check(membership: Membership, request: JoinRequest) -> None:
+    if not request.topics:
         raise Refused("a member needs at least one topic")
-    if not SESSION_MS_MIN <= joining.session_ms <= SESSION_MS_MAX:
+    if not SESSION_MS_MIN <= request.session_ms <= SESSION_MS_MAX:
         raise Refused(
-            f"session timeout must be in {SESSION_MS_MIN}..{SESSION_MS_MAX} ms, got {joining.session_ms}"
+            f"session timeout must be in {SESSION_MS_MIN}..{SESSION_MS_MAX} ms, got {request.session_ms}"
         )
-    others = membership.members.keys() - {joining.member}
-    if others and joining.assignor not in (None, membership.assignor):
+    others = membership.members.keys() - {request.member}
+    if others and request.assignor not in (None, membership.assignor):
         raise Refused(
             f"group {membership.group} assigns by {membership.assignor.value}; that changes when all members have left"
         )
 
 
 def heartbeat(
-    membership: Membership, member: str, generation: int | None, moment: Moment
+    membership: Membership, member: str, generation: int | None, time: GroupTime
 ) -> Records:
-    """A sign of life. Any generation since the member joined will do: it is how a member hears of a new one."""
+    """Record that a member is alive. Accepts any generation since it joined: by the reply it learns the new one."""
     require_member(membership, member, generation)
-    return (Seen(member, moment.at_ns),)
+    return (MemberSeen(member, time.at_ns),)
 
 
-def wait(membership: Membership, member: str, moment: Moment, *, is_over: bool) -> Records:
-    """Begin or end to wait for messages. Whoever is no member any more has nothing to end."""
+def wait(membership: Membership, member: str, time: GroupTime, *, is_over: bool) -> Records:
+    """Begin or end to wait for messages. No records: it is no member any more."""
     if member not in membership.members:
         return ()
-    return (Seen(member, moment.at_ns, -1 if is_over else 1),)
+    return (MemberSeen(member, time.at_ns, -1 if is_over else 1),)
 
 
 def release(
@@ -152,82 +152,88 @@ def release(
     member: str,
     generation: int | None,
     partitions: Iterable[TopicPartition],
-    moment: Moment,
+    time: GroupTime,
 ) -> Outcome[GroupRecord, Partitions]:
-    """Let go of what was asked for. What was not asked for stays, also if it is named."""
+    """Release partitions that were asked back. Returns them; others that are named stay with the member. NotOwner."""
     require_current(membership, member, generation)
     wanted = sorted(set(partitions))
     for one in wanted:
         require_owner(membership, member, one)
     freed = tuple(one for one in wanted if one in membership.asked)
-    seen = Seen(member, moment.at_ns)
+    seen = MemberSeen(member, time.at_ns)
     if not freed:
         return Outcome((), (seen,))
-    released = Released(member, freed, False, moment.at_ns)
-    return Outcome(freed, (seen, released, *_given(membership.target, freed)))
+    released = PartitionsReleased(member, freed, False, time.at_ns)
+    return Outcome(freed, (seen, released, *_give(membership.target, freed)))
 
 
 def leave(
     membership: Membership,
     member: str,
     partitions: Sequence[TopicPartition],
-    moment: Moment,
+    time: GroupTime,
     generation: int,
 ) -> Records:
-    """Be a member no more; what it owned passes on at once."""
+    """Remove a member; its partitions are given to others at once."""
     require_member(membership, member)
-    return _go(membership, (member,), partitions, _Why(Cause.LEFT, (member,), moment, generation))
+    return _remove_members(
+        membership, (member,), partitions, _Reason(Cause.LEFT, (member,), time, generation)
+    )
 
 
 def expire(
     membership: Membership,
     partitions: Sequence[TopicPartition],
-    moment: Moment,
+    time: GroupTime,
     generation: int,
 ) -> Records:
-    """Miss whoever was not heard of in time, and take what was not released in time."""
-    late = tuple(one.id for one in membership.members.values() if one.deadline_ns <= moment.at_ns)
+    """Remove members whose session is over, and take partitions that were not released in time."""
+    late = tuple(one.id for one in membership.members.values() if one.deadline_ns <= time.at_ns)
     if late:
         # Deadlines of releases are looked at when asked again: much of it may be settled by this.
-        return _go(membership, late, partitions, _Why(Cause.TIMED_OUT, late, moment, generation))
-    due = [one for one, deadline_ns in membership.asked.items() if deadline_ns <= moment.at_ns]
+        return _remove_members(
+            membership, late, partitions, _Reason(Cause.TIMED_OUT, late, time, generation)
+        )
+    due = [one for one, deadline_ns in membership.asked.items() if deadline_ns <= time.at_ns]
     freed = [
-        Released(owner, of_owner, True, moment.at_ns)
+        PartitionsReleased(owner, of_owner, True, time.at_ns)
         for owner, of_owner in _grouped((membership.owners[one], one) for one in due).items()
     ]
-    return (*freed, *_given(membership.target, due))
+    return (*freed, *_give(membership.target, due))
 
 
 def repartition(
     membership: Membership,
     partitions: Sequence[TopicPartition],
-    moment: Moment,
+    time: GroupTime,
     generation: int,
 ) -> Records:
-    """Topics grew, or are gone."""
+    """Rebalance because topics got more partitions, or were deleted."""
     present = frozenset(partitions)
     lost = [(owner, one) for one, owner in membership.owners.items() if one not in present]
-    gone = [Released(owner, ones, True, moment.at_ns) for owner, ones in _grouped(lost).items()]
+    gone = [
+        PartitionsReleased(owner, ones, True, time.at_ns) for owner, ones in _grouped(lost).items()
+    ]
     owners = {one: owner for one, owner in membership.owners.items() if one in present}
-    after = _After(_subscriptions(membership), owners, membership.assignor)
-    why = _Why(Cause.PARTITIONS, (), moment, generation)
-    return (*gone, *_rebalance(membership, after, partitions, why))
+    after = _NextState(_subscriptions(membership), owners, membership.assignor)
+    reason = _Reason(Cause.PARTITIONS, (), time, generation)
+    return (*gone, *_rebalance(membership, after, partitions, reason))
 
 
-class _After(NamedTuple):
-    """The group as it will be when what was decided so far has happened."""
+class _NextState(NamedTuple):
+    """The group after the records that were decided so far."""
 
     subscriptions: Mapping[str, frozenset[str]]
     owners: Mapping[TopicPartition, str]
     assignor: Assignor
 
 
-class _Why(NamedTuple):
-    """What a new target is about."""
+class _Reason(NamedTuple):
+    """The cause of a new target."""
 
     cause: Cause
     members: tuple[str, ...]
-    moment: Moment
+    time: GroupTime
     generation: int
 
 
@@ -235,55 +241,59 @@ def _subscriptions(membership: Membership) -> dict[str, frozenset[str]]:
     return {one.id: one.topics for one in membership.members.values()}
 
 
-def _go(
+def _remove_members(
     membership: Membership,
     gone: tuple[str, ...],
     partitions: Sequence[TopicPartition],
-    why: _Why,
+    reason: _Reason,
 ) -> Records:
     left = {one: topics for one, topics in _subscriptions(membership).items() if one not in gone}
     owners = {one: owner for one, owner in membership.owners.items() if owner in left}
-    after = _After(left, owners, membership.assignor)
+    after = _NextState(left, owners, membership.assignor)
     return (
-        *(Gone(one, why.cause) for one in gone),
-        *_rebalance(membership, after, partitions, why),
+        *(MemberRemoved(one, reason.cause) for one in gone),
+        *_rebalance(membership, after, partitions, reason),
     )
 
 
 def _rebalance(
-    membership: Membership, after: _After, partitions: Sequence[TopicPartition], why: _Why
+    membership: Membership, after: _NextState, partitions: Sequence[TopicPartition], reason: _Reason
 ) -> Records:
-    """From the present owners to a new target: who keeps, who is asked, who is given."""
+    """Returns records from the present owners to a new target."""
     owners, asked = after.owners, membership.asked
-    target = assign(after.assignor, after.subscriptions, partitions, Held(owners, asked.keys()))
+    target = assign(
+        after.assignor, after.subscriptions, partitions, CurrentOwners(owners, asked.keys())
+    )
     kept = [(to, one) for one, to in target.items() if owners.get(one) == to and one in asked]
     moving = [(owner, one) for one, owner in owners.items() if target.get(one) != owner]
-    deadline_ns = why.moment.at_ns + membership.revocation_ms * _MS
+    deadline_ns = reason.time.at_ns + membership.revocation_ms * _MS
     still = [(owner, one) for owner, one in moving if one not in asked]
     return (
-        *(Kept(member, ones) for member, ones in _grouped(kept).items()),
-        *(Asked(member, ones, deadline_ns) for member, ones in _grouped(still).items()),
-        *_given(target, (one for one in target if one not in owners)),
-        Targeted(
-            why.generation,
+        *(ReleaseWithdrawn(member, ones) for member, ones in _grouped(kept).items()),
+        *(ReleaseAsked(member, ones, deadline_ns) for member, ones in _grouped(still).items()),
+        *_give(target, (one for one in target if one not in owners)),
+        TargetSet(
+            reason.generation,
             after.assignor,
             target,
-            _passed(membership.owners, target),
-            why.cause,
-            why.members,
-            why.moment.at_ns,
-            why.moment.wall_ns,
+            _changes(membership.owners, target),
+            reason.cause,
+            reason.members,
+            reason.time.at_ns,
+            reason.time.wall_ns,
         ),
     )
 
 
-def _given(target: Mapping[TopicPartition, str], free: Iterable[TopicPartition]) -> Iterable[Given]:
-    """Free partitions go to whoever should have them."""
+def _give(
+    target: Mapping[TopicPartition, str], free: Iterable[TopicPartition]
+) -> Iterable[PartitionsGiven]:
+    """Returns records that give free partitions to the members of the target."""
     found = _grouped((target[one], one) for one in free if one in target)
-    return [Given(member, ones) for member, ones in found.items()]
+    return [PartitionsGiven(member, ones) for member, ones in found.items()]
 
 
-def _passed(
+def _changes(
     owners: Mapping[TopicPartition, str], target: Mapping[TopicPartition, str]
 ) -> tuple[Passed, ...]:
     return tuple(
@@ -294,7 +304,7 @@ def _passed(
 
 
 def _grouped(pairs: Iterable[tuple[str, TopicPartition]]) -> dict[str, Partitions]:
-    """Partitions by member, both in order."""
+    """Returns partitions by member, both in order."""
     found: dict[str, list[TopicPartition]] = {}
     for member, partition in sorted(pairs):
         found.setdefault(member, []).append(partition)

@@ -1,7 +1,7 @@
 """The members of one group and what each of them owns. Only `apply` changes it.
 
-`owners` is who has the right to read a partition: one member at any time, or nobody. `target` is who should have it.
-Where the two differ the owner is asked to let go, and `asked` says until when it may take its time.
+`owners` is the member that may read a partition: one at any time, or none. `target` is the member that should have it.
+Where the two differ the owner is asked to release the partition, and `asked` has the deadline.
 """
 
 from collections import deque
@@ -12,15 +12,15 @@ from ..api.groups import Rebalance
 from ..api.members import Assignor
 from ..model import TopicPartition
 from .records import (
-    Asked,
-    Given,
-    Gone,
     GroupRecord,
-    Joined,
-    Kept,
-    Released,
-    Seen,
-    Targeted,
+    MemberJoined,
+    MemberRemoved,
+    MemberSeen,
+    PartitionsGiven,
+    PartitionsReleased,
+    ReleaseAsked,
+    ReleaseWithdrawn,
+    TargetSet,
 )
 
 _MS = 1_000_000
@@ -30,7 +30,7 @@ REVOCATION_MS = 60_000
 
 @dataclass(slots=True)
 class Member:
-    """`joined` is the generation at which it came; `changes` counts what concerns it, so that it can be woken."""
+    """`joined` is the generation at which it came; `changes` counts changes of its partitions, which wake it."""
 
     id: str
     client: str
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def deadline_ns(self) -> float:
-        """When it will be missed. Not while it waits for messages: then we know that it is there."""
+        """When its session is over. Never while it waits for messages: then its connection shows that it is alive."""
         return float("inf") if self.waits else self.seen_ns + self.session_ms * _MS
 
 
@@ -60,7 +60,7 @@ class Membership:
         self.asked: dict[TopicPartition, int] = {}
         self.rebalances: deque[Rebalance] = deque(maxlen=_REBALANCES_KEPT)
         self.now_ns = 0
-        # How long an owner may take to release; set by whoever keeps the group.
+        # How long an owner may take to release; set by the broker.
         self.revocation_ms = REVOCATION_MS
 
     @property
@@ -70,48 +70,48 @@ class Membership:
         return "rebalancing" if self.asked else "stable"
 
     def readable(self, member: str) -> list[TopicPartition]:
-        """What a member may read from: its own, without what it shall release."""
+        """Returns the partitions that a member may read: its own, without those that it shall release."""
         return sorted(one for one in self.members[member].owned if one not in self.asked)
 
     def to_release(self, member: str) -> list[TopicPartition]:
         return sorted(one for one in self.members[member].owned if one in self.asked)
 
     def next_due_ns(self) -> float:
-        """When a member will be missed or a deadline passes, or infinity."""
+        """Returns when a session is over or a deadline passes next, or infinity."""
         sessions = min((one.deadline_ns for one in self.members.values()), default=float("inf"))
         return min(sessions, min(self.asked.values(), default=float("inf")))
 
     def apply(self, record: GroupRecord) -> None:
         match record:
-            case Joined():
+            case MemberJoined():
                 self._joined(record)
-            case Seen():
+            case MemberSeen():
                 self._seen(record)
-            case Gone(member):
+            case MemberRemoved(member):
                 for partition in self.members.pop(member).owned:
                     self._vacate(partition)
-            case Targeted():
+            case TargetSet():
                 self._targeted(record)
-            case Asked(member, partitions, deadline_ns):
+            case ReleaseAsked(member, partitions, deadline_ns):
                 self.asked.update(dict.fromkeys(partitions, deadline_ns))
                 self.members[member].changes += 1
-            case Kept(member, partitions):
+            case ReleaseWithdrawn(member, partitions):
                 for partition in partitions:
                     del self.asked[partition]
                 self.members[member].changes += 1
-            case Released():
+            case PartitionsReleased():
                 self._released(record)
-            case Given(member, partitions):
+            case PartitionsGiven(member, partitions):
                 self.owners.update(dict.fromkeys(partitions, member))
                 self.members[member].owned.update(partitions)
                 self.members[member].changes += 1
 
-    def _seen(self, record: Seen) -> None:
+    def _seen(self, record: MemberSeen) -> None:
         member = self.members[record.member]
         member.seen_ns = max(member.seen_ns, record.at_ns)
         member.waits = max(0, member.waits + record.waits)
 
-    def _joined(self, record: Joined) -> None:
+    def _joined(self, record: MemberJoined) -> None:
         former = self.members.get(record.member)
         member = Member(
             record.member,
@@ -125,7 +125,7 @@ class Membership:
             member.owned, member.changes = former.owned, former.changes + 1
         self.members[record.member] = member
 
-    def _targeted(self, record: Targeted) -> None:
+    def _targeted(self, record: TargetSet) -> None:
         self.generation, self.assignor = record.generation, record.assignor
         self.target, self.now_ns = record.target, max(self.now_ns, record.at_ns)
         self.rebalances.append(
@@ -140,7 +140,7 @@ class Membership:
         )
         self._note_settled()
 
-    def _released(self, record: Released) -> None:
+    def _released(self, record: PartitionsReleased) -> None:
         member = self.members[record.member]
         member.owned.difference_update(record.partitions)
         for partition in record.partitions:

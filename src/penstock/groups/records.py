@@ -1,8 +1,8 @@
-"""What happens to the membership of a group.
+"""The records about the membership of a group.
 
-Kept in memory only: after a restart nobody is a member, because nobody can know who is still there. What has to outlive
-a restart is elsewhere: progress in the partitions, and a bound on the generations that were given in the meta journal.
-Times are monotonic nanoseconds, except `wall_ns`.
+They are in memory only: after a restart a group has no members, because the broker cannot know which are still alive.
+Progress is in the partitions, and a bound on the given generations in the meta journal. Times are monotonic
+nanoseconds, except `wall_ns`.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ Partitions = tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A member is there; one of the same name is replaced by it, and keeps its partitions."""
+class MemberJoined:
+    """A member joined. It replaces one of the same name and takes over its partitions."""
 
     member: str
     client: str
@@ -28,8 +28,8 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A member gave a sign of life. `waits`: it begins (1) or ends (-1) to wait for messages."""
+class MemberSeen:
+    """A member made a call. `waits`: it begins (1) or ends (-1) to wait for messages."""
 
     member: str
     at_ns: int
@@ -37,16 +37,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """A member is there no more, and its partitions are nobody's."""
+class MemberRemoved:
+    """A member left or its session is over; its partitions have no owner."""
 
     member: str
     cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Targeted:
-    """A new generation: who should have what in the end, and what passes on for that. Last of its decision."""
+class TargetSet:
+    """A new generation: the target assignment, and which partitions move. The last record of its decision."""
 
     generation: int
     assignor: Assignor
@@ -59,8 +59,8 @@ class Targeted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A member shall release partitions. It stays their owner until it does, or until the deadline."""
+class ReleaseAsked:
+    """A member is asked to release partitions. It owns them until it does, or until the deadline."""
 
     member: str
     partitions: Partitions
@@ -68,16 +68,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a member was asked for is left to it after all."""
+class ReleaseWithdrawn:
+    """A member keeps partitions that it was asked to release."""
 
     member: str
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """A member owns these no more. `is_forced`: it did not say so itself."""
+class PartitionsReleased:
+    """A member no longer owns these partitions. `is_forced`: it did not release them itself."""
 
     member: str
     partitions: Partitions
@@ -86,11 +86,20 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Partitions that were nobody's have an owner."""
+class PartitionsGiven:
+    """A member owns partitions that had no owner."""
 
     member: str
     partitions: Partitions
 
 
-GroupRecord = Joined | Seen | Gone | Targeted | Asked | Kept | Released | Given
+GroupRecord = (
+    MemberJoined
+    | MemberSeen
+    | MemberRemoved
+    | TargetSet
+    | ReleaseAsked
+    | ReleaseWithdrawn
+    | PartitionsReleased
+    | PartitionsGiven
+)

@@ -1,12 +1,11 @@
 """Log: batches in segments, found by offset and by time, kept through crashes.
 
-Works on the `Disk` port and owns no clock. Knows batches and offsets; does not know topics, groups or who reads.
+Works on the `Disk` port and owns no clock. Works on batches and offsets, without topics, groups or readers.
 """
 
-from .log import Appended as Appended
+from .log import AppendResult as AppendResult
 from .log import Log as Log
 from .log import Run as Run
 from .log import SyncPlan as SyncPlan
 from .opening import Recovery as Recovery
 from .opening import open_log as open_log
-from .opening import opening as opening

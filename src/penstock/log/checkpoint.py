@@ -1,4 +1,4 @@
-"""How far a log is known to be durable and whole, so that a restart reads only what follows.
+"""The checkpoint of a log: how far it is durable and whole, so that a restart reads only what follows.
 
      0  u32  magic          "PNCP"
      4  u32  version        2
@@ -16,7 +16,7 @@
      .  u32  checksum       CRC32C of everything before, seeded with the log's id
 
 Losing it costs a full scan, and nothing else where meta knows the log's epochs. One that was not written by closing
-says that offsets may have been given away since, in an epoch that must not be used again.
+says that offsets may have been used since, in an epoch that must not be used again.
 """
 
 import struct
@@ -80,7 +80,7 @@ class Checkpoint:
 
 
 def read_checkpoint(disk: Disk, directory: str, seed: int) -> Checkpoint | None:
-    """The checkpoint, None if there is none, or DamagedFile. Refused: it is whole and of another version."""
+    """Returns the checkpoint, or None if there is none. DamagedFile; Refused: it is whole and of another version."""
     path = f"{directory}/{CHECKPOINT}"
     if not disk.exists(path):
         return None

@@ -9,7 +9,7 @@ A crash leaves each segment as it was or as it should be, and either is right: t
 them, and an index that does not fit is recognised. The mark up to which everything is compacted moves last.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..codec import Head, select
 from ..codec.blobs import Bools
-from ..codec.body import KEYS, VALUES, Body
+from ..codec.body import Body, Column
 from ..codec.decode import offsets_of, open_body
 from ..codec.head import BODY_BYTES_MAX, pack_head
 from ..errors import PenstockError, TooLarge
@@ -29,7 +29,7 @@ from ..ports import Disk, File
 from .index import Index
 from .layout import TEMPORARY, remove_if_there
 from .log import Log
-from .scan import Broken, Stored, walk_batches
+from .scan import BrokenBatch, StoredBatch, walk_batches
 from .segment import Segment
 
 T = TypeVar("T")
@@ -40,13 +40,25 @@ _POSITION_MAX = (1 << 32) - 1  # The index keeps positions as u32.
 _MS_NS = 1_000_000
 
 
-class Compacted(NamedTuple):
-    """What a run did. `compacted_to` has not moved if segments were taken away meanwhile."""
+class CompactionResult(NamedTuple):
+    """The result of a run. `compacted_to` stays where it was if retention removed segments meanwhile."""
 
     segments_rewritten: int
     messages_removed: int
     bytes_freed: int
     compacted_to: Offset
+
+
+class ClearResult(NamedTuple):
+    """The result of a clearing."""
+
+    segments_rewritten: int
+    messages_removed: int
+    bytes_freed: int
+
+
+Keeps = Callable[[npt.NDArray[np.int64]], Bools]
+"""Of offsets in growing order, which have to stay."""
 
 
 class Syncable(Protocol):
@@ -58,16 +70,16 @@ class Syncable(Protocol):
 Steps = Generator[int | Syncable, None, None]
 
 
-def compact(log: Log, *, now_ns: int, keep_from: Offset | None = None) -> Compacted:
-    """Compact everything that is sealed, here and now; durable on return."""
+def compact(log: Log, *, now_ns: int, keep_from: Offset | None = None) -> CompactionResult:
+    """Compact all sealed segments at once; durable on return. NoSpace, DamagedBatch: see `compact_steps`."""
     log.sync(with_checkpoint=True)
-    compacted = perform(compacting(log, now_ns=now_ns, keep_from=keep_from))
+    compacted = perform(compact_steps(log, now_ns=now_ns, keep_from=keep_from))
     log.sync()
     return compacted
 
 
 def perform(steps: "Generator[int | Syncable, None, T]") -> T:
-    """Go through all steps at once."""
+    """Run all steps at once. Returns their result."""
     while True:
         try:
             step = next(steps)
@@ -78,21 +90,21 @@ def perform(steps: "Generator[int | Syncable, None, T]") -> T:
             step.sync()
 
 
-def compacting(
+def compact_steps(
     log: Log,
     *,
     now_ns: int,
     keep_from: Offset | None = None,
     keys_max: int = KEYS_MAX,
     step_bytes: int = STEP_BYTES,
-) -> Generator[int | Syncable, None, Compacted]:
-    """`compact` in steps. Between them the owner may do what it likes, appending above all.
+) -> Generator[int | Syncable, None, CompactionResult]:
+    """Compact in steps. Between them the caller may use the log, for example append.
 
-    A step yields how many bytes it went through, or something that has to be synced, in whatever thread, before the
-    next step. Only segments count that the last checkpoint has left behind and that end at or before `keep_from`:
-    what may still be truncated must not displace what stays. With more than `keys_max` keys a run ends early, and
-    the next one goes on from there. One whose segments are taken away ends where it is. NoSpace and DamagedBatch
-    leave the segment in question as it was.
+    A step yields how many bytes it read, or a file or directory that the caller has to sync, in any thread, before
+    the next step. Only segments count that the last checkpoint has left behind and that end at or before `keep_from`:
+    a message that may still be truncated must not displace one that stays. With more than `keys_max` keys a run ends
+    early, and the next one goes on from there. It also ends when retention removes its segments. NoSpace and
+    DamagedBatch leave the segment as it was.
     """
     assert not log.is_compacting, "one at a time"
     log.is_compacting = True
@@ -105,13 +117,13 @@ def compacting(
             log.changed_checkpoint()
     finally:
         log.is_compacting = False
-    return Compacted(
+    return CompactionResult(
         run.segments_rewritten, run.messages_removed, run.bytes_freed, log.compacted_to
     )
 
 
 class _Sealed(NamedTuple):
-    """A segment that nobody appends to, and the first offset behind it."""
+    """A segment that gets no more appends, and the first offset behind it."""
 
     segment: Segment
     end_offset: Offset
@@ -137,7 +149,7 @@ class Compaction:
 
     @property
     def is_overtaken(self) -> bool:
-        """Somebody took segments away, so what we hold may not be there any more."""
+        """Whether segments were removed or replaced since the run began, so that its own may be closed."""
         return self.log.reshapes != self._reshapes
 
     def note_last_offsets(self, keys_max: int) -> Steps:
@@ -154,11 +166,11 @@ class Compaction:
                 if self.is_overtaken:
                     return
 
-    def _note(self, batch: Stored) -> None:
+    def _note(self, batch: StoredBatch) -> None:
         if batch.head.is_control:
             return
         body = body_of(batch)
-        keys, offsets = body.blob(KEYS), offsets_of(body, batch.head)
+        keys, offsets = body.blob(Column.KEYS), offsets_of(body, batch.head)
         if keys.lengths is None:
             return
         # Later messages come later, so the last one stays.
@@ -180,7 +192,7 @@ class Compaction:
                 rewrite.discard()
 
     def _select(self, one: _Sealed, rewrite: "_Rewrite") -> Steps:
-        """Go through a segment. The new file begins where the first message goes; none goes, no file."""
+        """Read a segment. The new file begins at the first batch that loses a message; without one there is no file."""
         for batch in self._batches(one):
             kept = self._kept(batch)
             if kept is not None and rewrite.file is None:
@@ -195,26 +207,26 @@ class Compaction:
         if rewrite.file is not None:
             rewrite.finish()
 
-    def _kept(self, batch: Stored) -> Bools | None:
-        """Which messages stay; None if all do."""
+    def _kept(self, batch: StoredBatch) -> Bools | None:
+        """Returns which messages stay, or None if all do."""
         head = batch.head
         if head.is_control or head.message_count == 0 or head.base_offset >= self.end_offset:
             return None
         body = body_of(batch)
-        keys, offsets = body.blob(KEYS), offsets_of(body, head)
+        keys, offsets = body.blob(Column.KEYS), offsets_of(body, head)
         if keys.lengths is None:
             return None
         found = map(self._last_offsets.get, keys.cut(body.count), offsets)
         kept = np.fromiter(found, np.int64, body.count) <= _as_array(offsets)
         if head.append_time <= self._grace_end_ns:
-            # It is the last of its key, and what it buried is gone: that was here or in an older segment.
+            # It is the last of its key, and the messages that it deletes were here or in an older segment.
             kept &= _has_value(body)
         if keys.valid is not None:
             kept |= ~keys.valid
         return None if kept.all() else kept
 
     def _copy_front(self, rewrite: "_Rewrite") -> Steps:
-        """Copy the batches before the first one that loses something, as they are."""
+        """Copy the batches before the first one that loses a message, as they are."""
         position, end = 0, rewrite.size
         while position < end:
             size = min(_WRITE_BYTES, end - position)
@@ -225,7 +237,7 @@ class Compaction:
                 return
 
     def _replace(self, rewrite: "_Rewrite") -> Steps:
-        """Put the new file in the place of the old one, durably, before the next segment's turn."""
+        """Replace the old file by the new one, durably, before the next segment."""
         assert rewrite.file is not None
         yield rewrite.file
         if self.is_overtaken:
@@ -239,17 +251,19 @@ class Compaction:
         self.bytes_freed += bytes_before - rewrite.size
         yield _Directory(self.log.disk, self.log.directory)
 
-    def _batches(self, one: _Sealed) -> Iterator[Stored]:
+    def _batches(self, one: _Sealed) -> Iterator[StoredBatch]:
         segment, next_offset = one.segment, one.segment.base_offset
         try:
             for batch in walk_batches(segment.file, 0, segment.size, seed=segment.seed):
                 if batch.head.base_offset != next_offset:
-                    raise Broken(batch.position, f"it starts at offset {batch.head.base_offset}")
+                    raise BrokenBatch(
+                        batch.position, f"it starts at offset {batch.head.base_offset}"
+                    )
                 next_offset = batch.head.next_offset
                 yield batch
             if next_offset != one.end_offset:
-                raise Broken(segment.size, f"the file ends before offset {one.end_offset}")
-        except Broken as broken:
+                raise BrokenBatch(segment.size, f"the file ends before offset {one.end_offset}")
+        except BrokenBatch as broken:
             damage = segment.damaged(broken, offset=next_offset, end_offset=one.end_offset)
             self.log.on_damage(damage)
             raise damage from None
@@ -261,8 +275,8 @@ class Compaction:
             yield done
 
 
-def body_of(batch: Stored) -> Body:
-    # What is in the log was within somebody's limits once.
+def body_of(batch: StoredBatch) -> Body:
+    # Batches in the log were within the limits of their time.
     return open_body(batch.data, batch.head, size_max=BODY_BYTES_MAX)
 
 
@@ -273,7 +287,7 @@ def _as_array(offsets: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def _has_value(body: Body) -> Bools | bool:
-    values = body.blob(VALUES)
+    values = body.blob(Column.VALUES)
     return values.lengths is not None if values.valid is None else values.valid
 
 
@@ -288,15 +302,15 @@ class _Directory:
 
 @dataclass(slots=True)
 class _Pending:
-    """A batch that may still be stretched over those behind it."""
+    """A batch whose range may still grow over the batches behind it."""
 
-    batch: Stored
+    batch: StoredBatch
     kept: Bools | None
     last_offset: int
 
 
 class _Rewrite:
-    """A segment on its way into a new file."""
+    """A segment that is being written to a new file."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -315,8 +329,8 @@ class _Rewrite:
         assert self.file is not None
         self.file.append(self.segment.file.read(position, size))
 
-    def add(self, batch: Stored, kept: Bools | None) -> None:
-        """The next batch, and which of its messages stay."""
+    def add(self, batch: StoredBatch, kept: Bools | None) -> None:
+        """Add the next batch; `kept` says which of its messages stay."""
         count = batch.head.message_count
         left = count if kept is None else int(kept.sum())
         self.messages_removed += count - left
@@ -333,7 +347,7 @@ class _Rewrite:
         self._flush()
 
     def _settle(self) -> None:
-        """Nothing more comes to the pending batch."""
+        """Write the pending batch: its range does not grow any more."""
         if self._pending is None:
             return
         head, pieces = _final(self._pending, self.segment.seed)
@@ -356,7 +370,7 @@ class _Rewrite:
         self._unwritten_bytes = 0
 
     def replace(self) -> None:
-        """Take the place of the old file, which nobody may be syncing."""
+        """Replace the old file. No sync of it may be under way."""
         assert self.file is not None
         segment = self.segment
         self.file.close()
@@ -370,7 +384,7 @@ class _Rewrite:
         segment.unload_index()
 
     def discard(self) -> None:
-        """Remove the new file, unless it is in its place. If even that fails, the next open does it."""
+        """Remove the new file, unless it has replaced the old one. If that fails, the next open does it."""
         if self.file is not None:
             with suppress(PenstockError):
                 self.file.close()
@@ -385,3 +399,34 @@ def _final(pending: _Pending, seed: int) -> tuple[Head, Sequence[Buffer]]:
         kept = np.ones(batch.head.message_count, np.bool_)
     edited = select(batch.data, batch.head, kept, last_offset=last_offset, size_max=BODY_BYTES_MAX)
     return edited.head, (pack_head(edited.head, seed=seed), *edited.body)
+
+
+class _Clearing(Compaction):
+    """A compaction in which the caller says what to keep."""
+
+    keeps: Keeps
+
+    def _kept(self, batch: StoredBatch) -> Bools | None:
+        if batch.head.is_control or batch.head.message_count == 0:
+            return None
+        kept = self.keeps(_as_array(offsets_of(body_of(batch), batch.head)))
+        return None if kept.all() else kept
+
+
+def clear(log: Log, keeps: Keeps, segments: Sequence[int], *, keep_from: Offset) -> ClearResult:
+    """Write some segments, named by their first offsets, anew with the messages that stay; durable on return.
+
+    Offsets never change. Only segments that end at or before `keep_from` count. NoSpace and DamagedBatch leave the
+    segment as it was.
+    """
+    log.sync(with_checkpoint=True)
+    chosen = [one for one in sealed_segments(log, keep_from) if one.segment.base_offset in segments]
+    assert not log.is_compacting, "one at a time"
+    log.is_compacting = True
+    try:
+        run = _Clearing(log, 0, chosen, STEP_BYTES)
+        run.keeps = keeps
+        perform(run.rewrite_segments())
+    finally:
+        log.is_compacting = False
+    return ClearResult(run.segments_rewritten, run.messages_removed, run.bytes_freed)

@@ -1,4 +1,4 @@
-"""Bytes that are taken out of a log, and the files that keep them."""
+"""Bytes that are cut out of a log, and the files that keep them."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,25 +12,25 @@ _COPY_BYTES = 1 << 20
 
 
 def pieces_of(file: File, position: int, end: int) -> Iterator[bytes]:
-    """The bytes between two positions, a piece at a time."""
+    """Yields the bytes between two positions, a piece at a time."""
     for start in range(position, end, _COPY_BYTES):
         yield file.read(start, min(_COPY_BYTES, end - start))
 
 
 def is_blank(file: File, position: int, end: int) -> bool:
-    """Nothing but zeros, as a file system shows where bytes never arrived: not worth a file."""
+    """Whether there are only zeros, as a file system shows them where bytes never arrived."""
     return not any(map(any, pieces_of(file, position, end)))
 
 
 class CutNames:
-    """Free names for what is cut. Nothing that an earlier cut has kept is ever written over."""
+    """Free names for the files of cuts. No file of an earlier cut is ever overwritten."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._taken: set[str] = set()
 
     def name_for(self, wanted: str, file: File, position: int, end: int) -> str:
-        """`wanted`, or with a number if that holds something else already; empty if the bytes are blank.
+        """Returns `wanted`, with a number if that file holds other bytes, or an empty name if the bytes are blank.
 
         A file that holds these very bytes is used again: an interrupted repair left it.
         """
@@ -54,7 +54,7 @@ class CutNames:
 
 
 def copy_out(disk: Disk, file: File, position: int, end: int, *, path: str) -> None:
-    """Put bytes into a file of their own: the name appears when all of them are durable."""
+    """Copy bytes into a new file, whose name appears when all of them are durable."""
     try:
         with closing(disk.create(path + TEMPORARY)) as copy:
             for piece in pieces_of(file, position, end):

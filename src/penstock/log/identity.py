@@ -1,4 +1,4 @@
-"""Whose log a directory holds: 24 bytes, written before anything else and never again.
+"""The identity of a log: 24 bytes, written before anything else and never again.
 
  0  u32  magic      "PNID"
  4  u32  version    1
@@ -22,12 +22,16 @@ _FILE = struct.Struct("<IIQII")
 
 
 def write_identity(disk: Disk, directory: str, log_id: LogId, name: str = IDENTITY) -> None:
+    replace_file(disk, directory, name, identity_bytes(log_id))
+
+
+def identity_bytes(log_id: LogId) -> bytes:
     fields = _FIELDS.pack(_MAGIC, _VERSION, log_id, 0)
-    replace_file(disk, directory, name, fields, struct.pack("<I", checksum(fields)))
+    return fields + struct.pack("<I", checksum(fields))
 
 
 def read_identity(disk: Disk, directory: str, name: str = IDENTITY) -> LogId:
-    """The id of the log in `directory`, or DamagedFile: without it no checksum in there means anything."""
+    """Returns the id of the log in `directory`. DamagedFile: without the id no checksum can be checked."""
     path = f"{directory}/{name}"
     if not disk.exists(path):
         raise DamagedFile(path, "the file is missing, so no batch can be checked")

@@ -15,9 +15,9 @@ Both files begin with
 
 and go on with entries, one for the same batches in both: u32 offset minus base and u32 position in `.index`;
 i64 append time and i64 offset in `.timeindex`. An index finds the last entry at or before what is asked for, and
-the reader walks on from there. It is never believed: who loads one compares its last entry with the log and walks
-the rest, and who uses an entry compares that one. A wrong checksum, or a position where the right batch does not
-start, means that it is built anew. So it may be lost, be older than the log, or speak of batches that a crash took.
+the reader walks on from there. An index is always checked: loading one compares its last entry with the log and walks
+the rest, and a look-up compares the entry that it uses. After a wrong checksum, or at a position where the right batch
+does not start, it is built anew. So it may be lost, be older than the log, or have batches that a crash took.
 """
 
 import struct
@@ -37,8 +37,8 @@ _CHECKSUM_AT = 12
 _OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 16
 
 
-class Entry(NamedTuple):
-    """What an index knows of a batch."""
+class IndexEntry(NamedTuple):
+    """The entry of a batch in both files."""
 
     offset: int
     append_time: int
@@ -60,7 +60,7 @@ class Index:
     times: "array[int]" = field(default_factory=lambda: array("q"))
 
     def add(self, head: Head, position: int) -> None:
-        """Take note of a batch at the end; it gets an entry if the last one is far enough behind."""
+        """Add a batch at the end; it gets an entry if the last one is far enough behind."""
         positions = self.positions
         if not positions:
             self.first_time = head.append_time
@@ -72,23 +72,25 @@ class Index:
         self.size = position + head.length
         self.last_time = head.append_time
 
-    def pop_entry(self, *, below: int) -> "Entry | None":
+    def pop_entry(self, *, below: int) -> "IndexEntry | None":
         """Go back to the last entry at a position under `below`, and take it out: it is to be added again."""
         for column in (self.offsets, self.times, self.positions):
             del column[bisect_left(self.positions, below) :]
         if not self.positions:
             return None
-        entry = Entry(self.base_offset + self.offsets.pop(), self.times.pop(), self.positions.pop())
+        entry = IndexEntry(
+            self.base_offset + self.offsets.pop(), self.times.pop(), self.positions.pop()
+        )
         self.next_offset, self.last_time, self.size = entry
         return entry
 
     def position_before(self, offset: int) -> int:
-        """Where to start walking to find the batch that holds `offset`."""
+        """Returns the position from which to walk to the batch that holds `offset`."""
         entry = bisect_right(self.offsets, offset - self.base_offset) - 1
         return self.positions[entry] if entry >= 0 else 0
 
     def position_before_time(self, time_ns: int) -> int:
-        """Where to start walking to find the first batch appended at `time_ns` or later."""
+        """Returns the position from which to walk to the first batch appended at `time_ns` or later."""
         entry = bisect_left(self.times, time_ns) - 1
         return self.positions[entry] if entry >= 0 else 0
 
@@ -143,8 +145,8 @@ def read_index(by_offset: bytes, by_time: bytes, *, interval_bytes: int, seed: i
     twin = _checked_header(by_time, _TIME_ENTRY_BYTES, seed)
     if header is None or twin is None or header[5:] != twin[5:] or header.entries != twin.entries:
         return None
-    pairs = array("I", by_offset[_HEADER.size :])
-    stamps = array("q", by_time[_HEADER.size :])
+    pairs = array("I", by_offset[HEADER_BYTES:])
+    stamps = array("q", by_time[HEADER_BYTES:])
     return Index(
         base_offset=header.base_offset,
         interval_bytes=interval_bytes,
@@ -159,7 +161,7 @@ def read_index(by_offset: bytes, by_time: bytes, *, interval_bytes: int, seed: i
 
 
 def read_header(raw: bytes) -> IndexHeader | None:
-    """The first bytes of an `.index`, not checked against their checksum; None if they are not that."""
+    """The first bytes of an index file, not checked against their checksum; None if they are not that."""
     if len(raw) < HEADER_BYTES:
         return None
     header = IndexHeader._make(_HEADER.unpack_from(raw))
@@ -167,11 +169,10 @@ def read_header(raw: bytes) -> IndexHeader | None:
 
 
 def _checked_header(raw: bytes, entry_bytes: int, seed: int) -> IndexHeader | None:
-    if len(raw) < _HEADER.size:
+    header = read_header(raw)
+    if header is None or header.entry_bytes != entry_bytes:
         return None
-    header = IndexHeader._make(_HEADER.unpack_from(raw))
-    is_ours = (header.magic, header.version, header.entry_bytes) == (_MAGIC, _VERSION, entry_bytes)
-    if not is_ours or len(raw) != _HEADER.size + header.entries * entry_bytes:
+    if len(raw) != HEADER_BYTES + header.entries * entry_bytes:
         return None
     blank = raw[:_CHECKSUM_AT] + bytes(4) + raw[_CHECKSUM_AT + 4 :]
     return header if header.checksum == checksum(blank, seed) else None

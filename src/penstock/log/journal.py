@@ -1,19 +1,20 @@
-"""The records of a machine in a log of their own, with snapshots: decide, record, apply, and start again.
+"""The journal of a machine: its records in a log of their own, with snapshots.
 
 The order rule. A journal batch carries the end of the message log at which it was decided. Syncing goes messages
-first, then state, then snapshot. A crash may still leave state without the messages that it speaks of, because a disk
-writes what it likes before it is asked to; so recovery drops state that was decided beyond the recovered end of the
-messages, before an offset that comes again could be born finished.
+first, then state, then snapshot. A crash may still leave state without its messages, because a disk may write anything
+before a sync. So recovery drops state that was decided beyond the recovered end of the messages: otherwise a new
+message at such an offset would be finished from the start.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..codec import Head, Marks, Origin, batches_in
+from ..codec import Marks, Origin, batches_in
 from ..errors import DamagedFile
 from ..kernel import Machine
-from ..model import Epoch, LogEnd, Offset
+from ..model import Buffer, Epoch, LogEnd, Offset
+from .layout import read_file
 from .log import Log, SyncPlan
 from .records import RecordFormat
 from .snapshot import (
@@ -28,14 +29,13 @@ from .snapshot import (
 from .trim import release, truncate
 
 Record = TypeVar("Record")
-_READ_BYTES = 1 << 20
 # The newest, and one to fall back on if the disk damages it.
 _SNAPSHOTS_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a start found in a journal."""
+class ReplayResult:
+    """The result of a recovery."""
 
     snapshot: Offset | None
     # Damaged or missing; older ones and the journal did without.
@@ -60,7 +60,7 @@ class OrderedPlan:
 
 
 class Journal(Generic[Record]):
-    """Records of one machine. `log` is an open log that nobody else writes to."""
+    """Records of one machine. `log` is an open log that only this journal writes to."""
 
     def __init__(self, log: Log, form: RecordFormat[Record]) -> None:
         self.log, self.form = log, form
@@ -80,7 +80,7 @@ class Journal(Generic[Record]):
 
     def recover(
         self, machine: Machine[Record], *, message_end: LogEnd, known_snapshot: int = -1
-    ) -> Replayed:
+    ) -> ReplayResult:
         """Bring an empty machine to the state that the journal and the recovered messages agree on.
 
         DamagedFile: without a snapshot that is damaged, or missing though known, that cannot be done.
@@ -95,7 +95,7 @@ class Journal(Generic[Record]):
         for record in self._records_from(start):
             machine.apply(record)
             replayed += 1
-        return Replayed(
+        return ReplayResult(
             None if snapshot is None else snapshot.offset, tuple(skipped), replayed, dropped_from
         )
 
@@ -141,7 +141,7 @@ class Journal(Generic[Record]):
 
     def _drop_beyond(self, start: Offset, message_end: LogEnd) -> Offset | None:
         """Cut the journal where it speaks of messages that are not there any more."""
-        for head, _ in self._batches_from(start):
+        for head, _ in self.log.batches_from(start):
             decided_at = LogEnd(Epoch(head.origin_source), Offset(head.origin_sequence))
             if decided_at.offset > message_end.offset or decided_at.epoch > message_end.epoch:
                 epoch = self.log.epoch
@@ -152,33 +152,33 @@ class Journal(Generic[Record]):
                 return dropped_from
         return None
 
-    def _batches_from(self, offset: Offset) -> Iterator[tuple[Head, memoryview]]:
-        while offset < self.log.end_offset:
-            run = self.log.read(offset, bytes_max=_READ_BYTES)
-            yield from batches_in(run.data, seed=self.log.seed)
-            offset = run.next_offset
-
     def _records_from(self, offset: Offset) -> Iterator[Record]:
-        for head, batch in self._batches_from(offset):
+        for head, batch in self.log.batches_from(offset):
             yield from self.form.from_batch(batch, head, self.log.directory)
 
     def _records_in(self, body: memoryview, path: str) -> Iterator[Record]:
         for head, batch in batches_in(body, seed=self.log.seed):
             yield from self.form.from_batch(batch, head, path)
 
-    def plan_sync(self, messages: Log) -> OrderedPlan:
-        """Make both logs durable, messages first."""
-        return OrderedPlan(messages.plan_sync(), self.log.plan_sync())
+    def is_in_snapshot(self, messages: Log, machine: Machine[Record]) -> bool:
+        """Whether a snapshot would say no more than the one that is on the disk for the end of the journal."""
+        path = snapshot_path(self.log.directory, self.log.end_offset)
+        if not self.log.disk.exists(path):
+            return False
+        return read_file(self.log.disk, path) == b"".join(self._snapshot(messages, machine))
 
-    def plan_snapshot(self, messages: Log, machine: Machine[Record]) -> OrderedPlan:
-        """The same, and then a snapshot of what the machine is now."""
-        content = snapshot_content(
+    def _snapshot(self, messages: Log, machine: Machine[Record]) -> tuple[Buffer, ...]:
+        return snapshot_content(
             machine.snapshot(),
             self.form,
             offset=self.log.end_offset,
             message_end=messages.end,
             seed=self.log.seed,
         )
+
+    def plan_snapshot(self, messages: Log, machine: Machine[Record]) -> OrderedPlan:
+        """Make both logs durable, messages first, and then a snapshot of what the machine is now."""
+        content = self._snapshot(messages, machine)
         snapshot = SnapshotPlan(self.log.disk, self.log.directory, self.log.end_offset, content)
         return OrderedPlan(messages.plan_sync(), self.log.plan_sync(), snapshot)
 
@@ -193,13 +193,7 @@ class Journal(Generic[Record]):
         offsets = [one for one in found if one not in self._unreadable]
         for offset in offsets[:-_SNAPSHOTS_KEPT]:
             remove_snapshot(self.log.disk, self.log.directory, offset)
-        # Letting old segments go syncs what the state log has got since the plan was made. The messages that it
-        # speaks of have to be durable first, or whoever asks for the durable end hears too much.
+        # Removing old segments syncs records that came after the plan. Their messages have to be durable first, or the
+        # durable end of the journal would be ahead of them.
         messages.sync()
         release(self.log, below=offsets[-_SNAPSHOTS_KEPT:][0])
-
-    def sync(self, messages: Log) -> None:
-        """Make both logs durable, here and now."""
-        plan = self.plan_sync(messages)
-        plan.run()
-        self.synced(messages, plan)

@@ -1,13 +1,13 @@
-"""Names of the files of a log, and the one way a small file is replaced.
+"""Names of the files of a log, and the replacement of small files.
 
-<directory>/identity                      whose log this is; written once
+<directory>/identity                      the id of the log; written once
 <directory>/checkpoint                    how far everything is durable and checked; replaced
 <directory>/00000000000000000042.log      batches from offset 42 on
 <directory>/00000000000000000042.index, .timeindex
 <directory>/00000000000000000042.cut-512  bytes that a recovery or a repair took out at byte 512
 
 Only while a repair is under way or was interrupted:
-<directory>/identity.repairing            the identity: without its own name nobody can open the log
+<directory>/identity.repairing            the identity: without its name the log cannot be opened
 <directory>/00000000000000000042.log.parked
 """
 
@@ -36,14 +36,14 @@ def cut_path(directory: str, base_offset: int, position: int) -> str:
 
 
 def base_offset_of(name: str) -> Offset | None:
-    """The first offset in a segment with this file name; None if it is not a segment's name."""
+    """Returns the first offset in a segment with this file name, or None if it is not a segment's name."""
     found = _SEGMENT.fullmatch(name)
     base = int(found[1]) if found else OFFSET_MAX
     return Offset(base) if base < OFFSET_MAX else None
 
 
 def indexed_offset_of(name: str) -> Offset | None:
-    """The same for the name of an index."""
+    """Returns the first offset of the segment of an index with this file name, or None."""
     found = _INDEX.fullmatch(name)
     return Offset(int(found[1])) if found else None
 

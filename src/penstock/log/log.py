@@ -6,31 +6,32 @@ and reported back with `synced`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from ..codec import HEAD_BYTES, Encoded, Head, batches_in, read_head, seed_of
-from ..codec.head import pack_head, place
+from ..codec import HEAD_BYTES, Encoded, Head, read_head, seed_of
+from ..codec.decode import offsets_of, open_body
+from ..codec.head import BODY_BYTES_MAX, HEAD, head_of, pack_head, place, verify_body
 from ..config import OFF, LogConfig
 from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
 from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart
 from .layout import CHECKPOINT, replace_file
-from .scan import Broken, Found
-from .segment import Segment
-from .stretch import Stretch, stretch_at
+from .scan import BrokenBatch, HeadPosition
+from .segment import Segment, Stretch
 
+_READ_BYTES = 1 << 20  # One piece of `batches_from`.
 _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the segment's first.
-# An index of a full 64 MiB segment takes 256 KiB; readers seldom jump between more segments than this.
+# An index of a full 64 MiB segment takes 256 KiB; readers seldom use more segments than this in turn.
 _INDEXES_LOADED_MAX = 8
-# A process may have thousands of logs, and each keeps one batch. What is longer takes longer to read anyhow.
+# A process may have thousands of logs, and each keeps its last batch if it is not longer.
 _KEPT_BYTES_MAX = 4096
-_NOTHING = (b"", b"")
 
 
 class Run(NamedTuple):
@@ -39,10 +40,11 @@ class Run(NamedTuple):
     data: memoryview
     base_offset: Offset
     next_offset: Offset
+    heads: Sequence[Head] = ()
 
 
-class Appended(NamedTuple):
-    """Where a batch came to rest, and its head there, but for the checksum."""
+class AppendResult(NamedTuple):
+    """The position of an appended batch, and its head there without the checksum."""
 
     base_offset: Offset
     next_offset: Offset
@@ -51,18 +53,19 @@ class Appended(NamedTuple):
 
 
 # As calling the classes does it, without a call of its own.
-_appended: Callable[[tuple[Offset, Offset, int, Head]], Appended] = partial(tuple.__new__, Appended)
-_run: Callable[[tuple[memoryview, int, int]], Run] = partial(tuple.__new__, Run)
+_appended: Callable[[tuple[Offset, Offset, int, Head]], AppendResult] = partial(
+    tuple.__new__, AppendResult
+)
 
 
 class MetaMark(msgspec.Struct, eq=False):
-    """How far the owner's meta journal is durable. One for all logs of an owner; each checkpoint has it as it was."""
+    """How far the node's meta journal is durable. All logs share one; each checkpoint records it."""
 
     end: LogEnd
 
 
 class SyncPlan(msgspec.Struct, eq=False):
-    """What makes a log durable up to an offset. May be run in another thread; one at a time."""
+    """The syncs that make a log durable up to an offset. May be run in another thread; one at a time."""
 
     disk: Disk
     directory: str
@@ -77,7 +80,7 @@ class SyncPlan(msgspec.Struct, eq=False):
     is_checkpoint_written: bool = False
 
     def run(self) -> None:
-        """FileMissing: a file is gone from its place, so it does not matter that its bytes are on the disk."""
+        """Sync everything. FileMissing: a file was removed or renamed, so its bytes cannot be found any more."""
         for segment, _ in self.segments:
             file = segment.opened or segment.file
             file.sync()
@@ -94,12 +97,12 @@ class SyncPlan(msgspec.Struct, eq=False):
 
 
 class Log:
-    """Made by `open_log`. `end_offset` is the next offset to be written, `durable_end` the first that a power cut
+    """`open_log` makes it. `end_offset` is the next offset to be written, `durable_end` the first that a power cut
     may take, `start_offset` the first that is kept.
 
-    `settled_to` is the segment that the checkpoint on the disk speaks of: a restart reads no segment before it, so
-    only those may be written anew. `reshapes` counts how often segments went or were replaced. `meta` is as the
-    checkpoint on the disk has it, until the owner puts its own in its place.
+    `settled_to` is the segment of the checkpoint on the disk: a restart reads no segment before it, so only those may
+    be written anew. `reshapes` counts how often segments were removed or replaced. `meta` is that of the checkpoint on
+    the disk, until the node sets its own.
     """
 
     def __init__(
@@ -117,7 +120,9 @@ class Log:
         self.meta = MetaMark(checkpoint.meta_end)
         self.reshapes = 0
         self.is_compacting = False
-        self._is_closing = False
+        self.is_closing = False
+        # As it is on the disk; None: there is none, or it is damaged.
+        self.saved_checkpoint: Checkpoint | None = None
         self._directory_changes = self._directory_changes_synced = 0
         # Since it was opened.
         self.bytes_appended = self._bytes_checkpointed = 0
@@ -125,11 +130,11 @@ class Log:
         # Where the last read ended, so that the next one need not search.
         self._read_segment: Segment | None = None
         self._read_offset = self._read_position = 0
-        # The last batch, if it is small: whoever waits for messages asks for it as soon as it is there. -1: none.
+        # The last batch, if it is small: a waiting consumer reads it at once. -1: none.
         self._kept_offset = -1
-        self._kept: tuple[Buffer, Buffer] = _NOTHING
+        self._kept: tuple[Buffer, Buffer] | None = None
         self._recently_indexed: list[Segment] = []
-        # Told of every damaged batch that a read meets, before the read raises it.
+        # Called with every damaged batch that a read meets, before the read raises it.
         self.on_damage: Callable[[DamagedBatch], None] = _ignore
 
     @property
@@ -152,7 +157,7 @@ class Log:
         self.epochs.append(EpochStart(epoch, self.end_offset))
         self.changed_checkpoint()
 
-    def append(self, encoded: Encoded, *, now_ns: int) -> Appended:
+    def append(self, encoded: Encoded, *, now_ns: int) -> AppendResult:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
         head, body, active = encoded.head, encoded.body, self.segments[-1]
         if self._must_roll(active, head, now_ns):
@@ -168,10 +173,10 @@ class Log:
         )
         packed = pack_head(placed, seed=self.seed)
         active.append(placed, packed, *body)
-        # Bytes only: what else there is may be written to by whoever sent it.
+        # Bytes only: the caller may still write to any other buffer.
         is_kept = len(body) == 1 and type(body[0]) is bytes and head.length <= _KEPT_BYTES_MAX
         self._kept_offset = base_offset if is_kept else -1
-        self._kept = (packed, body[0]) if is_kept else _NOTHING
+        self._kept = (packed, body[0]) if is_kept else None
         self.end_offset = next_offset = Offset(base_offset + head.last_delta + 1)
         self.append_time = placed.append_time
         self.bytes_appended += head.length
@@ -194,7 +199,7 @@ class Log:
         return now_ns - index.first_time >= config.segment_age_ms * 1_000_000
 
     def roll(self) -> Segment:
-        """Go on in a new file. The old one is synced by the next plan, before the new one is."""
+        """Append to a new segment from now on. The next plan syncs the old one before it. Returns the new one."""
         sealed = self.segments[-1]
         if sealed.size == 0:
             return sealed
@@ -213,7 +218,7 @@ class Log:
         self.changed_directory()
 
     def changed_directory(self) -> None:
-        """A file came or went: the next sync covers the directory too."""
+        """Let the next sync cover the directory too, because a file was added or removed."""
         self._directory_changes += 1
 
     def new_segment(self, base_offset: int) -> Segment:
@@ -221,9 +226,9 @@ class Log:
         return Segment(self.disk, self.directory, base_offset, self.seed, interval)
 
     def read(self, offset: int, *, bytes_max: int) -> Run:
-        """Whole batches from the one that holds `offset` on, at least one, up to `bytes_max`.
+        """Returns whole batches from the one that holds `offset` on, at least one, up to `bytes_max`; none at the end.
 
-        At the end of the log: nothing. A damaged batch: DamagedBatch, and where reading can go on.
+        DamagedBatch says where reading can go on. OffsetOutOfRange.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, start=self.start_offset, end=self.end_offset)
@@ -242,33 +247,47 @@ class Log:
             start = first.base_offset
             if first.length > len(data):
                 data = memoryview(segment.file.read(position, first.length))
-            end, last = _whole_batches(data, self.seed)
+            verify_body(data[: first.length], first)
         except MalformedBatch as error:
-            broken = Broken(position, error.reason)
+            broken = BrokenBatch(position, error.reason)
             end_offset = self.end_of(self._segment_number(offset))
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage from None
+        heads, end = _following(data, first, self.seed)
+        next_offset = Offset(heads[-1].next_offset)
         self._read_segment, self._read_position = segment, position + end
-        self._read_offset = last.next_offset
-        return Run(data[:end], Offset(first.base_offset), Offset(last.next_offset))
+        self._read_offset = next_offset
+        return Run(data[:end], Offset(first.base_offset), next_offset, heads)
+
+    def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
+        """Returns all batches from the one that holds `offset` on, read piece by piece."""
+        while offset < self.end_offset:
+            run, position = self.read(offset, bytes_max=_READ_BYTES), 0
+            for head in run.heads:
+                yield head, run.data[position : position + head.length]
+                position += head.length
+            offset = run.next_offset
 
     def find(self, offset: int, *, bytes_max: int, limit: int) -> Stretch | None:
-        """Where `read` would read, and no more than is needed for `limit` offsets. None: use `read`."""
+        """Returns where `read` would read, at most what is needed for `limit` offsets; or None: use `read`."""
         if not self.start_offset <= offset < self.end_offset:
             return None
         segment, position = self._place_of(offset)
-        found = stretch_at(segment, position, offset, bytes_max=bytes_max, limit=limit)
+        found = segment.stretch(position, offset, bytes_max=bytes_max, limit=limit)
         if found is not None:
             self._read_segment, self._read_position = segment, position + found.size
             self._read_offset = found.next_offset
         return found
 
     def _read_kept(self) -> Run:
-        """The last batch as it was written. It was whole then: no checksum has to say so."""
+        """Returns the last batch from memory, as it was appended; its checksums need no check."""
         self._read_segment = active = self.segments[-1]
         self._read_offset, self._read_position = self.end_offset, active.size
-        return _run((memoryview(b"".join(self._kept)), self._kept_offset, self.end_offset))
+        assert self._kept is not None
+        data = memoryview(b"".join(self._kept))
+        head = head_of(HEAD.unpack_from(data))
+        return Run(data, Offset(head.base_offset), self.end_offset, [head])
 
     def _place_of(self, offset: int) -> tuple[Segment, int]:
         segment = self._read_segment
@@ -280,11 +299,11 @@ class Log:
         return self.segments[number], found.position
 
     def head_at(self, offset: int) -> Head:
-        """The head of the batch that holds `offset`; its body is not read. DamagedBatch: it is not there."""
+        """Returns the head of the batch that holds `offset`; its body is not read. DamagedBatch."""
         return self.place_of_batch(offset)[1].head
 
-    def place_of_batch(self, offset: int) -> tuple[int, Found]:
-        """Number of the segment that holds `offset`, and its batch there. DamagedBatch: it is not there."""
+    def place_of_batch(self, offset: int) -> tuple[int, HeadPosition]:
+        """Returns the number of the segment that holds `offset`, and its batch there. DamagedBatch."""
         number = self._segment_number(offset)
         segment, end_offset = self.segments[number], self.end_of(number)
         try:
@@ -300,12 +319,12 @@ class Log:
         return number, found
 
     def end_of(self, number: int) -> Offset:
-        """The first offset behind a segment."""
+        """Returns the first offset behind a segment."""
         is_last = number + 1 == len(self.segments)
         return self.end_offset if is_last else Offset(self.segments[number + 1].base_offset)
 
     def bytes_from(self, offset: int) -> int:
-        """Stored bytes from the batch that holds `offset` to the end; if it is damaged, from the start of its file."""
+        """Returns the stored bytes from the batch that holds `offset` on; if it is damaged, from its file's start."""
         if offset >= self.end_offset:
             return 0
         try:
@@ -315,8 +334,24 @@ class Log:
             number, position = self._segment_number(offset), 0
         return sum(segment.size for segment in self.segments[number:]) - position
 
+    def messages_from(self, offset: int) -> int:
+        """Returns how many messages there are from an offset on, which must not lie before the start.
+
+        DamagedBatch: the batch that holds the offset is damaged. Only sealed segments are compacted. The count of
+        one is known from the compaction, or from the heads of its first batches, and estimated for the others.
+        """
+        active = self.segments[-1]
+        if offset >= active.base_offset:
+            return self.end_offset - offset
+        number, (position, head) = self.place_of_batch(offset)
+        body = open_body(self.read(offset, bytes_max=1).data, head, size_max=BODY_BYTES_MAX)
+        here = sum(one >= offset for one in offsets_of(body, head))
+        behind = self.segments[number].messages_from(position + head.length)
+        later = sum(one.messages() for one in self.segments[number + 1 : -1])
+        return here + behind + later + self.end_offset - active.base_offset
+
     def forget_hint(self) -> None:
-        """Segments changed under the readers: search again."""
+        """Let the next read search again, because segments changed."""
         self.reshapes += 1
         self._read_segment, self._kept_offset = None, -1
         for segment in self._recently_indexed:
@@ -337,9 +372,9 @@ class Log:
             self._recently_indexed.pop(0).unload_index()
 
     def offset_at(self, time_ns: int) -> Offset:
-        """The first offset that was appended at `time_ns` or later; the end if there is none yet.
+        """Returns the first offset that was appended at `time_ns` or later, or the end if there is none yet.
 
-        If what comes before that is damaged: the first offset of the damage, so that a reader hears of it.
+        With damage before that it is the first damaged offset, so that a read there raises DamagedBatch.
         """
         low, high = 0, len(self.segments)
         while low < high:
@@ -352,7 +387,7 @@ class Log:
         return self._end_known(low - 1) if is_first else offset
 
     def _ends_before(self, number: int, time_ns: int) -> bool:
-        """All that is known of a segment is older. If nothing is, because of damage, the one before it counts."""
+        """Whether all readable batches of a segment are older. If none is readable, the segment before it counts."""
         if self.segments[number].size == 0:
             return False
         for earlier in range(number, -1, -1):
@@ -364,19 +399,19 @@ class Log:
         return True
 
     def _end_known(self, number: int) -> Offset:
-        """Where the last whole batch of a segment ends; that is before the next segment only if there is damage."""
+        """Returns the end of the last whole batch of a segment: before the next segment only if there is damage."""
         segment = self.segments[number]
         end = max(segment.base_offset, segment.index().next_offset)
         self._note_index(segment)
         return Offset(min(end, self.end_of(number)))
 
     def end_of_epoch(self, epoch: Epoch) -> Offset:
-        """Where the first later epoch starts; the end of the log if there is none."""
+        """Returns the offset at which the first later epoch starts, or the end of the log if there is none."""
         later = (start.offset for start in self.epochs if start.epoch > epoch)
         return next(later, self.end_offset)
 
     def plan_sync(self, *, with_checkpoint: bool = False) -> SyncPlan:
-        """What to do to make everything appended so far durable. Old segments come before new ones."""
+        """Returns the syncs that make everything appended so far durable, old segments before new ones."""
         bytes_unchecked = self.bytes_appended - self._bytes_checkpointed
         checkpoint = None
         if (
@@ -402,34 +437,42 @@ class Log:
         )
 
     def synced(self, plan: SyncPlan) -> None:
-        """Take note that a plan was run."""
+        """Record that a plan was run."""
         for segment, size in plan.segments:
             segment.synced_size = max(segment.synced_size, size)
         self._directory_changes_synced = plan.directory_changes
         self.durable_end = max(self.durable_end, plan.up_to)
         if plan.checkpoint is not None and plan.is_checkpoint_written:
+            self.saved_checkpoint = plan.checkpoint
             self.settled_to = plan.checkpoint.segment
             self._bytes_checkpointed = plan.bytes_appended
             self._checkpoint_changes_saved = plan.checkpoint_changes
 
     def sync(self, *, with_checkpoint: bool = False) -> None:
-        """Make everything durable, here and now."""
+        """Make everything durable before returning."""
         plan = self.plan_sync(with_checkpoint=with_checkpoint)
         plan.run()
         self.synced(plan)
 
     def changed_checkpoint(self) -> None:
-        """Something changed that only the checkpoint will know: the next sync writes one."""
+        """Let the next sync write a checkpoint, because something changed that only a checkpoint records."""
         self._checkpoint_changes += 1
 
     def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Make a promise durable before the log itself changes. NoSpace: nothing happened."""
+        """Make a new start or end of a synced log durable, before its files change.
+
+        NoSpace: nothing happened.
+        """
         replace_file(self.disk, self.directory, CHECKPOINT, checkpoint.to_bytes(self.seed))
+        self.saved_checkpoint = checkpoint
         self.settled_to = checkpoint.segment
         self._checkpoint_changes_saved = self._checkpoint_changes
+        self.start_offset, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
+        self.end_offset = self.durable_end = checkpoint.offset
+        self.compacted_to = checkpoint.compacted_to
 
     def checkpoint(self) -> Checkpoint:
-        """The present state, true once everything up to the end is synced."""
+        """Returns a checkpoint of the present state, which is true once everything up to the end is synced."""
         active = self.segments[-1]
         return Checkpoint(
             start_offset=self.start_offset,
@@ -439,20 +482,34 @@ class Log:
             append_time=self.append_time,
             compacted_to=self.compacted_to,
             epochs=tuple(self.epochs),
-            is_closed=self._is_closing,
+            is_closed=self.is_closing,
             meta_end=self.meta.end,
         )
 
-    def close(self) -> None:
-        """Sync, so that the next open has nothing to read, and give the files back."""
+    def close(self, *, with_checkpoint: bool = False) -> None:
+        """Sync, so that the next open has nothing to read, and close the files.
+
+        A checkpoint that is up to date is only written again if `with_checkpoint` asks for it.
+        """
         if not self.segments:
             return
-        self._is_closing = True
-        self.sync(with_checkpoint=True)
+        self.is_closing = True
+        if with_checkpoint or not self._is_saved():
+            self.sync(with_checkpoint=True)
         self.discard()
 
+    def _is_saved(self) -> bool:
+        """Whether a sync would write nothing new. Progress of meta alone does not count."""
+        saved = self.saved_checkpoint
+        return (
+            saved is not None
+            and replace(self.checkpoint(), meta_end=saved.meta_end) == saved
+            and self._directory_changes == self._directory_changes_synced
+            and all(segment.size == segment.synced_size for segment in self.segments)
+        )
+
     def discard(self) -> None:
-        """Give the files back as they are: the log is about to be deleted, or the process to end."""
+        """Close the files without a sync, because the log will be deleted or the process ends."""
         self.forget_hint()
         for segment in self.segments:
             segment.close()
@@ -463,19 +520,21 @@ def _ignore(_damage: DamagedBatch) -> None:
     return
 
 
-def _whole_batches(data: memoryview, seed: int) -> tuple[int, Head]:
-    """Where the last of the batches ends that are whole and follow each other, and its head.
+def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int]:
+    """Returns the heads of all whole batches that follow each other, from the first on, and where the last one ends.
 
-    MalformedBatch: the first is not whole. A later one that is not ends it: the next read will say so.
+    A later batch that is not whole ends them: the next read will say so.
     """
-    size, last = 0, None
+    heads, position, offset = [first], first.length, first.next_offset
     try:
-        for head, _ in batches_in(data, seed=seed, is_cut=True):
-            if last is not None and head.base_offset != last.next_offset:
+        while position + HEAD_BYTES <= len(data):
+            head = read_head(data, position, seed=seed)
+            end = position + head.length
+            if head.base_offset != offset or end > len(data):
                 break
-            size, last = size + head.length, head
+            verify_body(data[position:end], head)
+            heads.append(head)
+            position, offset = end, head.next_offset
     except MalformedBatch:
-        if last is None:
-            raise
-    assert last is not None, "there are some bytes"
-    return size, last
+        pass
+    return heads, position

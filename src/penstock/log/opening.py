@@ -1,11 +1,10 @@
 """Opening a log: find out how far it reaches, cut what a crash tore, refuse what the disk damaged.
 
-Only what follows the last checkpoint is read. The first batch there that does not verify is either torn, and then
-nobody was promised it or anything behind it, or damaged, and then it must not go away silently. A later head decides:
-if it was written when the broken batch was durable already, this is damage.
+Only what follows the last checkpoint is read. The first batch there that does not verify is either torn, and then no
+client was told that it or anything behind it is durable; or it is damaged, and then it must not be cut silently. A
+later head decides: if it was written when the broken batch was durable already, this is damage.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -32,15 +31,12 @@ from .layout import (
     segment_path,
 )
 from .log import Log
-from .scan import Broken, Found, find_heads, walk_verified
+from .scan import BrokenBatch, StoredBatch, find_heads, walk_batches
 from .segment import Segment
-
-# How many bytes a step reads at the most before it lets the caller breathe.
-_STEP_BYTES = 4 << 20
 
 
 class CheckpointState(Enum):
-    """What the checkpoint file was worth."""
+    """The state of the checkpoint file."""
 
     USED = "used"
     MISSING = "missing"
@@ -49,7 +45,7 @@ class CheckpointState(Enum):
 
 @dataclass(slots=True)
 class Recovery:
-    """What opening a log found and did."""
+    """The result of opening a log."""
 
     checkpoint: CheckpointState = CheckpointState.USED
     was_closed: bool = False
@@ -70,9 +66,9 @@ class Recovery:
 
 
 class KnownEnd(NamedTuple):
-    """How far a log is known to have been durable, from where on it was kept then, and where its last epoch began.
+    """The end up to which a log was durable as meta knows it, its start then, and where its last epoch began.
 
-    With an `epoch_start` below zero what is in the log counts, whatever it is.
+    With an `epoch_start` below zero the log itself decides.
     """
 
     epoch: int
@@ -82,7 +78,7 @@ class KnownEnd(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Examination:
     """A log that was read as far as needed and not changed yet; made by `examine`."""
 
     log: Log
@@ -90,7 +86,7 @@ class Examined:
     broken: "Place | None"
 
     def finish(self) -> tuple[Log, Recovery]:
-        """Cut what a crash tore, remove what it left over, and make all that is durable."""
+        """Cut what a crash tore, remove leftovers, and sync. Returns the log and what was done."""
         try:
             _remove_leftovers(self.log)
             if self.broken is not None:
@@ -113,7 +109,7 @@ def open_log(
     may_create: bool = True,
     known: KnownEnd | None = None,
 ) -> tuple[Log, Recovery]:
-    """Open a log, or create it in an empty directory if it `may_create` one. On return everything it holds is durable.
+    """Open a log, or create it in an empty directory if it `may_create` one. On return all of it is durable.
 
     Damaged, Refused: it cannot be opened, is of another version, or does not reach as far as `known`; nothing of it was
     changed.
@@ -131,36 +127,8 @@ def examine(
     config: LogConfig,
     may_create: bool = True,
     known: KnownEnd | None = None,
-) -> Examined:
-    """The first half of `open_log`: everything that may refuse, and no change to a log that is there."""
-    steps = _examining(
-        disk, directory, log_id=log_id, config=config, may_create=may_create, known=known
-    )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            examined: Examined = finished.value
-            return examined
-
-
-def opening(
-    disk: Disk, directory: str, *, log_id: LogId, config: LogConfig
-) -> Generator[int, None, tuple[Log, Recovery]]:
-    """`open_log` in steps; each yields how many bytes it has read."""
-    examined = yield from _examining(disk, directory, log_id=log_id, config=config, may_create=True)
-    return examined.finish()
-
-
-def _examining(
-    disk: Disk,
-    directory: str,
-    *,
-    log_id: LogId,
-    config: LogConfig,
-    may_create: bool,
-    known: KnownEnd | None = None,
-) -> Generator[int, None, Examined]:
+) -> Examination:
+    """Read a log as far as needed, without a change to one that exists. Raises everything that `open_log` may raise."""
     claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
     found = (base_offset_of(name) for name in disk.list(directory))
@@ -170,22 +138,24 @@ def _examining(
     recovery.is_new = not bases
     checkpoint = _start_from(disk, directory, seed_of(log_id), bases, recovery)
     log = Log(disk, directory, log_id, config, checkpoint)
+    if recovery.checkpoint is CheckpointState.USED:
+        log.saved_checkpoint = checkpoint
     try:
         _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
-        broken = yield from _scan(log, checkpoint, recovery)
+        broken = _scan(log, checkpoint, recovery)
         if broken is not None:
             _refuse_damage(log, *broken)
         if known is not None:
             _require_known(log, recovery, known)
-        _check_sealed(log, checkpoint, recovery)
     except PenstockError:
         log.discard()
         raise
-    return Examined(log, recovery, broken)
+    _check_sealed(log, checkpoint, recovery)
+    return Examination(log, recovery, broken)
 
 
 def _require_known(log: Log, recovery: Recovery, known: KnownEnd) -> None:
-    """Refuse a log that has lost what was durable. One that a repair made shorter is in a later epoch."""
+    """DamagedFile: the log has lost what was durable. A log that a repair made shorter is in a later epoch."""
     if log.epoch <= known.epoch and log.end_offset < known.offset:
         reason = f"it ends at offset {log.end_offset}, and was durable to {known.offset}"
         raise DamagedFile(log.segments[-1].path, reason)
@@ -207,7 +177,7 @@ def _require_known(log: Log, recovery: Recovery, known: KnownEnd) -> None:
 
 
 def _check_sealed(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> None:
-    """Find sealed segments, of those that are not read now, that do not reach to where the next one begins."""
+    """Record sealed segments that are not read now and end before the next one begins."""
     for segment, following in pairwise(log.segments):
         if segment.base_offset >= checkpoint.segment:
             return
@@ -234,7 +204,7 @@ def _check_sealed(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> None:
 
 
 def _remove_leftovers(log: Log) -> None:
-    """What an interrupted change left goes: temporary files, indexes without a segment, segments before the start."""
+    """Remove what an interrupted change left: temporary files, indexes without a segment, segments before the start."""
     names = log.disk.list(log.directory)
     bases = [base for name in names if (base := base_offset_of(name)) is not None]
     for name in names:
@@ -248,7 +218,7 @@ def _remove_leftovers(log: Log) -> None:
 def _start_from(
     disk: Disk, directory: str, seed: int, bases: list[Offset], recovery: Recovery
 ) -> Checkpoint:
-    """The checkpoint, or one that makes the scan start at the first byte."""
+    """Returns the checkpoint, or one that makes the scan start at the first byte."""
     found = None
     try:
         found = read_checkpoint(disk, directory, seed)
@@ -268,7 +238,7 @@ def _start_from(
 
 
 def _add_segments(log: Log, checkpoint: Checkpoint, bases: list[Offset]) -> None:
-    """Segments as the files say. What the checkpoint vouches for has to be there."""
+    """Add a segment for each file. Damaged: a segment is missing that the checkpoint has."""
     for base in bases:
         segment = log.new_segment(base)
         segment.size = log.disk.size(segment.path)
@@ -287,52 +257,46 @@ def _add_segments(log: Log, checkpoint: Checkpoint, bases: list[Offset]) -> None
             raise DamagedFile(path, f"{position - size} of {position} durable bytes are missing")
 
 
-Place = tuple[int, Broken]
+Place = tuple[int, BrokenBatch]
 """Number of a segment in the log's list, and what is broken there."""
 
 
-def _scan(
-    log: Log, checkpoint: Checkpoint, recovery: Recovery
-) -> Generator[int, None, Place | None]:
-    """Take over every whole batch behind the checkpoint; stop at the first that is not."""
+def _scan(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> Place | None:
+    """Add every whole batch behind the checkpoint. Returns the first that is not whole, or None."""
     for number, segment in enumerate(log.segments):
         if segment.base_offset < checkpoint.segment:
             continue
         start = checkpoint.position if segment.base_offset == checkpoint.segment else 0
         try:
             if start == 0 and segment.base_offset != log.end_offset:
-                raise Broken(0, f"it should start at offset {log.end_offset}")
-            step_end = start + _STEP_BYTES
-            for found in walk_verified(segment.file, start, segment.size, seed=log.seed):
+                raise BrokenBatch(0, f"it should start at offset {log.end_offset}")
+            for found in walk_batches(segment.file, start, segment.size, seed=log.seed):
                 _take_over(log, found)
                 recovery.scanned_bytes += found.head.length
-                if found.position >= step_end:
-                    yield recovery.scanned_bytes
-                    step_end = found.position + _STEP_BYTES
-        except Broken as broken:
+        except BrokenBatch as broken:
             return number, broken
     return None
 
 
-def _take_over(log: Log, found: Found) -> None:
+def _take_over(log: Log, found: StoredBatch) -> None:
     head = found.head
     if head.base_offset != log.end_offset:
-        raise Broken(found.position, f"offset {head.base_offset} instead of {log.end_offset}")
+        raise BrokenBatch(found.position, f"offset {head.base_offset} instead of {log.end_offset}")
     if head.epoch < log.epoch or head.append_time < log.append_time:
-        raise Broken(found.position, "it is older than the batch before it")
+        raise BrokenBatch(found.position, "it is older than the batch before it")
     if head.epoch > log.epoch:
         log.begin_epoch(Epoch(head.epoch))
     log.end_offset, log.append_time = Offset(head.next_offset), head.append_time
 
 
-def _refuse_damage(log: Log, number: int, broken: Broken) -> None:
-    """Raise if a later head proves that what is broken here was durable once."""
+def _refuse_damage(log: Log, number: int, broken: BrokenBatch) -> None:
+    """DamagedBatch: a later head proves that the broken batch was durable once."""
     if broken.is_unknown:
-        # Whole, and not for us: cutting it off would take away what a later version promised.
+        # A whole batch of a later version: it must not be cut.
         path = log.segments[number].path
         raise DamagedBatch(path, broken.position, broken.reason, next_offset=None)
     for later, segment in enumerate(log.segments[number:], number):
-        # What is broken may be that offsets are missing; then the batch in their place bears witness itself.
+        # If only offsets are missing, the batch behind them is the proof itself.
         start = broken.position if later == number else 0
         for found in find_heads(segment.file, start, segment.size, seed=log.seed):
             head = found.head
@@ -347,8 +311,8 @@ def _refuse_damage(log: Log, number: int, broken: Broken) -> None:
                 )
 
 
-def _cut(log: Log, number: int, broken: Broken, recovery: Recovery) -> None:
-    """End the log before the broken batch. What is cut is kept in a file beside it."""
+def _cut(log: Log, number: int, broken: BrokenBatch, recovery: Recovery) -> None:
+    """End the log before the broken batch. The bytes that are cut stay in a file beside it."""
     segment = log.segments[number]
     recovery.cut_at, recovery.cut_reason = (segment.path, broken.position), broken.reason
     while len(log.segments) > number + 1:
@@ -379,7 +343,7 @@ def _put_away(log: Log, segment: Segment, recovery: Recovery) -> None:
 
 
 def set_aside(disk: Disk, segment: Segment, position: int) -> str | None:
-    """Copy the bytes from `position` on into a file of their own, unless there is nothing in them."""
+    """Copy the bytes from `position` on into a new file. Returns its path, or None if they are blank."""
     wanted = cut_path(segment.directory, segment.base_offset, position)
     path = CutNames(disk).name_for(wanted, segment.file, position, segment.size)
     if not path:
@@ -390,7 +354,7 @@ def set_aside(disk: Disk, segment: Segment, position: int) -> str | None:
 
 
 def _settle(log: Log, recovery: Recovery) -> None:
-    """Make what was found durable before anybody is told about it, and open a new epoch if in doubt."""
+    """Sync what was found before any caller sees it, and begin a new epoch if offsets may have been used."""
     if recovery.is_clean and log.segments:
         log.durable_end = log.end_offset
         for segment in log.segments:

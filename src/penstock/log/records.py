@@ -10,10 +10,12 @@ from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
 Record = TypeVar("Record")
+_RECORDS_A_BATCH = 1000
+_BATCH_BYTES = 4 << 20
 
 
 class RecordFormat(Generic[Record]):
-    """How the records of one machine are written.
+    """The format of the records of one machine.
 
     `kinds` is a union of tagged msgspec structs. A version that is newer than this one, or older than `oldest`, is
     refused: applying half of what another release recorded would be worse than not starting.
@@ -25,10 +27,27 @@ class RecordFormat(Generic[Record]):
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
     def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> Encoded:
-        values = list(map(self._encode, records))
+        return self._batch(list(map(self._encode, records)), marks, now_ns)
+
+    def _batch(self, values: list[bytes], marks: Marks, now_ns: int) -> Encoded:
         return encode(
             Columns(values=values, timestamps=now_ns, schema_ids=self.version), marks=marks
         )
+
+    def to_batches(
+        self, records: Iterable[Record], *, marks: Marks, now_ns: int
+    ) -> Iterator[Encoded]:
+        """As many batches as it takes: none is large because its records are."""
+        values: list[bytes] = []
+        size = 0
+        for value in map(self._encode, records):
+            if values and (len(values) >= _RECORDS_A_BATCH or size + len(value) > _BATCH_BYTES):
+                yield self._batch(values, marks, now_ns)
+                values, size = [], 0
+            values.append(value)
+            size += len(value)
+        if values:
+            yield self._batch(values, marks, now_ns)
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
         columns = decode_columns(batch, head)

@@ -1,4 +1,4 @@
-"""Walking the batches of a file, forwards, from a position that starts one."""
+"""Walks the batches of a file, forwards, from a position at which one starts."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,14 +16,14 @@ _HEADS_BYTES = 1 << 14
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
-class Found(NamedTuple):
+class HeadPosition(NamedTuple):
     """A batch and where it starts."""
 
     position: int
     head: Head
 
 
-class Broken(Exception):
+class BrokenBatch(Exception):
     """There is no whole batch at `position`. Never leaves this package.
 
     `is_unknown`: there is one, of a format that only a later version knows.
@@ -34,19 +34,19 @@ class Broken(Exception):
         self.position, self.reason, self.is_unknown = position, reason, is_unknown
 
 
-def broken_by(error: MalformedBatch, position: int) -> Broken:
-    return Broken(position, error.reason, is_unknown=isinstance(error, UnsupportedFormat))
+def broken_by(error: MalformedBatch, position: int) -> BrokenBatch:
+    return BrokenBatch(position, error.reason, is_unknown=isinstance(error, UnsupportedFormat))
 
 
 class Window:
-    """A piece of a file in memory, read again where somebody looks outside of it."""
+    """A piece of a file in memory; a request outside of it reads the next piece."""
 
     def __init__(self, file: File, end: int, read_bytes: int) -> None:
         self.file, self.end, self.read_bytes = file, end, read_bytes
         self.start, self.view = 0, memoryview(b"")
 
     def at(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes from `position`; fewer only at the end."""
+        """Returns up to `size` bytes from `position`, fewer only at the end."""
         size = min(size, self.end - position)
         low = position - self.start
         if low < 0 or low + size > len(self.view):
@@ -56,8 +56,8 @@ class Window:
         return self.view[low : low + size]
 
 
-def walk_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[Found]:
-    """Every batch by its head alone; Broken at the first that is not there whole."""
+def walk_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[HeadPosition]:
+    """Yields every batch by its head alone. BrokenBatch: one is not whole."""
     window = Window(file, end, _HEADS_BYTES)
     while position < end:
         try:
@@ -65,15 +65,15 @@ def walk_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[Fo
         except MalformedBatch as error:
             raise broken_by(error, position) from None
         if position + head.length > end:
-            raise Broken(position, f"{head.length} bytes long, {end - position} are there")
-        yield Found(position, head)
+            raise BrokenBatch(position, f"{head.length} bytes long, {end - position} are there")
+        yield HeadPosition(position, head)
         position += head.length
 
 
 def walk_around(
     file: File, position: int, end: int, *, seed: int, next_offset: int
-) -> Iterator[Found | Broken]:
-    """Every batch by its head; where one is broken, that, and on from the next head of this log behind it.
+) -> Iterator[HeadPosition | BrokenBatch]:
+    """Yields every batch by its head; for a broken one that error, and then the next head of this log behind it.
 
     `next_offset` is the least that the first batch can have: a copy of an older batch may lie inside a message.
     """
@@ -82,20 +82,14 @@ def walk_around(
             for found in walk_heads(file, position, end, seed=seed):
                 position, next_offset = found.position + found.head.length, found.head.next_offset
                 yield found
-        except Broken as broken:
+        except BrokenBatch as broken:
             yield broken
             start = broken.position + 1
             following = next_head(file, start, end, seed=seed, offset_min=next_offset)
             position = end if following is None else following.position
 
 
-def walk_verified(file: File, position: int, end: int, *, seed: int) -> Iterator[Found]:
-    """Every batch with both checksums; Broken at the first that fails."""
-    for stored in walk_batches(file, position, end, seed=seed):
-        yield Found(stored.position, stored.head)
-
-
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """A verified batch, where it starts, and its bytes."""
 
     position: int
@@ -103,8 +97,8 @@ class Stored(NamedTuple):
     data: memoryview
 
 
-def walk_batches(file: File, position: int, end: int, *, seed: int) -> Iterator[Stored]:
-    """Every batch with both checksums and its bytes; Broken at the first that fails."""
+def walk_batches(file: File, position: int, end: int, *, seed: int) -> Iterator[StoredBatch]:
+    """Yields every batch with its bytes, checked by both checksums. BrokenBatch: one fails."""
     window = Window(file, end, _VERIFIED_BYTES)
     while position < end:
         try:
@@ -113,12 +107,12 @@ def walk_batches(file: File, position: int, end: int, *, seed: int) -> Iterator[
             verify(data, seed=seed)
         except MalformedBatch as error:
             raise broken_by(error, position) from None
-        yield Stored(position, head, data)
+        yield StoredBatch(position, head, data)
         position += head.length
 
 
-def find_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[Found]:
-    """Every place from `position` on where a head of this log stands, whatever is in between.
+def find_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[HeadPosition]:
+    """Yields every head of this log from `position` on, whatever is in between.
 
     Batches start at multiples of 8, so the search is quick; a head inside a message's bytes would need our
     seed to pass.
@@ -131,13 +125,15 @@ def find_heads(file: File, position: int, end: int, *, seed: int) -> Iterator[Fo
             found = position + low
             if found % ALIGNMENT == 0:
                 with suppress(MalformedBatch):
-                    yield Found(found, read_head(window.at(found, HEAD_BYTES), seed=seed))
+                    yield HeadPosition(found, read_head(window.at(found, HEAD_BYTES), seed=seed))
             low = piece.find(_MAGIC_BYTES, low + 1)
         # A magic number may lie across the border of two pieces.
         position += max(len(piece) - len(_MAGIC_BYTES) + 1, ALIGNMENT)
 
 
-def next_head(file: File, position: int, end: int, *, seed: int, offset_min: int) -> Found | None:
-    """The first head from `position` on of a batch that starts at `offset_min` or later."""
+def next_head(
+    file: File, position: int, end: int, *, seed: int, offset_min: int
+) -> HeadPosition | None:
+    """Returns the first head from `position` on of a batch that starts at `offset_min` or later, or None."""
     found = find_heads(file, position, end, seed=seed)
     return next((one for one in found if one.head.base_offset >= offset_min), None)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..codec import HEAD_BYTES, Head, read_head
 from ..errors import (
@@ -14,14 +15,25 @@ from ..errors import (
     NoSpace,
     Refused,
 )
-from ..model import Buffer
+from ..model import Buffer, Offset
 from ..ports import Disk, File
-from .index import HEADER_BYTES, Entry, Index, read_header, read_index
+from .index import HEADER_BYTES, Index, IndexEntry, read_header, read_index
 from .layout import INDEX, LOG, TIME_INDEX, read_file, segment_path
-from .scan import Broken, Found, next_head, walk_around
+from .scan import BrokenBatch, HeadPosition, next_head, walk_around
 
 # Some milliseconds of walking.
 HEADS_MAX = 1024
+# Smaller batches are read as quickly as their heads are, one by one.
+_STRETCH_BATCH_BYTES_MIN = 64 * 1024
+
+
+class Stretch(NamedTuple):
+    """Consecutive whole batches in a file. Their heads are good; of their bodies nothing is known."""
+
+    file: File
+    position: int
+    size: int
+    next_offset: Offset
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +65,7 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """DamagedFile: it is not there, though the log has it. That is no mistake of whoever wants to read."""
+        """The open file. DamagedFile: it is missing though the log has it."""
         if self.opened is None:
             try:
                 self.opened = self.disk.open(self.path)
@@ -78,7 +90,7 @@ class Segment:
         self.size += head.length
 
     def index(self) -> Index:
-        """The index of all of the segment, loaded or built when first needed."""
+        """The index of the whole segment, loaded or built when first needed."""
         if self.loaded is None:
             self.loaded = self._restored() or self._built()
         return self.loaded
@@ -86,7 +98,7 @@ class Segment:
     def is_index_whole(self, next_offset: int) -> bool:
         """Whether the saved index says that the segment is as long as it is and ends at `next_offset`.
 
-        A look at the first bytes of a file: an index that lies is found out when it is used.
+        Reads only the header of the file; an index with wrong entries is found when it is used.
         """
         path = self.path_of(INDEX)
         try:
@@ -100,9 +112,9 @@ class Segment:
         return found == (self.base_offset, next_offset, self.size)
 
     def last_time(self, next_offset: int) -> int:
-        """Append time of the last batch of a sealed segment; the index is not kept for it.
+        """Returns the append time of the last batch of a sealed segment; does not keep the index in memory.
 
-        0: its end, before `next_offset`, is damaged, and only what follows says how young it may be.
+        0: its end, before `next_offset`, is damaged.
         """
         if self.last_time_known is None:
             was_loaded, index = self.loaded is not None, self.index()
@@ -117,17 +129,17 @@ class Segment:
         return self.messages_known
 
     def messages_from(self, position: int) -> int:
-        """Messages in the batches from a position on, by the heads of the first of them; the others are estimated."""
+        """Returns the number of messages in the batches from a position on: some are counted, the others estimated."""
         count = 0
         for number, found in enumerate(self._walk(position)):
             if number >= HEADS_MAX:
                 seen = found.position - position
                 return count + count * (self.size - found.position) // seen
-            count += 0 if isinstance(found, Broken) else found.head.message_count
+            count += 0 if isinstance(found, BrokenBatch) else found.head.message_count
         return count
 
     def unload_index(self) -> None:
-        """Free the memory. An index that had to be built is saved before, so that it is built once."""
+        """Free the memory of the index. One that had to be built is saved first."""
         if self.loaded is not None and not self.is_index_saved:
             # A link or a directory in its place stays there.
             with suppress(NoSpace, Damaged, Refused):
@@ -150,7 +162,7 @@ class Segment:
         return self._extended(self._blank())
 
     def _restored(self) -> Index | None:
-        """The saved index, up to date; None if the segment does not have the batch of its last entry."""
+        """Returns the saved index, extended to the end; or None if the segment does not have its last entry."""
         index = self._saved_index()
         entry = None if index is None else index.pop_entry(below=self.size)
         if index is None or entry is None:
@@ -158,7 +170,7 @@ class Segment:
         first, last = self._head_at(0), self._head_at(entry.position)
         if first is not None and first.append_time != index.first_time:
             return None
-        if last is None or entry != Entry(last.base_offset, last.append_time, entry.position):
+        if last is None or entry != IndexEntry(last.base_offset, last.append_time, entry.position):
             return None
         return self._extended(index)
 
@@ -174,10 +186,10 @@ class Segment:
         return index if index is not None and index.base_offset == self.base_offset else None
 
     def _extended(self, index: Index) -> Index:
-        """Add what the segment holds beyond the index, by heads alone. What is broken has no entry."""
+        """Add the batches beyond the index, by heads alone. Broken ones get no entry. Returns the index."""
         for found in self._walk(index.size):
-            # An offset below the first is that of another segment: somebody copied or renamed a file.
-            if isinstance(found, Found) and found.head.base_offset >= self.base_offset:
+            # An offset below the first is that of another segment: a file was copied or renamed.
+            if isinstance(found, HeadPosition) and found.head.base_offset >= self.base_offset:
                 index.add(found.head, found.position)
         return index
 
@@ -187,18 +199,43 @@ class Segment:
         except MalformedBatch:
             return None
 
-    def find_offset(self, offset: int, *, end_offset: int) -> Found | None:
-        """The batch whose range holds `offset`; None past the end.
+    def stretch(self, position: int, offset: int, *, bytes_max: int, limit: int) -> Stretch | None:
+        """Returns the batches from `position` on, where the first holds `offset`, for `sendfile`.
 
-        DamagedBatch if it is there no more. The segment reaches to `end_offset`.
+        None: the batches are small, or the first is damaged. Then `read` is as fast, and says what is wrong.
+        """
+        last = self._whole_at(position)
+        if last is None or last.length < _STRETCH_BATCH_BYTES_MIN:
+            return None
+        if not last.base_offset <= offset <= last.last_offset:
+            return None
+        end = position + last.length
+        while last.next_offset < offset + limit:
+            following = self._whole_at(end)
+            if following is None or following.base_offset != last.next_offset:
+                break
+            if end + following.length > position + bytes_max:
+                break
+            last, end = following, end + following.length
+        return Stretch(self.file, position, end - position, Offset(last.next_offset))
+
+    def _whole_at(self, position: int) -> Head | None:
+        """Returns the head of a batch that fits into the file, or None."""
+        head = self._head_at(position)
+        return head if head is not None and position + head.length <= self.size else None
+
+    def find_offset(self, offset: int, *, end_offset: int) -> HeadPosition | None:
+        """Returns the batch whose range holds `offset`, or None past the end.
+
+        DamagedBatch: it is damaged. The segment reaches to `end_offset`.
         """
         start = self._start(
             lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
         )
-        broken: Broken | None = None
+        broken: BrokenBatch | None = None
         reached: int | None = None
         for found in self._walk(start):
-            if isinstance(found, Broken):
+            if isinstance(found, BrokenBatch):
                 broken = broken or found
             elif found.head.base_offset > offset:
                 break
@@ -214,9 +251,9 @@ class Segment:
         return None
 
     def offset_at(self, time_ns: int) -> int | None:
-        """Where the first batch starts that was appended at `time_ns` or later; None if there is none.
+        """Returns the first offset that was appended at `time_ns` or later, or None.
 
-        A broken one before it may have been the first. Nobody knows, so a reader is sent there, to hear about it.
+        A broken batch before it may have been the first, so then it is the offset of that one.
         """
         start = self._start(
             lambda index: index.position_before_time(time_ns),
@@ -224,7 +261,7 @@ class Segment:
         )
         offset, is_broken = self.base_offset, False
         for found in self._walk(start):
-            if isinstance(found, Broken):
+            if isinstance(found, BrokenBatch):
                 is_broken = True
             elif found.head.append_time >= time_ns:
                 return offset if is_broken else found.head.base_offset
@@ -233,7 +270,7 @@ class Segment:
         return offset if is_broken else None
 
     def _start(self, look_up: Callable[[Index], int], is_before: Callable[[Head], bool]) -> int:
-        """Where to start walking. An index that points at something else is built anew from the log."""
+        """Returns the position to walk from. Builds the index anew if its entry is wrong."""
         start = look_up(self.index())
         if start == 0:
             return 0
@@ -243,15 +280,15 @@ class Segment:
             start = look_up(self.loaded)
         return start
 
-    def _walk(self, position: int) -> Iterator[Found | Broken]:
+    def _walk(self, position: int) -> Iterator[HeadPosition | BrokenBatch]:
         return walk_around(
             self.file, position, self.size, seed=self.seed, next_offset=self.base_offset
         )
 
     def damaged(
-        self, broken: Broken, *, offset: int, end_offset: int, first: int | None = None
+        self, broken: BrokenBatch, *, offset: int, end_offset: int, first: int | None = None
     ) -> DamagedBatch:
-        """The error for the broken batch that should hold `offset`, with the place where reading can go on.
+        """Returns the error for the broken batch that should hold `offset`, with the offset at which reading can go on.
 
         `first` is where its offsets begin, if not at `offset`.
         """

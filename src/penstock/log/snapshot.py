@@ -1,4 +1,4 @@
-"""A machine's state in a file, so that a restart need not replay its whole life.
+"""Snapshots: a machine's state in a file, so that a restart does not replay all records.
 
      0  u32  magic            "PNSS"
      4  u32  version          1
@@ -10,14 +10,13 @@
     44  u32  checksum         CRC32C of bytes 0..43, seeded with the state log's id
     48  ...  batches of records, each with its own checksums
 
-A snapshot comes into being after everything that it rests on is durable, so one that is ahead of its log is damage.
+A snapshot is written after both logs are durable up to it, so one that is ahead of its log is damage.
 """
 
 import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Generic, TypeVar
 
 from ..codec import Marks, batches_in
@@ -37,7 +36,6 @@ _FIELDS = struct.Struct("<IIqQqQI")
 _HEADER = struct.Struct("<IIqQqQII")
 _NAME = re.compile(r"(\d{20})\.snapshot", re.ASCII)
 # Keeps a batch of records far below the size limit of a batch, whatever the records hold.
-_RECORDS_A_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
-    """Offsets of the snapshots there are, oldest first."""
+    """Returns the offsets of all snapshots, oldest first."""
     found = (_NAME.fullmatch(name) for name in disk.list(directory))
     return [Offset(int(name[1])) for name in found if name]
 
@@ -89,10 +87,9 @@ def snapshot_content(
     message_end: LogEnd,
     seed: int,
 ) -> tuple[Buffer, ...]:
-    """Header and batches of a snapshot, made now, so that it shows one moment."""
-    rest, pieces = iter(records), list[Buffer]()
-    while some := list(islice(rest, _RECORDS_A_BATCH)):
-        encoded = form.to_batch(some, marks=Marks(control=True), now_ns=0)
+    """Returns header and batches of a snapshot of the present state."""
+    pieces = list[Buffer]()
+    for encoded in form.to_batches(records, marks=Marks(control=True), now_ns=0):
         pieces += (pack_head(encoded.head, seed=seed), *encoded.body)
     size = sum(map(len, pieces))
     fields = _FIELDS.pack(_MAGIC, _VERSION, offset, message_end.epoch, message_end.offset, size, 0)
@@ -100,7 +97,7 @@ def snapshot_content(
 
 
 def read_snapshot(disk: Disk, directory: str, offset: Offset, *, seed: int) -> Snapshot[Record]:
-    """A snapshot with every checksum checked, or DamagedFile."""
+    """Returns a snapshot whose checksums are right. DamagedFile."""
     path = snapshot_path(directory, offset)
     raw = read_file(disk, path)
     if len(raw) < _HEADER.size:

@@ -1,4 +1,4 @@
-"""Making a log shorter: from the end, because another writer won, or from the front, because it is old.
+"""Makes a log shorter: from the end after a crash or by another leader, or from the front by retention.
 
 Neither may run while a `SyncPlan` of the same log does.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..config import OFF, LogConfig
 from ..errors import NoSpace, OffsetOutOfRange
-from ..model import Epoch, Offset
+from ..model import Offset
 from .checkpoint import EpochStart
 from .layout import remove_segment
 from .log import Log
@@ -20,7 +20,7 @@ _HOUR_NS = 3600 * 1_000_000_000
 
 
 def truncate(log: Log, offset: int) -> Offset:
-    """Forget everything from `offset` on, and the whole batch if it lies inside one; return the new end.
+    """Remove everything from `offset` on, and the whole batch if it lies inside one. Returns the new end.
 
     The caller opens a new epoch before it appends again. A crash on the way may leave more than was asked
     for, never less, and never a hole: files go from the end backwards, each durably.
@@ -33,22 +33,18 @@ def truncate(log: Log, offset: int) -> Offset:
     number, found = log.place_of_batch(offset)
     position, end_offset = found.position, Offset(found.head.base_offset)
     segment, later = log.segments[number], log.segments[number + 1 :]
-    epochs = [log.epochs[0], *(one for one in log.epochs[1:] if one.offset < end_offset)]
-    # What comes at these offsets next was never compacted.
-    compacted_to = min(log.compacted_to, end_offset)
-    # First the promise goes, then the bytes: a checkpoint beyond the end would look like damage.
+    # The checkpoint changes before the files: one beyond the end would look like damage.
     log.replace_checkpoint(
         replace(
             log.checkpoint(),
             segment=Offset(segment.base_offset),
             position=position,
             offset=end_offset,
-            compacted_to=compacted_to,
-            epochs=tuple(epochs),
+            # What comes at these offsets next was never compacted.
+            compacted_to=min(log.compacted_to, end_offset),
+            epochs=(log.epochs[0], *(one for one in log.epochs[1:] if one.offset < end_offset)),
         )
     )
-    log.end_offset = log.durable_end = end_offset
-    log.epochs, log.compacted_to = epochs, compacted_to
     del log.segments[number + 1 :]
     log.forget_hint()
     for gone in reversed(later):
@@ -62,31 +58,26 @@ def truncate(log: Log, offset: int) -> Offset:
     return end_offset
 
 
-def truncate_after_epoch(log: Log, epoch: Epoch) -> Offset:
-    """Forget everything that was written in epochs later than `epoch`."""
-    return truncate(log, log.end_of_epoch(epoch))
-
-
-class Retained(NamedTuple):
-    """What a sweep removed."""
+class RetentionResult(NamedTuple):
+    """What retention removed."""
 
     segments_removed: int
     bytes_freed: int
     start_offset: Offset
 
 
-class Aged(NamedTuple):
-    """What retention needs to know of a segment."""
+class SegmentAge(NamedTuple):
+    """End, age and size of a segment, for retention."""
 
     next_offset: int
     size: int
     last_time: int
 
 
-def retain(log: Log, *, now_ns: int, keep_from: Offset) -> Retained:
-    """Remove old segments as the configuration says, but nothing at or above `keep_from`: somebody needs it."""
+def retain(log: Log, *, now_ns: int, keep_from: Offset) -> RetentionResult:
+    """Remove old segments as configured, but nothing at or above `keep_from`. Returns what was removed."""
     if _is_all_expired(log, now_ns, keep_from):
-        # On a full disk what can go without a new file still has to go.
+        # On a full disk segments that need no new file are removed all the same.
         with suppress(NoSpace):
             log.roll()
     facts = _aged(log)
@@ -96,21 +87,21 @@ def retain(log: Log, *, now_ns: int, keep_from: Offset) -> Retained:
     gone = log.segments[:count]
     if gone:
         _drop_front(log, len(gone))
-    return Retained(len(gone), sum(one.size for one in gone), log.start_offset)
+    return RetentionResult(len(gone), sum(one.size for one in gone), log.start_offset)
 
 
-def _aged(log: Log) -> list[Aged]:
-    """The sealed segments. One whose end is damaged counts as young as the next: damage makes nothing old."""
-    facts: list[Aged] = []
+def _aged(log: Log) -> list[SegmentAge]:
+    """Returns the sealed segments. One whose end is damaged counts as young as the next one."""
+    facts: list[SegmentAge] = []
     last_time = log.append_time
     for one, following in reversed([*pairwise(log.segments)]):
         last_time = one.last_time(following.base_offset) or last_time
-        facts.append(Aged(following.base_offset, one.size, last_time))
+        facts.append(SegmentAge(following.base_offset, one.size, last_time))
     return facts[::-1]
 
 
 def _is_all_expired(log: Log, now_ns: int, keep_from: Offset) -> bool:
-    """Nobody appends to an idle log, so nobody rolls it: its last segment would stay for ever."""
+    """Whether the active segment has expired too. An idle log would otherwise never roll and remove it."""
     active, hours = log.segments[-1], log.config.retention_hours
     if active.size == 0 or hours == OFF or keep_from < log.end_offset:
         return False
@@ -118,9 +109,9 @@ def _is_all_expired(log: Log, now_ns: int, keep_from: Offset) -> bool:
 
 
 def expired(
-    facts: Sequence[Aged], config: LogConfig, active_size: int, *, now_ns: int, keep_from: int
+    facts: Sequence[SegmentAge], config: LogConfig, active_size: int, *, now_ns: int, keep_from: int
 ) -> int:
-    """How many of the sealed segments, oldest first, may go."""
+    """Returns how many of the sealed segments, oldest first, may be removed."""
     oldest_kept_ns = now_ns - int(config.retention_hours * _HOUR_NS)
     total = active_size + sum(fact.size for fact in facts)
     for number, fact in enumerate(facts):
@@ -140,18 +131,15 @@ def _drop_front(log: Log, count: int) -> None:
     gone, start_offset = log.segments[:count], Offset(log.segments[count].base_offset)
     older = [one for one in log.epochs if one.offset <= start_offset]
     newer = [one for one in log.epochs if one.offset > start_offset]
-    epochs = [EpochStart(older[-1].epoch, start_offset), *newer]
-    compacted_to = max(log.compacted_to, start_offset)
     log.sync()
     log.replace_checkpoint(
         replace(
             log.checkpoint(),
             start_offset=start_offset,
-            epochs=tuple(epochs),
-            compacted_to=compacted_to,
+            epochs=(EpochStart(older[-1].epoch, start_offset), *newer),
+            compacted_to=max(log.compacted_to, start_offset),
         )
     )
-    log.start_offset, log.epochs, log.compacted_to = start_offset, epochs, compacted_to
     del log.segments[:count]
     log.forget_hint()
     for segment in gone:
@@ -160,7 +148,7 @@ def _drop_front(log: Log, count: int) -> None:
 
 
 def release(log: Log, *, below: Offset) -> None:
-    """Remove sealed segments that hold nothing at or above `below`: a snapshot stands for them."""
+    """Remove sealed segments that hold nothing at or above `below`, because a snapshot has their state."""
     count = sum(1 for following in log.segments[1:] if following.base_offset <= below)
     if count:
         _drop_front(log, count)

@@ -3,17 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .table import METRICS, Kind
+from ..api.health import Sample
+from .table import METRICS, MetricKind
 
 Labels = Mapping[str, str]
-
-
-class Sample(NamedTuple):
-    """One number of a metric."""
-
-    name: str
-    labels: Labels
-    value: float
 
 
 class Histogram(NamedTuple):
@@ -27,14 +20,14 @@ class Histogram(NamedTuple):
 
 
 def render(samples: Iterable[Sample | Histogram]) -> bytes:
-    """All samples, metric by metric. A name that is not in the table is a mistake of ours."""
+    """Returns all samples as text, metric by metric. A name that is not in the table is a bug."""
     by_name: dict[str, list[str]] = {}
     for one in samples:
         metric = METRICS[one.name]
         assert set(one.labels) == set(metric.labels), f"{one.name} has labels {metric.labels}"
         lines = by_name.setdefault(one.name, [])
         if isinstance(one, Histogram):
-            assert metric.kind is Kind.HISTOGRAM, f"{one.name} is a {metric.kind.value}"
+            assert metric.kind is MetricKind.HISTOGRAM, f"{one.name} is a {metric.kind.value}"
             lines += _histogram_lines(one)
         else:
             lines.append(f"{one.name}{_labels(one.labels)} {_number(one.value)}")

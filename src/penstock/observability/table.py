@@ -6,14 +6,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 class Metric(NamedTuple):
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     text: str
 
@@ -26,129 +26,153 @@ _GROUP_PLACE = ("group", "topic", "partition")
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
-        "penstock_info": Metric(Kind.GAUGE, ("version", "broker"), "Always 1; says who this is."),
-        "penstock_uptime_seconds": Metric(Kind.GAUGE, (), "Since the broker was opened."),
-        "penstock_ready": Metric(Kind.GAUGE, (), "1 while requests are welcome, 0 while stopping."),
-        "penstock_topics": Metric(Kind.GAUGE, (), "Topics."),
-        "penstock_partitions": Metric(Kind.GAUGE, (), "Partitions of all topics."),
-        "penstock_topic_messages": Metric(Kind.GAUGE, _PLACE, "Messages kept."),
-        "penstock_topic_bytes": Metric(Kind.GAUGE, _PLACE, "Bytes of messages on disk."),
+        "penstock_info": Metric(
+            MetricKind.GAUGE, ("version", "broker"), "Always 1; says who this is."
+        ),
+        "penstock_uptime_seconds": Metric(MetricKind.GAUGE, (), "Since the broker was opened."),
+        "penstock_ready": Metric(
+            MetricKind.GAUGE, (), "1 while requests are welcome, 0 while stopping."
+        ),
+        "penstock_topics": Metric(MetricKind.GAUGE, (), "Topics."),
+        "penstock_partitions": Metric(MetricKind.GAUGE, (), "Partitions of all topics."),
+        "penstock_topic_messages": Metric(MetricKind.GAUGE, _PLACE, "Messages kept."),
+        "penstock_topic_bytes": Metric(MetricKind.GAUGE, _PLACE, "Bytes of messages on disk."),
         "penstock_topic_appended_total": Metric(
-            Kind.COUNTER, _PLACE, "Messages ever appended: the next offset."
+            MetricKind.COUNTER, _PLACE, "Messages ever appended: the next offset."
         ),
         "penstock_publish_messages_total": Metric(
-            Kind.COUNTER, (), "Messages that clients published, repeats included."
+            MetricKind.COUNTER, (), "Messages that clients published, repeats included."
         ),
         "penstock_publish_errors_total": Metric(
-            Kind.COUNTER, ("code",), "Messages that were refused, by code."
+            MetricKind.COUNTER,
+            ("code",),
+            "Messages, and batches as a whole, that were refused, by code.",
         ),
         "penstock_delivered_messages_total": Metric(
-            Kind.COUNTER, (), "Messages lent to consumers over HTTP."
+            MetricKind.COUNTER, (), "Messages lent to consumers."
         ),
         "penstock_answers_total": Metric(
-            Kind.COUNTER, ("answer",), "Receipts answered: ack, nack, reject, extend, release."
+            MetricKind.COUNTER,
+            ("answer",),
+            "Messages answered: ack, nack, reject, extend, release.",
         ),
         "penstock_group_lag_messages": Metric(
-            Kind.GAUGE, _GROUP_PLACE, "Messages that a group has not finished."
+            MetricKind.GAUGE, _GROUP_PLACE, "Messages that a group has not finished."
         ),
         "penstock_group_lag_seconds": Metric(
-            Kind.GAUGE, _GROUP_PLACE, "Age of the oldest message that a group has not finished."
+            MetricKind.GAUGE,
+            _GROUP_PLACE,
+            "Age of the oldest message that a group has not finished.",
         ),
-        "penstock_group_in_flight": Metric(Kind.GAUGE, _GROUP_PLACE, "Messages lent now."),
-        "penstock_group_waiting": Metric(Kind.GAUGE, _GROUP, "Messages that wait for a retry."),
-        "penstock_group_dead_total": Metric(Kind.COUNTER, _GROUP, "Messages given up."),
+        "penstock_group_in_flight": Metric(MetricKind.GAUGE, _GROUP_PLACE, "Messages lent now."),
+        "penstock_group_waiting": Metric(
+            MetricKind.GAUGE, _GROUP, "Messages that wait for a retry."
+        ),
+        "penstock_group_dead_total": Metric(MetricKind.COUNTER, _GROUP, "Messages given up."),
         "penstock_group_expired_total": Metric(
-            Kind.COUNTER, _GROUP, "Messages whose time to live was over."
+            MetricKind.COUNTER, _GROUP, "Messages whose time to live was over."
         ),
         "penstock_group_skipped_total": Metric(
-            Kind.COUNTER, _GROUP, "Messages that retention or damage took before a group had them."
+            MetricKind.COUNTER,
+            _GROUP,
+            "Messages that retention or damage took before a group had them.",
         ),
-        "penstock_group_members": Metric(Kind.GAUGE, ("group",), "Members of an assigned group."),
+        "penstock_group_members": Metric(
+            MetricKind.GAUGE, ("group",), "Members of an assigned group."
+        ),
         "penstock_group_generation": Metric(
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             ("group",),
             "Number of the assignment of a group; each rebalance makes a new one.",
         ),
         "penstock_lane_ready": Metric(
-            Kind.GAUGE, ("group", "topic", "priority"), "Messages that wait in a priority lane."
+            MetricKind.GAUGE,
+            ("group", "topic", "priority"),
+            "Messages that wait in a priority lane.",
         ),
         "penstock_lane_served_total": Metric(
-            Kind.COUNTER, ("group", "topic", "priority"), "Messages lent from a priority lane."
+            MetricKind.COUNTER,
+            ("group", "topic", "priority"),
+            "Messages lent from a priority lane.",
         ),
         "penstock_delayed_pending": Metric(
-            Kind.GAUGE, _TOPIC, "Messages that wait for their time."
+            MetricKind.GAUGE, _TOPIC, "Messages that wait for their time."
         ),
         "penstock_delayed_finished_total": Metric(
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             ("topic", "state"),
             "Delayed messages that were delivered, cancelled, expired, or lost to damage.",
         ),
         "penstock_dead_letters_moving": Metric(
-            Kind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
+            MetricKind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
         ),
         "penstock_fsync_seconds": Metric(
-            Kind.HISTOGRAM, (), "How long a sync of everything takes."
+            MetricKind.HISTOGRAM, (), "How long a sync of everything takes."
         ),
         "penstock_fsync_waiters_total": Metric(
-            Kind.COUNTER, (), "Requests that waited for a sync; by syncs, how many share one."
+            MetricKind.COUNTER, (), "Requests that waited for a sync; by syncs, how many share one."
         ),
-        "penstock_disk_free_bytes": Metric(Kind.GAUGE, (), "Free space where the data is."),
+        "penstock_disk_free_bytes": Metric(MetricKind.GAUGE, (), "Free space where the data is."),
         "penstock_disk_refusing": Metric(
-            Kind.GAUGE, (), "1 while publishes are refused for want of space."
+            MetricKind.GAUGE, (), "1 while publishes are refused for want of space."
         ),
         "penstock_recovery_events": Metric(
-            Kind.GAUGE, ("kind",), "What the last start found and did, by kind."
+            MetricKind.GAUGE, ("kind",), "What the last start found and did, by kind."
         ),
         "penstock_recovery_cut_bytes": Metric(
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             (),
             "Bytes that the last start cut off torn ends of logs, and kept beside them.",
         ),
         "penstock_faulty_partitions": Metric(
-            Kind.GAUGE, (), "Partitions that refuse everything until they are repaired."
+            MetricKind.GAUGE, (), "Partitions that refuse everything until they are repaired."
         ),
         "penstock_damaged_batches_total": Metric(
-            Kind.COUNTER, _TOPIC, "Damaged batches met since the start, each counted once."
+            MetricKind.COUNTER, _TOPIC, "Damaged batches met since the start, each counted once."
         ),
         "penstock_pipeline_up": Metric(
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             _PIPELINE,
             "1 while a pipeline reports that it runs, 0 if it stopped or is silent.",
         ),
         "penstock_pipeline_messages_total": Metric(
-            Kind.COUNTER, _PIPELINE, "Messages that a pipeline has done since it started."
+            MetricKind.COUNTER, _PIPELINE, "Messages that a pipeline has done since it started."
         ),
         "penstock_pipeline_commits_total": Metric(
-            Kind.COUNTER, _PIPELINE, "Commits of a pipeline since it started."
+            MetricKind.COUNTER, _PIPELINE, "Commits of a pipeline since it started."
         ),
         "penstock_pipeline_lag_messages": Metric(
-            Kind.GAUGE, _PIPELINE, "Messages that a pipeline has still to do."
+            MetricKind.GAUGE, _PIPELINE, "Messages that a pipeline has still to do."
         ),
         "penstock_pipeline_report_age_seconds": Metric(
-            Kind.GAUGE, _PIPELINE, "Since the last report of a pipeline."
+            MetricKind.GAUGE, _PIPELINE, "Since the last report of a pipeline."
         ),
         "penstock_http_requests_total": Metric(
-            Kind.COUNTER, ("method", "route", "status"), "Requests, by route and status."
+            MetricKind.COUNTER, ("method", "route", "status"), "Requests, by route and status."
         ),
         "penstock_http_request_seconds": Metric(
-            Kind.HISTOGRAM, ("route",), "How long requests took, long polls included."
+            MetricKind.HISTOGRAM, ("route",), "How long requests took, long polls included."
         ),
-        "penstock_http_connections": Metric(Kind.GAUGE, (), "Open connections."),
-        "penstock_http_waiting": Metric(Kind.GAUGE, (), "Long polls and streams that wait."),
-        "penstock_tasks": Metric(Kind.GAUGE, (), "Tasks of the event loop, requests among them."),
-        "penstock_http_body_bytes": Metric(Kind.GAUGE, (), "Bodies being received."),
+        "penstock_http_connections": Metric(MetricKind.GAUGE, (), "Open connections."),
+        "penstock_http_waiting": Metric(MetricKind.GAUGE, (), "Long polls and streams that wait."),
+        "penstock_tasks": Metric(
+            MetricKind.GAUGE, (), "Tasks of the event loop, requests among them."
+        ),
+        "penstock_http_body_bytes": Metric(MetricKind.GAUGE, (), "Bodies being received."),
         "penstock_tls_expires_seconds": Metric(
-            Kind.GAUGE, (), "Until the certificate expires; below zero: it has."
+            MetricKind.GAUGE, (), "Until the certificate expires; below zero: it has."
         ),
         "penstock_cache_bytes": Metric(
-            Kind.GAUGE, (), "Batches read lately and the objects made of them."
+            MetricKind.GAUGE, (), "Batches read lately and the objects made of them."
         ),
-        "process_resident_memory_bytes": Metric(Kind.GAUGE, (), "Memory of the process."),
+        "process_resident_memory_bytes": Metric(MetricKind.GAUGE, (), "Memory of the process."),
         "process_malloc_bytes": Metric(
-            Kind.GAUGE, (), "What malloc has given out (glibc 2.33 and later)."
+            MetricKind.GAUGE, (), "What malloc has given out (glibc 2.33 and later)."
         ),
-        "process_threads": Metric(Kind.GAUGE, (), "Threads of the process."),
-        "process_cpu_seconds_total": Metric(Kind.COUNTER, (), "Processor time of the process."),
-        "process_open_fds": Metric(Kind.GAUGE, (), "Open file descriptors."),
+        "process_threads": Metric(MetricKind.GAUGE, (), "Threads of the process."),
+        "process_cpu_seconds_total": Metric(
+            MetricKind.COUNTER, (), "Processor time of the process."
+        ),
+        "process_open_fds": Metric(MetricKind.GAUGE, (), "Open file descriptors."),
     }
 )

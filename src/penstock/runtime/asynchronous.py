@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,13 +17,12 @@ from ..api.command import Command
 from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
-from ..api.principals import Principal
-from ..broker.partition import Now
+from ..api.principals import LOCAL, Principal
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, ThreadDriver
 from .tickets import Ticket
-from .waiting import PollWaiter
+from .waiting_polls import PollWaiter, Waiter
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -34,43 +33,104 @@ Place = tuple[str, int, int]
 """A topic, a partition and an offset."""
 
 
+class _Room(Protocol):
+    """Where polls of one kind wait."""
+
+    def enter(
+        self,
+        command: Any,
+        principal: Principal,
+        timeout_ns: int,
+        on_settled: Callable[[], None] | None = None,
+    ) -> Waiter[Any]: ...
+    def leave(self, waiter: Any) -> None: ...
+    def abandon(self, waiter: Any) -> None: ...
+
+
+class ParkedPoll:
+    """A poll that waits for messages without a coroutine. Belongs to the loop.
+
+    Over when there are messages, an error, or nothing because the time was up: then `outcome` says which.
+    """
+
+    __slots__ = ("_driver", "_is_parked", "_on_done", "_room", "_timer", "_waiter", "was_parked")
+
+    def __init__(self, driver: "AsyncDriver", room: _Room, on_done: Callable[[], None]) -> None:
+        self._driver, self._room, self._on_done = driver, room, on_done
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_parked = self.was_parked = False
+
+    @property
+    def is_parked(self) -> bool:
+        return self._is_parked
+
+    def begin(self, command: Poll | PollMember, principal: Principal, timeout_ns: int) -> None:
+        """Lease what is there, or begin to wait. Raises what the poll is refused with."""
+        driver = self._driver
+        may_wait = timeout_ns > 0 and not driver.is_draining
+        self._waiter = self._room.enter(
+            command, principal, FOR_EVER if may_wait else 0, self._wake if may_wait else None
+        )
+        if not self._waiter.is_settled:
+            self._is_parked = self.was_parked = True
+            driver.parked.add(self)
+            self._timer = driver.loop.call_later(timeout_ns / _S_NS, self.end)
+
+    def _wake(self) -> None:
+        """Called by any thread, with the lock held."""
+        self._driver.call_from_anywhere(self.end)
+
+    def end(self) -> None:
+        """Wait no longer; the caller hears of what has come until now."""
+        if self._is_parked:
+            self._leave()
+            self._room.leave(self._waiter)
+            self._on_done()
+
+    def cancel(self) -> None:
+        """Wait no longer, and give back what has come meanwhile. The caller hears nothing any more."""
+        if self._is_parked:
+            self._leave()
+            self._room.abandon(self._waiter)
+
+    def _leave(self) -> None:
+        self._is_parked = False
+        self._driver.parked.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def outcome(self) -> LeasedMessages:
+        """What was leased, none perhaps; or raises why nothing could be."""
+        return self._waiter.outcome()
+
+
 class AsyncDriver:
     """One event loop's view of a `ThreadDriver`. Everything but `driver` itself belongs to that loop."""
 
     def __init__(self, driver: ThreadDriver, loop: asyncio.AbstractEventLoop) -> None:
-        self.driver, self.loop = driver, loop
+        self.driver, self.loop, self.clock = driver, loop, driver.clock
         # Made by the loop's own thread.
         self._thread = get_ident()
         # Whether every change waits for the disk.
         self.is_always_synced = driver.config.fsync is FsyncPolicy.ALWAYS
         self._waits: set[asyncio.Future[None]] = set()
-        # Who waits for a partition to grow, and consumers whose hands are full; guarded by the driver's lock. Many
-        # wait for the same thing, so these are looked through by what is waited for.
+        # Readers that wait for a partition to grow, and consumers that hold as many messages as they may; guarded by
+        # the driver's lock. Many wait for the same thing, so these are looked through by what is waited for.
         self._readers: dict[Place, set[Callable[[], None]]] = {}
         self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
-        # Those of the readers who are no coroutines, and are called instead.
-        self._sitting: set[Callable[[], None]] = set()
-        # While a change is made that somebody is to hear of at once: the first whom it woke.
-        self._is_prompt = False
-        self._first: Callable[[], None] | None = None
+        # Members that wait for the others of their group, by group and how often it had changed.
+        self._joining: dict[tuple[str, int], set[Callable[[], None]]] = {}
+        # Those of the readers that are no coroutines, and are called instead.
+        self._subscribers: set[Callable[[], None]] = set()
+        # Polls that wait without a coroutine.
+        self.parked: set[ParkedPoll] = set()
         self.is_draining = False
         driver.after_change = self._after_change
 
     @property
     def waiting(self) -> int:
         """How many wait for messages."""
-        return len(self._waits) + len(self._sitting)
-
-    def look(self, command: Callable[[Now], T]) -> T:
-        """Run a command that changes nothing."""
-        return self.driver.look(command)
-
-    async def change(self, command: Callable[[Now], T], *, is_synced: bool = False) -> T:
-        """Run a command; return when it is as durable as the policy says, or in any case if `is_synced`."""
-        reply, ticket = self.driver.begin_change(command, writers=int(is_synced))
-        if ticket is not None:
-            await self.settled(ticket)
-        return reply
+        return len(self._waits) + len(self._subscribers) + len(self.parked)
 
     async def execute(
         self, command: Command[R], principal: Principal, *, is_synced: bool = False
@@ -84,6 +144,14 @@ class AsyncDriver:
         if ticket is not None:
             await self.settled(ticket)
         return reply
+
+    def start(self, command: Command[R], principal: Principal = LOCAL) -> R:
+        """Carry out a command; its effect is durable with the next sync, which is not waited for."""
+        return self.driver.start(command, principal)[0]
+
+    async def settle(self) -> None:
+        """Return once everything is durable and no dead letter is on its way any more."""
+        await self.in_thread(self.driver.settle)
 
     async def settled(self, ticket: Ticket) -> None:
         """Return once a ticket is settled, or raise what it was settled with."""
@@ -111,31 +179,16 @@ class AsyncDriver:
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Have the loop do something, from any thread."""
-        # Whoever calls this runs the disk: a loop that has ended meanwhile must not stop it.
+        # The calling thread runs the disk: a loop that has ended meanwhile must not stop it.
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call)
 
     def call_from_anywhere(self, call: Callable[[], None]) -> None:
-        """The same, for whoever may be the loop itself: that costs it one turn less, or none if a change is prompt."""
+        """Have the loop do something, from any thread; the loop's own thread need not be woken for it."""
         if get_ident() != self._thread:
             self.call_soon(call)
-        elif self._is_prompt:
-            self._first, self._is_prompt = call, False
         else:
             self.loop.call_soon(call)
-
-    def change_promptly(self, command: Callable[[Now], T]) -> T:
-        """Run a command that waits for nothing. Of those who sit and are woken by it, the first hears of it before this
-        returns; the others in the next turn, so whoever changes something never waits for a crowd.
-        """
-        self._is_prompt, self._first = True, None
-        try:
-            reply, _ = self.driver.begin_change(command)
-        finally:
-            first, self._first, self._is_prompt = self._first, None, False
-            if first is not None:
-                first()
-        return reply
 
     async def poll(
         self, commands: Sequence[Poll], principal: Principal, timeout_ns: int
@@ -201,8 +254,21 @@ class AsyncDriver:
             room.leave(waiter)
         return waiter.outcome()
 
+    def park(
+        self,
+        command: Poll | PollMember,
+        principal: Principal,
+        timeout_ns: int,
+        on_done: Callable[[], None],
+    ) -> ParkedPoll:
+        """Begin a poll that may wait. `on_done` is called by the loop, once, if it is parked now."""
+        room: _Room = self.driver if isinstance(command, Poll) else self.driver.members
+        poll = ParkedPoll(self, room, on_done)
+        poll.begin(command, principal, timeout_ns)
+        return poll
+
     async def _wait(self, done: "asyncio.Future[None]", timeout_ns: int) -> None:
-        """Until resolved, timed out, or everybody is sent home. A timer of the loop costs less than a tick."""
+        """Return when the future is resolved, timed out or drained. A timer of the loop costs less than a tick."""
         timer = self.loop.call_later(timeout_ns / _S_NS, _resolve, done)
         self._waits.add(done)
         try:
@@ -215,20 +281,20 @@ class AsyncDriver:
         """Return when a partition ends beyond an offset, or when the time is up."""
         await self._park(self._readers, (topic, partition, offset), timeout_ns)
 
-    def sit(self, place: Place, wake: Callable[[], None]) -> None:
-        """Wait for the same without a coroutine: from now to `rise`, `wake` is called when it may have come.
+    def subscribe(self, place: Place, wake: Callable[[], None]) -> None:
+        """Have `wake` called, from now to `unsubscribe`, when a partition may have grown beyond an offset.
 
         By any thread, with the lock held, and perhaps more than once. A drain calls it, too. What it does about it goes
-        through `call_from_anywhere`, and raises nothing: whoever made the change has nothing to do with it.
+        through `call_from_anywhere`, and raises nothing: the thread that made the change has nothing to do with it.
         """
         with self.driver.lock:
             self._readers.setdefault(place, set()).add(wake)
-            self._sitting.add(wake)
+            self._subscribers.add(wake)
             self._after_change()
 
-    def rise(self, place: Place, wake: Callable[[], None]) -> None:
+    def unsubscribe(self, place: Place, wake: Callable[[], None]) -> None:
         with self.driver.lock:
-            self._sitting.discard(wake)
+            self._subscribers.discard(wake)
             _leave(self._readers, place, wake)
 
     async def until_room(
@@ -236,6 +302,10 @@ class AsyncDriver:
     ) -> None:
         """Return when a member holds fewer than so many messages, or when the time is up."""
         await self._park(self._loaded, (topic, group, member, max_held), timeout_ns)
+
+    async def until_group_changes(self, group: str, changes: int, timeout_ns: int) -> None:
+        """Return when a group whose members assign has changed from so many changes, or when the time is up."""
+        await self._park(self._joining, (group, changes), timeout_ns)
 
     async def _park(
         self, parked: dict[T, set[Callable[[], None]]], place: T, timeout_ns: int
@@ -265,6 +335,9 @@ class AsyncDriver:
         for (topic, group, member, max_held), waiting in self._loaded.items():
             if self.held_by(topic, group, member) < max_held:
                 _call_all(waiting)
+        for (group, changes), waiting in self._joining.items():
+            if self.driver.node.classic.changes_of(group) != changes:
+                _call_all(waiting)
 
     def _end_of(self, topic: str, number: int) -> int:
         """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
@@ -278,7 +351,9 @@ class AsyncDriver:
         self.is_draining = True
         for done in [*self._waits]:
             _resolve(done)
-        _call_all([*self._sitting])
+        _call_all([*self._subscribers])
+        for poll in [*self.parked]:
+            poll.end()
 
 
 def _after(command: Poll, found: LeasedMessages) -> Poll | None:

@@ -1,15 +1,15 @@
 """Group commit: one thread that turns many writers into few fsyncs.
 
 Writers of one log meet at its `SyncPoint`. Each changes the log under the point's lock, gets the ticket of the next
-sync and waits for it outside. The committer's thread lays out a new ticket and makes a plan under the lock, which
-covers everybody who has the old one, runs it without the lock, so that writers go on meanwhile, reports it under the
-lock, and settles the ticket. Who came later is covered by the next plan.
+sync and waits for it outside. The committer thread puts a new ticket in place and makes a plan under the lock, which
+covers all holders of the old one, runs it without the lock, so that writers go on meanwhile, reports it under the lock,
+and settles the ticket. Writers that came later are covered by the next plan.
 
-A thread that has nothing else to do than wait may lead: it syncs for everybody in its own time. It waits until all are
-back whom the last sync has let go, but not for long. The first to come leads, and that is mostly the one who led
-before, since nobody had to wake it: on its core all that a plan touches is still at hand. Who came during a sync is
-handed the turn. The committer is left with the clock, with those who cannot wait, and with the main thread, which a
-Ctrl-C may pull out of anything.
+A thread that has nothing else to do than wait may lead: it syncs for all writers in its own time. It first waits until
+all writers are back that the last sync has released, but not for long. The first to come leads. That is mostly the last
+leader, which no thread had to wake: on its core all that a plan touches is still at hand. A writer that came during a
+sync leads the next one. The committer thread is left with the clock, with callers that cannot wait, and with the main
+thread, which a Ctrl-C may interrupt anywhere.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ _MS_NS = 1_000_000
 _ALWAYS, _INTERVAL = FsyncPolicy.ALWAYS, FsyncPolicy.INTERVAL
 _S_NS = 1_000_000_000
 _FOR_EVER_S = -1
-# The writers whom a sync has just let go are about to come back. Waiting for them, for at most as long as the sync
+# The writers that a sync has just released are about to come back. Waiting for them, for at most as long as the sync
 # took, makes one sync out of two; if they stay away, the others lose no more than that, once.
 _PATIENCE_NS_MAX = 200_000
 
@@ -79,7 +79,7 @@ class SyncPoint(Generic[P]):
         self._due_ns = 0
         self._gather_until_ns = self._synced_in_ns = 0
         self._expected = 0
-        # Whoever syncs holds it, and so does who waits for the others before.
+        # Held by the thread that syncs, also while it waits for other writers before.
         self._planning = Lock()
         self._maintainers: set[object] = set()
         self._main = main_thread().ident
@@ -91,7 +91,7 @@ class SyncPoint(Generic[P]):
         if self.is_closed:
             raise Refused("the log is closed")
 
-    def changed(self, size: int, *, is_to_wait: bool = False) -> Ticket | None:
+    def changed(self, size: int = 0, *, is_to_wait: bool = False) -> Ticket | None:
         """Take note of `size` bytes written, with the lock held. The policy decides if there is to be a wait.
 
         `is_to_wait`: the thread goes on to `wait` then.
@@ -114,14 +114,14 @@ class SyncPoint(Generic[P]):
         return self.draw_for(1)
 
     def draw_for(self, writers: int) -> Ticket:
-        """The same for several who came together: the number counts when we gather."""
+        """The ticket for several writers that came together: a leader waits for as many as came the last time."""
         self._committer.check()
         ticket = self._ticket
         ticket.arrived.extend([None] * writers)
         if not self._is_asked or len(ticket.arrived) in {writers, self._expected}:
             self._ask()
         if len(ticket.arrived) >= self._expected:
-            ticket.hurry()
+            ticket.end_delay()
         return ticket
 
     def wait(self, ticket: Ticket | None = None) -> None:
@@ -133,18 +133,18 @@ class SyncPoint(Generic[P]):
             return self._wait_in_main(ticket)
         if ticket is None:
             ticket = self._ticket
-        # Who may lead is counted here and not before: the turn must never be handed to somebody who does not wait.
+        # Counted here and not before: the lead must never be handed to a thread that does not wait.
         ticket.is_led = True
         ticket.arrived.append(None)
         if not ticket.is_settled:
             if not self._maintainers and self._planning.acquire(blocking=False):
                 self._gather(ticket)
             elif len(ticket.arrived) >= self._expected:
-                ticket.hurry()
-        gate = ticket.gate
+                ticket.end_delay()
+        gate = ticket.barrier
         gate.acquire()
         while ticket.is_called:
-            ticket.answer()
+            ticket.take_lead()
             self._gather(ticket)
             gate.acquire()
         gate.release()
@@ -160,7 +160,7 @@ class SyncPoint(Generic[P]):
     def _gather(self, ticket: Ticket) -> None:
         """With `_planning` held: sync once all are here, or if they do not come in time."""
         if len(ticket.arrived) < self._expected:
-            ticket.linger(min(self._synced_in_ns, _PATIENCE_NS_MAX) / _S_NS)
+            ticket.delay(min(self._synced_in_ns, _PATIENCE_NS_MAX) / _S_NS)
         # Also if it is settled by now, by a failure or by a sync that had begun before: the place is to be handed on.
         self._take_turn()
 
@@ -182,7 +182,7 @@ class SyncPoint(Generic[P]):
     def commit(self) -> None:
         """Sync, if there is anything to sync. For the committer's thread."""
         if self._maintainers:
-            return  # Who maintains asks again when he is done.
+            return  # `maintenance` asks again at its end.
         self._planning.acquire()
         self._take_turn()
 
@@ -192,7 +192,7 @@ class SyncPoint(Generic[P]):
         try:
             self._sync()
         except Fatal as error:
-            # Before anybody else has a turn: what failed is not tried again.
+            # Before another thread leads: what failed is not tried again.
             self._committer.fail(error)
             raise
         except PenstockError as error:
@@ -203,25 +203,25 @@ class SyncPoint(Generic[P]):
                 self._due_ns = self._next_interval_ns()
                 self._ask()
         except BaseException as error:
-            # A bug of ours, and those who wait would wait for ever.
+            # A bug of ours, and the writers that wait would wait for ever.
             self._committer.fail(error)
             raise
         finally:
             covered, self._covered = self._covered, deque()
             if self._committer.failure is not None:
-                # Whoever came since everybody was told has another ticket.
+                # Writers that came since the failure was told have another ticket.
                 self._ticket.settle(self._committer.failure)
             self._hand_on()
             for ticket in covered:
                 ticket.settle(failure or self._committer.failure)
 
     def _hand_on(self) -> None:
-        """Let one of those who came meanwhile go on, in its own thread if it may; otherwise `_planning` is free."""
+        """Let a writer that came meanwhile lead, in its own thread; if none may, `_planning` is free."""
         while True:
             if self._ticket.arrived and self._call_successor():
                 return
             self._planning.release()
-            # Whoever came before the release has found the place taken, so it is up to us to look again.
+            # A writer that came before the release has found the place taken, so this thread looks again.
             if not self._ticket.arrived or not self._has_successor():
                 return
             if not self._planning.acquire(blocking=False):
@@ -232,16 +232,16 @@ class SyncPoint(Generic[P]):
         return ticket.is_led and not ticket.is_settled and not self._maintainers
 
     def _call_successor(self) -> bool:
-        """Hand the turn to one who may lead; if there are others only, the committer has to look."""
+        """Call a writer that may lead. False: there is none, and the committer thread has been asked to sync."""
         if self._has_successor():
-            return self._ticket.call()
+            return self._ticket.call_leader()
         if not self._ticket.is_settled:
             with self.lock:
                 self._ask()
         return False
 
     def _sync(self) -> None:
-        """Run a plan, if there is anything to sync. Those whom it covered are yet to be told."""
+        """Run a plan, if there is anything to sync. The caller settles the tickets that it covered."""
         if self._committer.failure is not None:
             self._committer.check()
         with self.lock:
@@ -263,8 +263,8 @@ class SyncPoint(Generic[P]):
             self._committer.on_synced(self._synced_in_ns, writers)
 
     def _plan(self) -> P:
-        """A plan that covers all who have come; who comes later waits for the next one."""
-        # Before anything is read: who wrote without the lock takes his ticket afterwards, also without.
+        """A plan that covers all writers that have come; later ones wait for the next plan."""
+        # Before anything is read: a writer without the lock first writes, and then takes its ticket.
         self._covered.append(self._ticket)
         self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
@@ -272,13 +272,13 @@ class SyncPoint(Generic[P]):
         return self._target.plan_sync()
 
     def fail(self, error: BaseException) -> None:
-        """Let everybody go with the error. Does not take `lock`: its holder may hang on the failed disk."""
+        """Release all writers with the error. Does not take `lock`: its holder may hang on the failed disk."""
         for ticket in (*self._covered, self._ticket):
             ticket.settle(error)
 
     @contextmanager
     def maintenance(self) -> Iterator[None]:
-        """No sync runs, nobody waits and nobody else writes until the end of the block."""
+        """No sync runs, no writer waits and no other thread writes until the end of the block."""
         maintainer = object()
         try:
             self._maintainers.add(maintainer)
@@ -293,9 +293,9 @@ class SyncPoint(Generic[P]):
             self._committer.ask(self)
 
     def _let_go(self) -> None:
-        """Sync for those who wait: after a truncation nobody could tell what they had been waiting for.
+        """Sync for the writers that wait: after a truncation it is not known what they had been waiting for.
 
-        If a Ctrl-C comes in between, the committer will see to them.
+        If a Ctrl-C comes in between, the committer thread syncs for them.
         """
         if self.is_closed or self._committer.failure is not None:
             return
@@ -307,18 +307,18 @@ class SyncPoint(Generic[P]):
             plan.run()
             self._target.synced(plan)
         except Fatal as error:
-            # Before anybody else has a turn: what failed is not tried again.
+            # Before another thread leads: what failed is not tried again.
             self._committer.fail(error)
             raise
         except PenstockError as error:
-            # Theirs to know, and none of the maintainer's. A later plan covers what it can, but speaks for nobody here.
+            # For the writers to know, not for the caller. A later plan covers what it can, but not their tickets.
             failure, self._is_dirty = error, True
         for ticket in self._covered:
             ticket.settle(failure or self._committer.failure)
         self._covered.clear()
 
     def close(self) -> None:
-        """Refuse from now on. Inside `maintenance`, where nobody waits."""
+        """Refuse from now on. Inside `maintenance`, where no writer waits."""
         self.is_closed = True
         self._is_dirty = False
         self._committer.remove(self)
@@ -328,8 +328,8 @@ class SyncPoint(Generic[P]):
 class Committer:
     """Syncs any number of logs, one after the other, in a thread of its own.
 
-    A failed sync ends everything: all who wait get the error, nothing is acknowledged from then on, and `on_fatal`
-    ends the process. It is never tried again, because the kernel may have dropped the bytes.
+    A failed sync ends everything: all writers that wait get the error, nothing is acknowledged from then on, and
+    `on_fatal` ends the process. It is never tried again, because the kernel may have dropped the bytes.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class Committer:
         self._ending = RLock()
         self._points: set[SyncPoint[Any]] = set()
         self._asked: deque[SyncPoint[Any] | None] = deque()
-        # Free when somebody has asked. A SimpleQueue may wait for ever if its time is up while it is about to wait.
+        # Free when a point was asked for. A SimpleQueue may wait for ever if its time is up while it is about to wait.
         self._bell = Lock()
         # A daemon: a caller that forgets to close must not keep the process from ending.
         self._thread = Thread(target=self._run, name="penstock-committer", daemon=True)
@@ -365,7 +365,7 @@ class Committer:
         self.close()
 
     def close(self) -> None:
-        """Sync what is left and end the thread; whoever still writes is refused."""
+        """Sync what is left and end the thread; writers are refused from then on."""
         self._ask(None)
         self._thread.join()
         self.failure = self.failure or Refused("the committer is closed")
@@ -384,7 +384,7 @@ class Committer:
     def _ask(self, point: SyncPoint[Any] | None) -> None:
         self._asked.append(point)
         if self._bell.locked():
-            # Unless somebody else has rung just now.
+            # Another thread may have rung just now.
             with suppress(RuntimeError):
                 self._bell.release()
 
@@ -395,8 +395,8 @@ class Committer:
     def fail(self, error: BaseException) -> None:
         """Stop answering, for good, and end the process. The first reason is the one that counts.
 
-        Whoever fails next, or finds out, waits here for the end: nobody gets to run on, and the process ends as
-        `on_fatal` wants it. Those who wait for a sync learn of it only if `on_fatal` comes back.
+        A thread that fails next, or finds out, waits here for the end, so none runs on, and the process ends as
+        `on_fatal` wants it. Writers that wait for a sync learn of it only if `on_fatal` returns.
         """
         with self._ending:
             if self.failure is None:

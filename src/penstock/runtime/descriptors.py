@@ -1,6 +1,6 @@
-"""Open descriptors of the system: few, shared, and never closed under somebody who uses one.
+"""Open descriptors of the system: few, shared, and never closed while one is used.
 
-No lock on the way of an append. Whoever uses a descriptor holds a reference to its object, and the number is
+No lock on the way of an append. A thread that uses a descriptor holds a reference to its object, and the number is
 closed when the last reference goes: the reference count is the pin. An evicted file notices after its write
 (see `RealFile.append`).
 """
@@ -84,7 +84,7 @@ class DescriptorPool:
         return self._residents.pop(inode, None)
 
     def victim(self) -> Inode | None:
-        """Who has to go before `add`, if the pool is full: somebody clean, if there is anybody."""
+        """The descriptor to be closed before `add`, if the pool is full: a clean one, if there is any."""
         if len(self._residents) < self._limit:
             return None
         oldest_unsynced: Inode | None = None

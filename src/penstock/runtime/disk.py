@@ -3,6 +3,8 @@
 import errno
 import os
 import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,12 +12,14 @@ from typing import Self
 
 from ..config import StorageConfig
 from ..errors import FileMissing, PenstockError, Refused, SyncFailed
+from ..ports import File
 from .failures import translate, translated
 from .file import RealFile
 from .lock import LOCK_NAME, DirectoryLock
 from .open_files import OpenFiles
 
 _DIRECTORY_MODE = 0o700
+_SYNCS_AT_ONCE = 8
 # It is not empty, or a file, or a link to where an operator keeps it, or a disk of its own.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -29,7 +33,7 @@ class RealDisk:
     """
 
     def __init__(self, root: str | Path, config: StorageConfig) -> None:
-        """Lock the directory, making it if needed; AlreadyOpen if somebody else has it."""
+        """Lock the directory, making it if needed; AlreadyOpen if another process has it."""
         self._root_name = os.fspath(root)
         _make_root(Path(root))
         self._root = _open_root(root)
@@ -43,7 +47,7 @@ class RealDisk:
 
     @classmethod
     def open_read_only(cls, root: str | Path) -> Self:
-        """Look at a directory that somebody else may own and be writing to; every change is refused."""
+        """Look at a directory that another process may own and be writing to; every change is refused."""
         disk = cls.__new__(cls)
         disk._root_name = os.fspath(root)
         disk._root = _open_root(root)
@@ -112,7 +116,7 @@ class RealDisk:
             os.close(descriptor)
         return sorted(name for name in names if directory or name != LOCK_NAME)
 
-    def make_directories(self, directory: str) -> None:
+    def make_directories(self, directory: str, *, is_synced: bool = True) -> None:
         self._files.check_change(directory)
         if directory in self._durable_directories:
             return
@@ -124,8 +128,9 @@ class RealDisk:
             self._make_directory(level)
             # Also when it was there before: a process that died between the two calls left a directory that is
             # only in memory, and everything we put into it would go with it.
-            self.sync_directory(parent)
-            self._durable_directories.add(level)
+            if is_synced:
+                self.sync_directory(parent)
+                self._durable_directories.add(level)
 
     def rename(self, old: str, new: str) -> None:
         self._files.check_change(_checked(old))
@@ -189,6 +194,14 @@ class RealDisk:
             raise self._files.fail(error, directory or ".", SyncFailed) from error
         finally:
             os.close(descriptor)
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        # A file system makes durable together what is asked of it at the same time.
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            for _ in pool.map(lambda file: file.sync(), files):
+                pass
+            for _ in pool.map(self.sync_directory, directories):
+                pass
 
     def free_bytes(self) -> int:
         self._files.check()

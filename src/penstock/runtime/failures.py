@@ -27,7 +27,7 @@ def reason_of(error: OSError) -> str:
 
 
 def translate(error: OSError, path: str) -> PenstockError:
-    """The error of ours that says the same; what nobody expects is a failed disk."""
+    """Our error for one of the system; one that is not expected is a failed disk."""
     code = error.errno
     if code in _MISSING:
         return FileMissing(path)
@@ -56,17 +56,17 @@ def translated(path: str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-class Gate:
-    """Whether the disk still answers. It shuts once and for good; the first reason stays."""
+class DiskState:
+    """Whether the disk still answers. It fails once and for good; the first reason stays."""
 
     def __init__(self) -> None:
         self._refusal: Callable[[], PenstockError] | None = None
 
-    def shut(self, refusal: Callable[[], PenstockError]) -> None:
+    def fail(self, refusal: Callable[[], PenstockError]) -> None:
         # A failure makes others follow; only the first one explains anything.
         self._refusal = self._refusal or refusal
 
     def check(self) -> None:
-        # Made anew each time: a shared instance would collect the tracebacks of all who met it.
+        # Made anew each time: a shared instance would collect the tracebacks of all threads that met it.
         if self._refusal is not None:
             raise self._refusal()

@@ -9,7 +9,7 @@ from ..errors import PenstockError
 EXIT_CODE = (
     70  # EX_SOFTWARE of sysexits.h: a supervisor can tell it from a crash and from a refusal.
 )
-# A full pipe blocks whoever writes to it, and dying may not wait for a reader.
+# A full pipe blocks a thread that writes to it, and the end of the process may not wait for a reader.
 _LAST_WORDS_S = 0.5
 
 

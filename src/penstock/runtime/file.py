@@ -69,7 +69,7 @@ class RealFile:
             raise translate(error, inode.path) from error
 
     def lend(self) -> Descriptor:
-        """An evicted file stays open for whoever has this."""
+        """A descriptor for a reader: the file stays open for it, also when it is evicted."""
         inode = self._inode
         descriptor = inode.descriptor or self._files.attach(inode)
         descriptor.is_recent = True

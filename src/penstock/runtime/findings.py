@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from ..api.health import Damage, RecoveryEvent
-from ..broker.damage import DamageLedger, Skip
 from ..broker.node import Node
 from ..broker.partition import Now
+from ..broker.partition.damage import DamageLedger, Skip
 from ..config import StorageConfig
 from ..ports import Disk
 from .world import World
@@ -21,7 +21,13 @@ class FindingsLog:
         self.damage.on_found, self.damage.on_skipped = self._damaged, self._skipped
 
     def open_node(
-        self, disk: Disk, now: Now, config: StorageConfig, *, usual_sweep_times: int
+        self,
+        disk: Disk,
+        now: Now,
+        config: StorageConfig,
+        *,
+        usual_sweep_times: int = 1,
+        is_firing: bool = True,
     ) -> Node:
         """A node; what its opening found and did is logged. One that is opened again lists that of the first, too."""
         node = Node(
@@ -33,6 +39,8 @@ class FindingsLog:
             cache_bytes=config.cache_bytes,
             damage=self.damage,
             usual_sweep_times=usual_sweep_times,
+            is_firing=is_firing,
+            observer=self._world.observer,
         )
         for event in node.recovery:
             if event not in self._told:

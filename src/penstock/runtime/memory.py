@@ -13,5 +13,5 @@ def keep_freed_memory() -> None:
     """Have up to 16 MiB of freed memory kept. Elsewhere than on glibc nothing happens, at no cost."""
     block = bytearray(
         _LARGEST_BLOCK_BYTES
-    )  # Zeroed by the kernel when touched, and nobody touches it.
+    )  # Zeroed by the kernel when touched, and no code touches it.
     del block

@@ -6,7 +6,7 @@ import msgspec
 
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
-from ..broker.slots import Fault
+from ..broker.partition.slots import Fault
 from ..errors import DamagedFile, FileMissing, PenstockError
 
 
@@ -30,6 +30,9 @@ class NodePlan(msgspec.Struct, eq=False):
 
     def settle(self, node: Node, now: Now) -> list[Fault]:
         """Have the node take note of what was synced, and of what is lost; why, for each partition."""
+        if not self.lost:
+            node.synced(self.parts, now)
+            return []
         lost = [partition for partition, *_ in self.lost]
         node.synced([one for one in self.parts if one[0] not in lost], now)
         return [node.fail(partition, error, plan) for partition, plan, error in self.lost]

@@ -1,4 +1,4 @@
-"""The files of one disk that somebody holds a handle of: one inode each, few of them with a descriptor."""
+"""The files of one disk that have a handle: one inode each, few of them with a descriptor."""
 
 import errno
 import os
@@ -9,11 +9,11 @@ from threading import RLock
 
 from ..errors import DamagedFile, DiskFailed, Fatal, FileMissing, PenstockError, Refused, SyncFailed
 from .descriptors import Descriptor, DescriptorPool, Inode
-from .failures import Gate, reason_of, translate
+from .failures import DiskState, reason_of, translate
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a fifo must not hang us.
 
-# Messages may be anybody's secrets: only the owner of the process reads them.
+# Messages may be secrets of users: only the owner of the process reads them.
 _FILE_MODE = 0o600
 
 
@@ -21,32 +21,32 @@ class OpenFiles:
     """Finds, opens, evicts and forgets. Everything here is the slow path; appends and reads pass it by.
 
     The lock is held across system calls, which is against our custom: a file that is being opened by its name
-    must not be renamed or evicted in between, and an evicted one must be synced before anybody opens it again.
+    must not be renamed or evicted in between, and an evicted one must be synced before it is opened again.
     """
 
     def __init__(self, root: int, limit: int, *, is_read_only: bool) -> None:
         self.is_read_only = is_read_only
         self.lock = RLock()
         self._root = root
-        self._gate = Gate()
+        self._state = DiskState()
         self._pool = DescriptorPool(limit)
         self._inodes: dict[str, Inode] = {}
 
     def check(self, inode: Inode | None = None) -> None:
         """Raise if the disk has failed or was closed, or if the file is gone."""
-        self._gate.check()
+        self._state.check()
         if inode is not None and inode.refusal is not None:
             raise inode.refusal()
 
     def check_change(self, path: str) -> None:
-        self._gate.check()
+        self._state.check()
         if self.is_read_only:
             raise Refused(f"{path} cannot be changed: opened for reading only", path=path)
 
     def hold(self, path: str, *, create: bool = False) -> Inode:
         """The inode of a file, with one more handle; made if it is missing and `create`."""
         with self.lock:
-            self._gate.check()
+            self._state.check()
             inode = self._inodes.get(path) or Inode(path)
             if inode.descriptor is None:
                 self._reopen(inode, os.O_CREAT if create else 0)
@@ -114,7 +114,7 @@ class OpenFiles:
     def _stop(self, refusal: Callable[[], PenstockError]) -> None:
         # Without its descriptor a file takes the slow path, and meets the gate there.
         with self.lock:
-            self._gate.shut(refusal)
+            self._state.fail(refusal)
             for inode in self._inodes.values():
                 self._pool.detach(inode)
 
@@ -146,7 +146,7 @@ class OpenFiles:
         descriptor = self._pool.detach(victim)
         assert descriptor is not None
         if not descriptor.is_clean:
-            # The system reports a failed write-back to those who have the file open. Closing before asking could
+            # The system reports a failed write-back to processes that have the file open. Closing before asking could
             # lose the only report, and the next sync, on a new descriptor, would promise lost bytes.
             self.sync(descriptor, victim.path)
 

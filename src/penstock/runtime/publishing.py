@@ -1,29 +1,13 @@
 """Publishing through a driver: how long to wait, and what can be said afterwards."""
 
 from collections.abc import Sequence
-from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from ..api.publish import Publish, Schedule
+from ..api.publish import Acks, Guarantee, Publish, Schedule
 from ..api.publish import Published as Stored
 from ..broker.partition import Partition
 from ..config import FsyncPolicy
 from .threads import ThreadDriver
-
-
-class Acks(IntEnum):
-    """What a publish waits for: nothing, the leader's fsync policy, or everything there is to wait for."""
-
-    NONE = 0
-    LEADER = 1
-    ALL = 2
-
-
-class Guarantee(Enum):
-    """What holds when a publish returns: buffered survives the end of the process, fsynced that of the power."""
-
-    BUFFERED = "buffered"
-    FSYNCED = "fsynced"
 
 
 class Published(NamedTuple):
@@ -43,7 +27,7 @@ def publish(driver: ThreadDriver, command: Publish | Schedule, acks: Acks) -> li
     topic = command.topic
     stored = driver.execute(command) if acks is Acks.LEADER else driver.start(command)[0]
     # A repeat may be durable long since; and one whose first is not waits as long as that does.
-    if acks is Acks.ALL and not driver.look(lambda _now: is_durable(driver, topic, stored)):
+    if acks is Acks.ALL and not driver.query(lambda _now: is_durable(driver, topic, stored)):
         driver.sync()
     is_always = driver.config.fsync is FsyncPolicy.ALWAYS
     is_safe = acks is Acks.ALL or (acks is Acks.LEADER and is_always)

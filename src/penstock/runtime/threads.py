@@ -1,15 +1,15 @@
 """A node driven by threads: for programs that have a broker inside and no event loop.
 
-One lock guards the node; a command runs under it, in the thread of whoever asks, and waits for its durability outside.
-A committer thread syncs, one fsync for all who wait, and then moves dead letters on. A ticker thread wakes when a lease
-or a retry is due. Who waits for messages is woken with the messages in hand.
+One lock guards the node; a command runs under it, in the caller's thread, which waits for its durability outside. A
+committer thread syncs, one fsync for all callers that wait, and then moves dead letters on. A ticker thread wakes when
+a lease or a retry is due. A consumer that waits for messages is woken with the messages in hand.
 
-A command that a Ctrl-C cut in two leaves memory and journal apart, so the next one first opens the node again from
-its files, which hold everything that was written, whole.
+A Ctrl-C in the middle of a command leaves memory and journal apart. There is one remedy: the next command first opens
+the node again from its files, which hold everything that was written, whole.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,25 +21,27 @@ from ..api.keys import Credential
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
 from ..api.received import Received
-from ..broker.changes import Done
 from ..broker.node import Node
 from ..broker.partition import Now, now_of
+from ..broker.partition.changes import Done
+from ..broker.scram import ScramChallenge
 from ..broker.sweeping import sweep_due
 from ..config import LogConfig, StorageConfig
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
-from .members import MemberWaitingRoom
+from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
 from .ticker import NEVER_NS, Ticker
 from .tickets import Ticket
-from .waiting import PollWaiter, WaitingRoom
+from .waiting_polls import PollWaiter, WaitingPolls
 from .world import SteppedClock, World
 
 R = TypeVar("R")
 T = TypeVar("T")
+Note = Callable[[], Ticket | None]
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
 _RETRY_NS = _S_NS
@@ -50,15 +52,15 @@ _STEPPED_SWEEP_TIMES = 12
 _STEPS_MAX = 8
 
 
-def _never_needless() -> bool:
-    return False
-
-
 class ThreadDriver:
     """Owns a node. Thread-safe. `node` may be touched inside commands only, and not kept: it may be replaced."""
 
-    def __init__(self, disk: Disk, config: StorageConfig, world: World) -> None:
+    def __init__(
+        self, disk: Disk, config: StorageConfig, world: World, *, is_firing: bool = True
+    ) -> None:
+        """Not `is_firing`: delayed messages come when the caller executes `FireDelayed`."""
         keep_freed_memory()
+        self._is_firing = is_firing
         self._disk, self.config = disk, config
         self.clock, self.logger = world.clock, world.logger
         self._is_stepped = isinstance(world.clock, SteppedClock)
@@ -69,27 +71,21 @@ class ThreadDriver:
             self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
         )
         self.lock = self._point.lock
-        self._room, self.members = WaitingRoom(), MemberWaitingRoom(self)
-        self._is_torn = self._is_hurried = self._is_planning = False
+        # Something is to be synced, and the caller waits for that if the policy says so. With the lock held.
+        self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
+        self._polls, self.members = WaitingPolls(), WaitingMemberPolls(self)
+        self._is_torn = self._is_sync_asked = False
         self._sweep_at_ns = self.node.sweeps.next_ns
-        # Called in each tick, with the lock held; returns when it wants the next one.
-        self.on_tick: Callable[[Now], float] = lambda _now: NEVER_NS
-        # Called after whatever may have changed something, with the lock held.
-        self.after_change: Callable[[], None] = lambda: None
-        # Entered while delayed messages go to their logs, with the lock held.
-        self.while_firing: Callable[[], AbstractContextManager[None]] = nullcontext
-        # Called before a sync, with the lock held: what is still in memory only goes to the node now.
-        self.before_sync: Callable[[Now], None] | None = None
+        # Called after each command that may have changed something, with the lock held.
+        self.after_change: Callable[[], None] | None = None
         self._ticker = Ticker(self._tick_or_fail, world.clock)
-        if isinstance(world.clock, SteppedClock):
-            world.clock.listen(self._tick_and_tell)
-        else:
-            self._ticker.start()
+        self._ticker.start()
         with self.lock:
             self.expect(min(self.node.next_due_ns(), self._sweep_at_ns))
-            self.hurry_letters()
-        if self._is_stepped and self.node.has_due(self.now()):
-            self.tick()  # Overdue, and nobody else would look before the clock moves.
+            if self._has_letters():
+                self._sync_soon()
+        if self._is_stepped:
+            self.tick()  # Something may be overdue, and the ticker does nothing before the clock moves.
 
     def _open_node(self) -> Node:
         return self._findings.open_node(
@@ -97,64 +93,42 @@ class ThreadDriver:
             self.now(),
             self.config,
             usual_sweep_times=_STEPPED_SWEEP_TIMES if self._is_stepped else 1,
+            is_firing=self._is_firing,
         )
 
     def now(self) -> Now:
         return now_of((self.clock.now_ns(), self.clock.monotonic_ns()))
 
-    def look(self, command: Callable[[Now], T]) -> T:
-        """Run a command that changes nothing."""
+    def query(self, work: Callable[[Now], T]) -> T:
+        """What a function returns that reads the node and changes nothing."""
         if self._is_torn:
-            self._mend()
+            self._reopen()
         with self.lock:
             self._check()
-            return command(self.now())
-
-    def change_at_once(self, command: Callable[[Now], T]) -> T:
-        """Run a command; its effect is durable with the next sync, whenever that is."""
-        return self.run(command, self.note_change)[0]
-
-    def change(self, command: Callable[[Now], T]) -> T:
-        """Run a command; return when its effect is as durable as the fsync policy says."""
-        reply, ticket = self.run(command, self._note_waiting)
-        if ticket is not None:
-            self._point.wait(ticket)
-        return reply
+            return work(self.now())
 
     def begin_change(
-        self, command: Callable[[Now], T], *, writers: int = 0
+        self, work: Callable[[Now], T], *, writers: int = 0
     ) -> tuple[T, Ticket | None]:
-        """Run a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        note = partial(self._point.draw_for, writers) if writers else self.note_change
-        return self.run(command, note)
+        """Run a function without waiting; the ticket is for its durability, in any case if writers wait for it."""
+        return self._run(work, LOCAL, self._note(writers))
 
     def on_synced(self, tell: Callable[[int, int], None]) -> None:
         """Have a function told after each sync how long it took (ns) and how many had waited for it."""
         self._committer.on_synced = tell
 
+    def _note(self, writers: int) -> Note:
+        return partial(self._point.draw_for, writers) if writers else self._point.changed
+
     def note_change(self) -> Ticket | None:
         """Something is to be synced, as the policy says. With the lock held."""
-        if self._is_planning:
-            return None  # The plan that is being made covers it.
-        return self._point.changed(0)
-
-    def _note_waiting(self) -> Ticket | None:
-        """Something is to be synced, and the caller waits for that if the policy says so. With the lock held."""
-        return self._point.changed(0, is_to_wait=True)
+        return self._point.changed()
 
     def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_query:
-            if self._is_torn:
-                self._mend()
-            with self.lock:
-                self._check()
-                return self.node.execute(command, principal, self.now()).outcome()
-        guard = self._point.maintenance() if command.is_structural else self.lock
-        note = None if command.is_volatile else self._note_waiting
-        reply, ticket = self._run(
-            lambda now: self.node.execute(command, principal, now), note, guard
-        )
+            return self.query(lambda now: self.node.execute(command, principal, now).outcome())
+        reply, ticket = self.begin(command, principal)
         if ticket is not None:
             self._point.wait(ticket)
         if command.is_structural:
@@ -163,68 +137,51 @@ class ThreadDriver:
             self.tick()
         return reply
 
-    def authenticate(self, text: str) -> tuple[Principal, Credential] | None:
-        """Whose key this is; None for a key that is not known, and for one whose time is over.
-
-        Every request of a server with keys asks, so it takes no lock.
-        """
-        return self.node.keys.find(text, self.clock.now_ns())
-
-    def left_ns(self, credential: Credential) -> int | None:
-        """How long a credential is good from now on: 0 if it is not any more, None for ever. Takes no lock."""
-        return self.node.keys.left_ns(credential, self.clock.now_ns())
+    def begin(self, command: Command[R], principal: Principal = LOCAL) -> tuple[R, Ticket | None]:
+        """Carry out a command. With a ticket, its effect is as durable as the policy says after the caller's `sync`."""
+        guard = self._point.maintenance() if command.is_structural else self.lock
+        return self._run(
+            command, principal, None if command.is_volatile else self._note_waiting, guard
+        )
 
     def start(
         self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
     ) -> tuple[R, Ticket | None]:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        note = None if command.is_volatile else self.note_change
-        if writers:
-            note = partial(self._point.draw_for, writers)
-        return self._run(lambda now: self.node.execute(command, principal, now), note)
+        is_noted = writers or not command.is_volatile
+        return self._run(command, principal, self._note(writers) if is_noted else None)
 
-    def run(
-        self,
-        command: Callable[[Now], T],
-        note: Callable[[], Ticket | None] | None = None,
-        guard: AbstractContextManager[object] | None = None,
-    ) -> tuple[T, Ticket | None]:
+    def run(self, work: Callable[[Now], T]) -> T:
         """Run a function on the node as if it were a command."""
-
-        def run(now: Now) -> Done[T]:
-            try:
-                reply: T | PenstockError = command(now)
-            except Fatal:
-                raise
-            except PenstockError as error:
-                reply = error
-            return self.node.changes.done(reply, now)
-
-        return self._run(run, note, guard)
+        return self._run(work, LOCAL, None)[0]
 
     def _run(
         self,
-        run: Callable[[Now], Done[T]],
-        note: Callable[[], Ticket | None] | None,
+        work: Command[T] | Callable[[Now], T],
+        principal: Principal,
+        note: Note | None,
         guard: AbstractContextManager[object] | None = None,
     ) -> tuple[T, Ticket | None]:
-        """Run a command and act on what it recorded. Without `note`, a sync is asked for only if there is something.
+        """Run a command, or a function, and act on what it recorded: all commands come by here.
 
-        `guard` holds the lock while the command runs; the lock itself, if it is not given.
+        `note` asks for a sync; without it one is asked for only if something was recorded. `guard` holds the lock while
+        the command runs; the lock itself, if it is not given.
         """
         if self._is_torn:
-            self._mend()
-        # As with `_failing`; but every publish comes by here, and to make a generator costs as much as the lock.
+            self._reopen()
+        # Not `Committer.failing`: to make a generator costs as much as the lock.
         try:
             with guard or self.lock:
                 self._check()
                 try:
-                    done = run(self.now())
-                    failure = done.reply if isinstance(done.reply, PenstockError) else None
-                    is_noted = note is not None and failure is None
-                    ticket = note() if note is not None and is_noted else None
-                    self.serve(done)
-                    self._act_on(done, is_noted=is_noted)
+                    now = self.now()
+                    if isinstance(work, Command):
+                        done = self.node.execute(work, principal, now)
+                    else:
+                        done = self._done(work, now)
+                    is_refused = isinstance(done.reply, PenstockError)
+                    ticket = None if note is None or is_refused else note()
+                    self._act_on(done, is_noted=note is not None and not is_refused)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
                 except PenstockError:
@@ -235,42 +192,63 @@ class ThreadDriver:
         except Fatal as error:
             self._committer.fail(error)
             raise
-        return done.outcome(), ticket
+        if isinstance(done.reply, PenstockError):
+            raise done.reply
+        return done.reply, ticket
+
+    def _done(self, work: Callable[[Now], T], now: Now) -> Done[T]:
+        try:
+            reply: T | PenstockError = work(now)
+        except Fatal:
+            raise
+        except PenstockError as error:
+            reply = error
+        return self.node.changes.done(reply, now)
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
-        """Tick in time for what was recorded; sync soon if letters wait for it, or as the policy says."""
-        self.expect(done.due_ns)
+        """Serve waiting consumers; tick in time for what was recorded; sync soon if letters wait for it."""
+        has_waiters = self._polls.queues or self.members.waiting or self.after_change is not None
+        if has_waiters:
+            self.serve(done)
+        if done.due_ns < self._ticker.due_ns:
+            self.expect(done.due_ns)
         if done.has_letters:
-            self._hurry()
+            self._sync_soon()
         elif done.marks and not is_noted:
             self.note_change()
-        if self.node.changes:
-            # Waiting consumers were served, which records leases.
-            more = self.node.changes.done(None, self.now())
-            self.members.serve(more)
-            self._act_on(more, is_noted=is_noted)
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except Fatal as error:
-            self._committer.fail(error)
-            raise
+        if has_waiters and self.node.changes:
+            # To serve consumers records leases.
+            self._act_on(self.node.changes.done(None, self.now()), is_noted=is_noted)
 
     def _check(self) -> None:
-        # As the point does it; but everything comes by here.
+        """Raise if nothing may be done any more, or not now."""
         if self._committer.failure is not None or self._point.is_closed:
             self._point.check()
         if self._is_torn:
             raise Unavailable("a change was interrupted a moment ago; try again")
 
-    def rearrange(self, command: Callable[[Now], T]) -> T:
-        """Run a command that removes or replaces files: no sync is under way meanwhile."""
-        return self.run(command, guard=self._point.maintenance())[0]
+    def authenticate(self, text: str) -> tuple[Principal, Credential] | None:
+        """Whose key this is; None for a key that is not known, and for one whose time is over.
 
-    def _mend(self) -> None:
-        with self._failing(), self._point.maintenance():
+        Every request of a server with keys asks, so it takes no lock.
+        """
+        return self.node.keys.find(text, self.clock.now_ns())
+
+    def scram_challenge(self, key_id: str, algorithm: str) -> ScramChallenge | None:
+        """What the holder of a key has to answer to prove that it has it; None for no key. Takes no lock."""
+        return self.node.keys.scram_challenge(key_id, algorithm, self.clock.now_ns())
+
+    def left_ns(self, credential: Credential) -> int | None:
+        """How long a credential is good from now on: 0 if it is not any more, None for ever. Takes no lock."""
+        return self.node.keys.left_ns(credential, self.clock.now_ns())
+
+    def rearrange(self, work: Callable[[Now], T]) -> T:
+        """Run a function that removes or replaces files: no sync is under way meanwhile."""
+        return self._run(work, LOCAL, None, self._point.maintenance())[0]
+
+    def _reopen(self) -> None:
+        """After a command that was interrupted: see the module."""
+        with self._committer.failing(), self._point.maintenance():
             if self._is_torn and not self._point.is_closed:
                 self._open_again()
 
@@ -285,27 +263,20 @@ class ThreadDriver:
         self.members.dismiss()
         self._is_torn = False
 
-    def poll(
-        self,
-        command: Poll,
-        timeout_ns: int = 0,
-        *,
-        is_needless: Callable[[], bool] = _never_needless,
-    ) -> list[Received]:
-        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever).
+    def poll(self, command: Poll, timeout_ns: int = 0) -> list[Received]:
+        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever)."""
+        return self.wait_for(self.enter(command, LOCAL, timeout_ns), timeout_ns)
 
-        Asked with the lock held, `is_needless` says that there are some elsewhere; then the caller does not wait.
-        """
-        waiter = self.enter(command, LOCAL, timeout_ns, is_needless=is_needless)
-        if waiter.is_settled:
-            return waiter.outcome().messages()
-        is_timed = timeout_ns >= 0 and not self._is_stepped
-        try:
-            waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
-        except BaseException:
-            self.abandon(waiter)
-            raise
-        self.leave(waiter)
+    def wait_for(self, waiter: PollWaiter, timeout_ns: int) -> list[Received]:
+        """The messages of a waiter that was entered: at once if it is settled, or when they come or the time is up."""
+        if not waiter.is_settled:
+            is_timed = timeout_ns >= 0 and not self._is_stepped
+            try:
+                waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
+            except BaseException:
+                self.abandon(waiter)
+                raise
+            self.leave(waiter)
         return waiter.outcome().messages()
 
     def enter(
@@ -314,8 +285,6 @@ class ThreadDriver:
         principal: Principal,
         timeout_ns: int,
         on_settled: Callable[[], None] | None = None,
-        *,
-        is_needless: Callable[[], bool] = _never_needless,
     ) -> PollWaiter:
         """Lease what is there, or begin to wait for it: the waiter is settled at once, or later.
 
@@ -326,20 +295,20 @@ class ThreadDriver:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
             waiter = PollWaiter(command, principal, until_ns, on_settled=on_settled)
             messages = self.execute_locked(command, now, principal)
-            if messages or not (timeout_ns and command.limit) or is_needless():
+            if messages or not (timeout_ns and command.limit):
                 waiter.settle(messages)
             else:
-                self._room.enter(waiter)
+                self._polls.enter(waiter)
             if on_settled is not None:
                 self.expect(until_ns)
             return waiter
 
-        return self.run(take_or_wait)[0]
+        return self.run(take_or_wait)
 
     def leave(self, waiter: PollWaiter) -> None:
         """Wait no longer; what the waiter was settled with stays with it."""
         with self.lock:
-            self._room.leave(waiter)
+            self._polls.leave(waiter)
 
     def abandon(self, waiter: PollWaiter) -> None:
         """Wait no longer, and give back what came a moment too late: no client will see it, so it does not count."""
@@ -354,17 +323,17 @@ class ThreadDriver:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for messages."""
-        return bool(self._room) or bool(self.members)
+        """Whether a consumer waits for messages. Takes no lock."""
+        return bool(self._polls.queues or self.members.waiting)
 
     def expect(self, due_ns: float) -> None:
         """Tick no later than this. With the lock held."""
         self._ticker.expect(due_ns)
 
-    def _hurry(self) -> None:
-        """Sync now, although nobody waits: each step of a dead letter rests on a sync."""
-        if not self._is_hurried:
-            self._is_hurried = True
+    def _sync_soon(self) -> None:
+        """Sync now, although no caller waits: each step of a dead letter rests on a sync."""
+        if not self._is_sync_asked:
+            self._is_sync_asked = True
             self._point.draw()
 
     def serve(self, done: Done[Any] | None = None) -> None:
@@ -372,16 +341,17 @@ class ThreadDriver:
 
         With the lock held.
         """
-        if self._room.queues:
-            for place in self._room.groups(None if done is None else done.wakes):
+        if self._polls.queues:
+            for place in self._polls.groups(None if done is None else done.wakes):
                 self._serve_group(*place)
         if done is not None:
             self.members.serve(done)
-        self.after_change()
+        if self.after_change is not None:
+            self.after_change()
 
     def _serve_group(self, topic: str, group: str) -> None:
         if topic not in self.node.open:
-            self._room.dismiss(NotFound("topic", topic), [(topic, group)])
+            self._polls.dismiss(NotFound("topic", topic), [(topic, group)])
             return
         now = self.now()
         ready = self.execute_locked(CountReady(topic, group), now)
@@ -390,14 +360,14 @@ class ThreadDriver:
             command = msgspec.structs.replace(waiter.command, limit=limit)
             return self.execute_locked(command, now, waiter.principal)
 
-        self._room.serve((topic, group), ready, take)
+        self._polls.serve((topic, group), ready, take)
 
     def tick(self) -> None:
-        """Let time pass: leases that nobody answered come back, retries are due, waits are over."""
+        """Let time pass: unanswered leases come back, retries are due, waits are over."""
         try:
             self.run(self._tick)
         except Fatal:
-            return  # Everybody has been told.
+            return  # The committer has told all callers.
         except PenstockError as error:
             self._tick_later(error)
         if self.clock.monotonic_ns() >= self._sweep_at_ns:
@@ -408,7 +378,7 @@ class ThreadDriver:
         wait_ns = _RETRY_NS
         if self._is_torn:
             with suppress(PenstockError):
-                self._mend()
+                self._reopen()
                 wait_ns = 0
         if wait_ns:
             self.logger.warning("cannot go on yet: %s", error)
@@ -423,20 +393,13 @@ class ThreadDriver:
         try:
             self.rearrange(lambda now: sweep_due(self.node, now))
         except Fatal:
-            return  # Everybody has been told.
+            return  # The committer has told all callers.
         except PenstockError as error:
             self.logger.warning("cannot remove what is old: %s", error)
         with self.lock:
             due_ns, now_ns = self.node.sweeps.next_ns, self.clock.monotonic_ns()
             # What was refused is still due.
             self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
-
-    def _tick_and_tell(self) -> float:
-        if self._point.is_closed:
-            return NEVER_NS
-        self._ticker.forget()
-        self.tick()
-        return self._ticker.due_ns
 
     def _tick_or_fail(self) -> None:
         try:
@@ -447,65 +410,43 @@ class ThreadDriver:
             raise
 
     def _tick(self, now: Now) -> None:
-        wanted_ns = self.on_tick(now)
-        before = self._unsynced()
-        with self.while_firing() if self.node.has_due(now) else nullcontext():
-            self.node.tick(now)
-            # Nobody comes back for what was too much for one tick while the clock stands still.
-            while self._is_stepped and self.node.has_due(now) and self.node.fire(now):
-                pass
-        if self._unsynced() != before:
-            self.note_change()
-            self.hurry_letters()
+        self.node.tick(now)
+        # What was too much for one tick is due now, and no other tick comes while the clock stands still.
+        while self._is_stepped and self.node.fire(now):
+            pass
+        if self.node.changes and self._has_letters():
+            self._sync_soon()
         self.serve()
-        self._room.end_overdue(now.monotonic_ns)
-        wanted_ns = min(wanted_ns, self.members.end_overdue(now))
-        next_ns = min(wanted_ns, self.node.next_due_ns(), self._room.next_until_ns())
-        self.expect(min(next_ns, self._sweep_at_ns))
-
-    def _unsynced(self) -> int:
-        return sum(
-            one.journal.log.end_offset + one.messages.end_offset for one in self.node.partitions()
-        )
-
-    def hurry_letters(self) -> None:
-        """Let dead letters go soon, if there are any. With the lock held."""
-        if any(one.machine.outbox.pending for one in self.node.partitions()):
-            self._hurry()
+        self._polls.end_overdue(now.monotonic_ns)
+        until_ns = min(self._polls.next_until_ns(), self.members.end_overdue(now))
+        self.expect(min(until_ns, self.node.next_due_ns(), self._sweep_at_ns))
 
     def plan_sync(self) -> NodePlan:
         """For the committer, with the lock held."""
-        self._is_hurried = False
+        self._is_sync_asked = False
         if self._is_torn:
             self._open_again()
-        if self.before_sync is not None:
-            self._is_planning = True
-            try:
-                self.before_sync(self.now())
-            finally:
-                self._is_planning = False
         parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
         owed, self.node.owed = self.node.owed, []
         return NodePlan(parts, owed)
 
     def synced(self, plan: NodePlan) -> None:
-        """For the committer, with the lock held. PartitionFaulty, for all who shared the sync: files have vanished."""
-        faults = plan.settle(self.node, self.now())
+        """For the committer, with the lock held. PartitionFaulty, for all callers of the sync: files have vanished."""
+        now = self.now()
+        faults = plan.settle(self.node, now)
         for fault in faults:
             self.logger.error("%s", fault.error())
         try:
-            if self.node.pump(self.now()):
-                self._hurry()
-            done = self.node.changes.done(None, self.now())
-            if done.marks:
-                self.serve(done)
-            self._act_on(done, is_noted=True)
+            if self.node.pump(now):
+                self._sync_soon()
+            if self.node.changes:
+                self._act_on(self.node.changes.done(None, now), is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
-        if faults:
+        if faults and self.after_change is not None:
             self.after_change()
         if failed := (*faults, *plan.owed):
             raise failed[0].error()
@@ -513,36 +454,33 @@ class ThreadDriver:
     def sync(self) -> None:
         """Return once everything done so far is durable."""
         if self._is_torn:
-            self._mend()
+            self._reopen()
         self._point.wait()
 
     def settle(self) -> None:
         """Return once everything is durable and no dead letter is on its way any more."""
         self.sync()
         for _ in range(_STEPS_MAX):
-            if not self.look(lambda _now: self._has_letters()):
+            if not self.query(lambda _now: self._has_letters()):
                 return
             self.sync()
 
     def _has_letters(self) -> bool:
         return any(one.machine.outbox.pending for one in self.node.partitions())
 
-    def close(self, before: Callable[[Now], None]) -> None:
-        """Run a last command, sync, and give everything back. Calling it again does nothing."""
+    def close(self) -> None:
+        """Sync, and give everything back. Calling it again does nothing."""
         self._ticker.close()
         if self._is_torn:
-            self._mend()
-        with self._failing(), self._point.maintenance():
+            self._reopen()
+        with self._committer.failing(), self._point.maintenance():
             if self._point.is_closed:
                 return
             try:
                 if self._committer.failure is None:
-                    before(self.now())
-                    if self.before_sync is not None:
-                        self.before_sync(self.now())
                     self.node.close()
             finally:
                 self._point.close()
-                self._room.dismiss(Refused("it is closed"))
+                self._polls.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()

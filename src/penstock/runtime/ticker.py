@@ -5,6 +5,7 @@ from contextlib import suppress
 from threading import Lock, Thread
 
 from ..ports import Clock
+from .world import SteppedClock
 
 NEVER_NS = 1 << 62
 # A wall clock that was set is noticed after so long: what is due by that clock may be due now.
@@ -13,13 +14,17 @@ _STEP_NS = 10_000_000
 
 
 class Ticker:
-    """Calls `work` at the time last asked for with `expect`. `work` asks for the next time itself."""
+    """Calls `work` at the time last asked for with `expect`. `work` asks for the next time itself.
+
+    A stepped clock calls it in the thread that moves the clock.
+    """
 
     def __init__(self, work: Callable[[], None], clock: Clock) -> None:
         self._work, self._clock = work, clock
         self.due_ns = NEVER_NS
-        # Free when somebody has rung. An Event would make a lock of its own for each sleep, which a queue feels that is
-        # filled and emptied again and again.
+        self._lock = Lock()
+        # Free when the thread is to look again. An Event would make a lock of its own for each sleep, which slows down
+        # a queue that is filled and emptied again and again.
         self._bell = Lock()
         self._bell.acquire()
         self._is_closed = False
@@ -27,23 +32,29 @@ class Ticker:
         self._thread = Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if isinstance(self._clock, SteppedClock):
+            self._clock.listen(self._step)
+        else:
+            self._thread.start()
+
+    def _step(self) -> float:
+        if not self._is_closed:
+            self.due_ns = NEVER_NS
+            self._work()
+        return self.due_ns
 
     def expect(self, due_ns: float) -> None:
-        """Work no later than `due_ns`. Callers hold one lock, the same for all of them."""
-        if due_ns < self.due_ns:
-            self.due_ns = int(due_ns)
-            self._ring()
+        """Work no later than `due_ns`. Thread-safe."""
+        with self._lock:
+            if due_ns < self.due_ns:
+                self.due_ns = int(due_ns)
+                self._ring()
 
     def _ring(self) -> None:
         if self._bell.locked():
-            # Unless somebody else has rung just now.
+            # Another thread may have rung just now.
             with suppress(RuntimeError):
                 self._bell.release()
-
-    def forget(self) -> None:
-        """Whoever calls this does the work himself, now."""
-        self.due_ns = NEVER_NS
 
     def close(self) -> None:
         """End the thread; work that is under way is finished first."""
@@ -51,6 +62,7 @@ class Ticker:
         self._ring()
         if self._thread.is_alive():
             self._thread.join()
+        self.due_ns = NEVER_NS
 
     def _run(self) -> None:
         skew_ns = self._skew_ns()
@@ -62,7 +74,7 @@ class Ticker:
             if wait_ns > 0 and not was_set:
                 self._bell.acquire(timeout=min(wait_ns / 1_000_000_000, _SLEEP_S_MAX))
             else:
-                self.forget()
+                self.due_ns = NEVER_NS
                 self._work()
 
     def _skew_ns(self) -> int:

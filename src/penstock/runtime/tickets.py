@@ -1,9 +1,9 @@
 """Tickets: how writers wait for the sync that covers them, and how they are woken.
 
-All who are covered by one sync share a ticket. Those of them who may lead stand at its gate, a lock that is taken as
-long as nobody may pass. Whoever passes opens it for the next, so that one is on its way while another runs: woken at
-once, they would all go to sleep again at the interpreter's lock, which they get one after the other. The others are
-told by what they left with `notify`. No wake-up can be missed, and nobody has to take the log's lock to go home.
+All writers that one sync covers share a ticket. Threads that may lead wait at its barrier, a lock that is held until
+the first may go on. Each opens it for the next, so that one is on its way while another runs: woken at once, they would
+all sleep again at the interpreter's lock, which they get one after the other. Other writers are told by the function
+that they left with `notify`. No wake-up can be missed, and no writer takes the log's lock to go on.
 """
 
 from collections import deque
@@ -12,20 +12,20 @@ from threading import Lock
 
 
 class Ticket:
-    """The wait for one sync. Settled once: whoever comes later finds it so."""
+    """The wait for one sync. Settled once, and for good."""
 
     error: BaseException | None = None
     is_settled = False
-    # Whether somebody stands at the gate, or is about to, who can lead the sync.
+    # Whether a thread that can lead the sync waits at the barrier, or is about to.
     is_led = False
     is_called = False
 
     def __init__(self) -> None:
-        # One for each who came: adding to it takes no lock.
+        # One for each writer that came: adding to it takes no lock.
         self.arrived: list[None] = []
-        self.gate, self._is_lingering, self._deciding = Lock(), Lock(), Lock()
-        self.gate.acquire()
-        self._is_lingering.acquire()
+        self.barrier, self._is_delayed, self._deciding = Lock(), Lock(), Lock()
+        self.barrier.acquire()
+        self._is_delayed.acquire()
         self._listeners: deque[Callable[[], None]] = deque()
 
     def settle(self, error: BaseException | None) -> None:
@@ -35,40 +35,40 @@ class Ticket:
         """
         with self._deciding:
             if not self.is_settled:
-                # Nothing that a Ctrl-C could come after until the gate is open.
+                # Nothing that a Ctrl-C could come after until the barrier is open.
                 self.error, self.is_settled = error, True
                 if not self.is_called:
-                    self.gate.release()
-            if self._is_lingering.locked():
-                self._is_lingering.release()
+                    self.barrier.release()
+            if self._is_delayed.locked():
+                self._is_delayed.release()
         if self._listeners:
             self._tell()
 
-    def call(self) -> bool:
-        """Let one of those at the gate pass to lead; there is one. False: it is settled."""
+    def call_leader(self) -> bool:
+        """Let one of the threads at the barrier lead; there is one. False: the ticket is settled."""
         with self._deciding:
             if self.is_settled:
                 return False
             self.is_called = True
-            self.gate.release()
+            self.barrier.release()
             return True
 
-    def answer(self) -> None:
-        """For the one who was called, and has the gate now: the others have to wait, unless it is settled."""
+    def take_lead(self) -> None:
+        """For the thread that was called, and holds the barrier now: the others wait, unless the ticket is settled."""
         with self._deciding:
             self.is_called = False
             if self.is_settled:
-                self.gate.release()
+                self.barrier.release()
 
-    def linger(self, seconds: float) -> None:
-        """Wait for `hurry`, or until it is settled, but no longer than this. For the one who leads."""
-        self._is_lingering.acquire(timeout=seconds)
+    def delay(self, seconds: float) -> None:
+        """Wait for `end_delay`, or until it is settled, but no longer than this. For the leader."""
+        self._is_delayed.acquire(timeout=seconds)
 
-    def hurry(self) -> None:
-        """All are here who are waited for."""
+    def end_delay(self) -> None:
+        """All writers have come that the leader waits for."""
         with self._deciding:
-            if self._is_lingering.locked():
-                self._is_lingering.release()
+            if self._is_delayed.locked():
+                self._is_delayed.release()
 
     def notify(self, on_settled: Callable[[], None]) -> None:
         """Call this once when settled, from whatever thread; perhaps right now."""
@@ -96,5 +96,5 @@ class Ticket:
     def check(self) -> None:
         """Raise what it was settled with, if that was an error."""
         if self.error is not None:
-            # All who waited share the error; without this it would collect the tracebacks of all of them.
+            # All waiting threads share the error; without this it would collect the tracebacks of all of them.
             raise self.error.with_traceback(None)

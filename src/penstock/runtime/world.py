@@ -1,10 +1,11 @@
-"""What a driver is given besides the disk: time, chance, somebody to tell."""
+"""What a driver is given besides the disk: time, chance, a logger."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from logging import Logger
 from typing import Protocol, runtime_checkable
 
+from ..broker.node import Observer
 from ..config import LimitsConfig
 from ..ports import Clock, Entropy
 
@@ -25,3 +26,4 @@ class World:
     logger: Logger
     on_fatal: Callable[[BaseException], None]
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    observer: Observer | None = None

@@ -1,5 +1,6 @@
-"""Server: the doors through which other processes reach a broker.
+"""Server: the protocols through which other processes reach a broker.
 
-A door parses, authenticates, asks `broker.authorise`, and translates replies and errors; it decides nothing about
-messages. `settings` says what can be configured, `http` is the first door.
+A protocol parses, authenticates, and translates commands, replies and errors; it decides nothing about messages.
+`settings` says what can be configured, `serving` is the life of the process. `http` has a port of its own, `binary` and
+`kafka` share one.
 """

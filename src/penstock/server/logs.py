@@ -49,15 +49,10 @@ def _time_of(record: logging.LogRecord) -> str:
 
 
 def configure_logging(section: LogSection) -> logging.Logger:
-    """Send our lines, and uvicorn's, to stderr. Calling it again changes level and format."""
+    """Send our lines to stderr. Calling it again changes level and format."""
     output = logging.StreamHandler(sys.stderr)
     output.setFormatter(JsonLines() if section.format == "json" else TextLines())
     logger = logging.getLogger(_ROOT)
     logger.handlers, logger.propagate = [output], False
     logger.setLevel(section.level.upper())
-    theirs = logging.getLogger("uvicorn")
-    theirs.handlers, theirs.propagate = [output], False
-    # Its news are ours already; its complaints are not.
-    theirs.setLevel("ERROR" if section.level != "debug" else "DEBUG")
-    logging.getLogger("uvicorn.error").setLevel(theirs.level)
     return logger

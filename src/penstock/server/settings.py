@@ -48,10 +48,24 @@ class BrokerSection:
         "127.0.0.1", "Address to listen on. Other than this machine's own only with `auth.enabled`."
     )
     port: int = key(8080, "Port to listen on; 0 takes a free one.")
+    binary_port: int = key(
+        9092, "Port of the binary protocol, Kafka's and ours; 0 takes a free one, -1: off."
+    )
+    advertise: str = key(
+        "", "Name or address that clients are told to connect to; empty: the one they came to."
+    )
+    node_id: int = key(1, "Number of this broker, as Kafka clients see it.")
+    auto_create_topics: bool = key(
+        False,
+        "Make a topic that a Kafka client asks for and that there is not, if its key may make topics.",
+    )
     data_dir: str = key("./data", "Directory of all data. One process owns it at a time.")
 
     def __post_init__(self) -> None:
         _require("port", self.port, 0 <= self.port <= 65_535, "in 0..65535")
+        binary = self.binary_port
+        _require("binary_port", binary, OFF <= binary <= 65_535, "in 0..65535, or -1 for off")
+        _require("node_id", self.node_id, 0 <= self.node_id < 1 << 31, "in 0..2147483647")
         _require("host", self.host, bool(self.host), "an address")
         _require("data_dir", self.data_dir, bool(self.data_dir), "a directory")
 
@@ -183,7 +197,7 @@ class LimitsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSection:
-    """The HTTP door: what it takes from a client, and from which."""
+    """HTTP: what it takes from a client, and from which."""
 
     body_bytes_max: int = key(32 * MIB, "A request's body; JSON needs more room than a batch.")
     header_bytes_max: int = key(64 * KIB, "A request's line and headers.")
@@ -245,6 +259,25 @@ class HttpSection:
         _require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
         rate = self.requests_per_s
         _require("requests_per_s", rate, rate == OFF or rate > 0, "above 0, or -1 for off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinarySection:
+    """The binary port: what it takes from a client. Connections, slow senders and slow readers are as in `http`."""
+
+    frame_bytes_max: int = key(32 * MIB, "A request.")
+    requests_max: int = key(
+        10_000, "Requests that wait for the disk at the same time, of all clients; more get 429."
+    )
+    connection_requests_max: int = key(
+        1000, "The same of one connection: no more is read from it until some are answered."
+    )
+    idle_ms: int = key(600_000, "A connection on which nothing happens is closed after this.")
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "frame_bytes_max", "requests_max", "connection_requests_max", "idle_ms"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +368,7 @@ class Settings:
     topic: TopicSection = field(default_factory=TopicSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     http: HttpSection = field(default_factory=HttpSection)
+    binary: BinarySection = field(default_factory=BinarySection)
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
     log: LogSection = field(default_factory=LogSection)
@@ -353,6 +387,12 @@ class Settings:
             "http.body_bytes_max",
             self.http.body_bytes_max,
             self.http.body_bytes_max >= largest,
+            f"at least limits.value_bytes_max ({largest})",
+        )
+        _require(
+            "binary.frame_bytes_max",
+            self.binary.frame_bytes_max,
+            self.binary.frame_bytes_max >= largest,
             f"at least limits.value_bytes_max ({largest})",
         )
 

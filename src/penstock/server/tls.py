@@ -12,14 +12,17 @@ _OTHERS = 0o007
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
-def restrict(context: ssl.SSLContext) -> None:
-    """Leave no version and no suite that is known to be weak."""
+def server_context(tls: TlsSection) -> ssl.SSLContext:
+    """What new connections are made with: no version and no suite that is known to be weak."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
+    load_certificate(context, tls)
+    return context
 
 
 def check_certificate(tls: TlsSection) -> None:
-    """InvalidConfig if the two files are missing, do not belong together, or the key is open to everybody."""
+    """InvalidConfig if the two files are missing, do not belong together, or other users can read the key."""
     for name in ("cert_file", "key_file"):
         path = Path(getattr(tls, name))
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Runs seeds from a shell: `python -m penstock.sim 17`, or many: `python -m penstock.sim 0 --count 200`."""
+"""Runs seeds from a driver: `python -m penstock.sim 17`, or many: `python -m penstock.sim 0 --count 200`."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from .world import Result, run_seed
 @click.option("--count", default=1, show_default=True, help="How many seeds, from SEED on.")
 @click.option("--seconds", default=60, show_default=True, help="Virtual seconds of faults a seed.")
 def main(seed: int, count: int, seconds: int) -> None:
-    """Simulate a node from SEED. A broken promise is told with its story, and ends with 1."""
+    """Simulate a node from SEED. Prints each broken promise with its story; the exit status is 1 if there is one."""
     results, failed, began_s = list[Result](), 0, process_time()
     for number in range(seed, seed + count):
         try:
@@ -40,8 +40,8 @@ def _summary(results: list[Result], took_s: float) -> str:
         f"acked {sum(one.acked for one in results)}, repeats {sum(one.repeated for one in results)}",
         f"dead letters {sum(one.letters for one in results)}",
     ]
-    absences = sum((one.absences for one in results), Counter[str]())
-    lines += [f"{outcome} {count}" for outcome, count in sorted(absences.items())]
+    losses = sum((one.file_losses for one in results), Counter[str]())
+    lines += [f"{outcome} {count}" for outcome, count in sorted(losses.items())]
     if len(results) == 1:
         lines.append(f"trace {results[0].trace}")
     return "\n".join(lines)

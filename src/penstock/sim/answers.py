@@ -1,4 +1,4 @@
-"""What a lease holder has to be told, judged by the book before the node is asked."""
+"""What the node must answer to a lease holder, computed before the node is asked."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,23 @@ from pyroaring import BitMap64
 
 from ..api.groups import Mode
 from ..api.received import Received
-from ..delivery import Answered
+from ..delivery import AnswerResult
 from ..delivery.offsets import each_offset
-from .groupbook import Entry, GroupBook, Status
-from .scene import Scene
+from .event import Event
+from .group_book import GroupBook, MessageEntry, MessageStatus
 from .violation import Checker, Violation
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """Offsets by what must be said of them. What is in none of the sets may go either way: a restart was kind."""
+class ExpectedAnswers:
+    """Offsets by the answer that they must get. Others may go either way: a restart prolongs leases."""
 
     where: str
     held: BitMap64
     acked: BitMap64
     stale: BitMap64
 
-    def check(self, answered: Answered, *, is_ack: bool) -> None:
+    def check(self, answered: AnswerResult, *, is_ack: bool) -> None:
         if missing := self.held - answered.done:
             self._fail(f"{[*each_offset(missing)]} are held, but the answer was not taken")
         if wrong := (self.stale | self.acked) & answered.done:
@@ -35,29 +35,29 @@ class Expected:
 
 
 def expected_answers(
-    group: GroupBook | None, first: Received, offsets: BitMap64, scene: Scene
-) -> Expected:
+    group: GroupBook | None, first: Received, offsets: BitMap64, event: Event
+) -> ExpectedAnswers:
     where = first.receipt
     if group is None:
-        return Expected(where, BitMap64(), BitMap64(), offsets)
+        return ExpectedAnswers(where, BitMap64(), BitMap64(), offsets)
     held, acked, stale = BitMap64(), BitMap64(), BitMap64()
-    barrier = group.first_late(scene.moment.true_ns) if group.mode is Mode.STRICT else None
+    barrier = group.first_late(event.time.true_ns) if group.mode is Mode.STRICT else None
     for offset in each_offset(offsets):
         entry = group.entry(offset)
         if entry.lease != first.lease:
             stale.add(offset)
-        elif entry.status is Status.ACKED:
+        elif entry.status is MessageStatus.ACKED:
             acked.add(offset)
-        elif entry.status is not Status.LEASED or scene.moment.true_ns >= entry.latest_ns:
+        elif entry.status is not MessageStatus.LEASED or event.time.true_ns >= entry.latest_ns:
             stale.add(offset)
-        elif scene.moment.true_ns < entry.until_ns and (barrier is None or offset < barrier):
-            # In strict order a message that was not answered in time takes those behind it back.
+        elif event.time.true_ns < entry.until_ns and (barrier is None or offset < barrier):
+            # In strict order an expired lease takes the messages behind it back as well.
             held.add(offset)
-    return Expected(where, held, acked, stale)
+    return ExpectedAnswers(where, held, acked, stale)
 
 
 class Receipts:
-    """Every receipt that was ever given to anybody, whatever the node has forgotten since."""
+    """Every receipt that any member ever got."""
 
     def __init__(self) -> None:
         self.given: set[str] = set()
@@ -75,13 +75,16 @@ class Receipts:
         self.highest[key] = received.lease
 
 
-def check_delivery(received: Received, entry: Entry, member: str, scene: Scene) -> None:
-    """What the member sees has to be what the book says was leased to it."""
+def check_delivery(received: Received, entry: MessageEntry, member: str, event: Event) -> None:
+    """Violation: the member got a message that the book has not leased to it, or with a wrong attempt or expiry."""
     where = received.receipt
-    if entry.status is not Status.LEASED or (entry.lease, entry.member) != (received.lease, member):
+    if entry.status is not MessageStatus.LEASED or (entry.lease, entry.member) != (
+        received.lease,
+        member,
+    ):
         raise Violation(Checker.LEASE_EXCLUSIVE, f"{where}: {member} does not hold it")
     if entry.attempts != received.attempts:
         story = f"{where}: attempt {entry.attempts} is shown as {received.attempts}"
         raise Violation(Checker.ATTEMPTS, story)
-    if received.expires_at is not None and received.expires_at <= scene.moment.wall_ns:
+    if received.expires_at is not None and received.expires_at <= event.time.wall_ns:
         raise Violation(Checker.EXPIRY, f"{where}: delivered after its expiry")

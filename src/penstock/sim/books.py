@@ -1,4 +1,4 @@
-"""The books of all partitions, and the promises that span several of them: no copy too many, none too few."""
+"""The books of all partitions, and the promises that span partitions: each message has one home."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,82 +7,83 @@ import msgspec
 
 from ..api.dead_letters import Provenance
 from ..api.received import Received
-from ..broker.dead_letters import PROVENANCE
 from ..broker.node import Node
 from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
-from ..broker.records import Forwarded, PartitionRecord
+from ..broker.partition.dead_letters import PROVENANCE
+from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
-from ..model import Message
+from ..model import Message, TopicPartition
 from .answers import Receipts, check_delivery
-from .delaybook import DelayBook
-from .groupbook import Status
-from .partitionbook import PartitionBook, Stored
-from .scene import Moment, Scene
+from .delay_book import DelayBook
+from .driver import name_of
+from .event import Event, EventTime
+from .group_book import MessageStatus
+from .partition_book import PartitionBook, StoredMessage
 from .violation import Checker, Violation
-
-Place = tuple[str, int]
-"""Topic and partition number."""
 
 
 @dataclass(slots=True)
 class Sightings:
-    """Where each value was stored, so that a second copy is noticed. Lost copies are taken out again."""
+    """Where each value was stored, so that a second copy is noticed."""
 
-    offsets: dict[bytes, list[tuple[Place, int]]] = field(default_factory=dict)
+    offsets: dict[bytes, list[tuple[TopicPartition, int]]] = field(default_factory=dict)
 
-    def add(self, value: bytes, place: Place, offset: int) -> list[tuple[Place, int]]:
+    def add(
+        self, value: bytes, partition: TopicPartition, offset: int
+    ) -> list[tuple[TopicPartition, int]]:
         """Returns the copies that were there before."""
         known = self.offsets.setdefault(value, [])
         before = list(known)
-        known.append((place, offset))
+        known.append((partition, offset))
         return before
 
-    def cut(self, place: Place, end: int) -> None:
+    def cut(self, partition: TopicPartition, end: int) -> None:
+        """Forget the copies from `end` on, which a crash took."""
         for known in self.offsets.values():
-            known[:] = [one for one in known if one[0] != place or one[1] < end]
+            known[:] = [one for one in known if one[0] != partition or one[1] < end]
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
-    """Partitions that are not served, or were not in the last life, and the scene in which they last were."""
+class UnservedPartitions:
+    """Partitions that the node does not serve, or did not before its last start; and the last event in which it did."""
 
-    places: frozenset[Place]
-    scene: Scene
+    partitions: frozenset[TopicPartition]
+    event: Event
 
 
-NONE_ABSENT = Absent(frozenset(), Scene(Moment(0, 0)))
+ALL_SERVED = UnservedPartitions(frozenset(), Event(EventTime(0, 0)))
 
 
 def provenance_of(message: Message) -> Provenance | None:
-    """The note on a stored dead letter."""
+    """Returns where a dead letter comes from, or None if it does not say."""
     if not message.headers or message.headers[-1][0] != PROVENANCE:
         return None
     return msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)
 
 
 class Books:
-    """Everything that must be true of a node. `notice` hears of events that faults are aimed at."""
+    """Everything that must be true of a node. `notice` is called with the moments that faults are aimed at."""
 
     def __init__(self, notice: Callable[[str], None], *, is_disk_honest: bool) -> None:
-        self.by_place: dict[Place, PartitionBook] = {}
+        self.by_partition: dict[TopicPartition, PartitionBook] = {}
         self.by_source: dict[int, PartitionBook] = {}
         self.sightings = Sightings()
         self.receipts = Receipts()
         self.notice, self.is_disk_honest = notice, is_disk_honest
-        # A disk that lied may have lost one half of what has to stay together.
+        # A disk that lied may have lost a letter and kept the record that it arrived.
         self.is_forgiving = False
         self.messages_seen = self.records_seen = 0
         self.wall_ns = 0
 
-    def follow(self, node: Node, scene: Scene) -> None:
-        """Read on in every log, and compare."""
-        self.wall_ns = scene.moment.wall_ns
+    def follow(self, node: Node, event: Event) -> None:
+        """Read what is new in every log, and compare the node with the books."""
+        self.wall_ns = event.time.wall_ns
         touched = []
         for partition in node.partitions():
             book = self._book(partition)
             if not self._is_read(partition, book):
-                self._follow(partition, book, scene)
+                self._follow(partition, book, event)
             if book.durable_to < book.journal_end and not partition.is_dirty:
                 book.synced(book.journal_end)
             if book.touched:
@@ -100,34 +101,33 @@ class Books:
         )
 
     def _book(self, partition: Partition) -> PartitionBook:
-        place = (partition.topic, partition.number)
-        book = self.by_place.get(place)
+        name = name_of(partition)
+        book = self.by_partition.get(name)
         if book is None:
             source = partition.identity.as_source
-            name = f"{partition.topic}/{partition.number}"
             book = PartitionBook(
-                name,
+                str(name),
                 source,
                 partition.rules,
                 partition.config.keep_unread,
                 self.is_disk_honest,
-                DelayBook(name, partition.config.dedup_window_ms * 1_000_000),
+                DelayBook(str(name), partition.config.dedup_window_ms * 1_000_000),
             )
-            self.by_place[place] = self.by_source[source] = book
+            self.by_partition[name] = self.by_source[source] = book
         return book
 
-    def _follow(self, partition: Partition, book: PartitionBook, scene: Scene) -> None:
+    def _follow(self, partition: Partition, book: PartitionBook, event: Event) -> None:
         messages, journal = partition.messages, partition.journal.log
         if messages.end_offset < book.end or journal.end_offset < book.journal_end:
             raise Violation(Checker.NO_ACKED_LOSS, f"{book.name} became shorter")
-        if book.delays.read(partition, scene):
+        if book.delays.read(partition, event):
             self.notice("intent")
         if messages.end_offset > book.end:
             segments = len(messages.segments)
             for offset, stored in book.read_messages(messages):
                 self.messages_seen += 1
-                self._check_stored(book, partition, offset, stored, scene)
-            if segments > 1 and messages.segments[-1].base_offset >= book.end - len(scene.values):
+                self._check_stored(book, partition, offset, stored, event)
+            if segments > 1 and messages.segments[-1].base_offset >= book.end - len(event.values):
                 self.notice("rolled")
         if messages.start_offset != book.start_offset:
             book.start_offset = messages.start_offset
@@ -136,54 +136,54 @@ class Books:
         if journal.end_offset > book.journal_end:
             for record, journal_end in book.read_journal(journal):
                 self.records_seen += 1
-                self._apply(book, record, journal_end, scene)
-                if isinstance(record, Leased):
-                    self._notice_lease(partition, record)
-
-    def _apply(
-        self, book: PartitionBook, record: PartitionRecord, journal_end: int, scene: Scene
-    ) -> None:
-        book.apply(record, journal_end, scene)
-        match record:
-            case Buried():
-                self.notice("intent")
-            case Forwarded():
-                self._require_copy(book, record.sequence)
-                self.notice("done")
-
-    def _notice_lease(self, partition: Partition, record: Leased) -> None:
-        """What is handed out before it is durable may come again as something else."""
-        is_durable = offsets_of(record.runs).max() < partition.messages.durable_end
-        self.notice("leased" if is_durable else "leased unsynced")
+                book.apply(record, journal_end, event)
+                match record:
+                    case Buried():
+                        self.notice("intent")
+                    case Forwarded():
+                        self._require_copy(book, record.sequence)
+                        self.notice("done")
+                    case Leased():
+                        # After a crash another message may stand at the offset of one that was not durable.
+                        is_durable = offsets_of(record.runs).max() < messages.durable_end
+                        self.notice("leased" if is_durable else "leased unsynced")
 
     def _check_stored(
-        self, book: PartitionBook, partition: Partition, offset: int, stored: Stored, scene: Scene
+        self,
+        book: PartitionBook,
+        partition: Partition,
+        offset: int,
+        stored: StoredMessage,
+        event: Event,
     ) -> None:
         if stored.source:
             self._check_copy(book, partition, offset, stored)
             self.notice("forwarded")
             return
         if stored.delay_id >= 0:
-            book.delays.fired(stored.delay_id, offset, stored.message, scene)
-            # What fires before it is durable leaves an id behind that may be given to another.
+            book.delays.fired(stored.delay_id, offset, stored.message, event)
+            # After a crash the id of a delay that was not durable may be given to another one.
             is_durable = stored.delay_id < partition.delayed.durable_end
             self.notice("forwarded" if is_durable else "leased unsynced")
             return
         value = stored.message.value or b""
-        if value not in scene.values:
+        if value not in event.values:
             raise Violation(
-                Checker.NO_PHANTOM, f"{book.name}: nobody sent {value!r} now ({offset})"
+                Checker.NO_PHANTOM, f"{book.name}: no client sent {value!r} now ({offset})"
             )
-        place = (partition.topic, partition.number)
-        before = self.sightings.add(value, place, offset)
+        before = self.sightings.add(value, name_of(partition), offset)
         if before and not value.startswith(b"plain"):
             self._check_repeat(book, partition, stored, before[-1])
 
     def _check_repeat(
-        self, book: PartitionBook, partition: Partition, stored: Stored, first: tuple[Place, int]
+        self,
+        book: PartitionBook,
+        partition: Partition,
+        stored: StoredMessage,
+        first: tuple[TopicPartition, int],
     ) -> None:
-        """A key may come again after its window, by the wall clock as the log knows it."""
-        earlier = self.by_place[first[0]].stored[first[1]]
+        """Violation, unless the message has an idempotency key whose window is over by the times in the log."""
+        earlier = self.by_partition[first[0]].stored[first[1]]
         window_ns = partition.config.dedup_window_ms * 1_000_000
         is_over = stored.append_time - earlier.append_time > window_ns
         if stored.message.idempotency_key is None or not is_over:
@@ -191,7 +191,7 @@ class Books:
             raise Violation(Checker.NO_DUP, story)
 
     def _check_copy(
-        self, book: PartitionBook, partition: Partition, offset: int, stored: Stored
+        self, book: PartitionBook, partition: Partition, offset: int, stored: StoredMessage
     ) -> None:
         source = self.by_source.get(stored.source)
         note = provenance_of(stored.message)
@@ -220,68 +220,74 @@ class Books:
         if box is None or offset is None:
             if self.is_forgiving:
                 return
-            story = f"{source.name}: letter {sequence} is done, but nobody has it"
+            story = f"{source.name}: letter {sequence} is done, but was not stored"
             raise Violation(Checker.DLQ_ATOMIC, story)
 
     def _letter_box(self, source: PartitionBook) -> PartitionBook | None:
         topic, _, number = source.name.rpartition("/")
-        return self.by_place.get((topic + DEAD_LETTER_SUFFIX, int(number)))
+        return self.by_partition.get(TopicPartition(topic + DEAD_LETTER_SUFFIX, int(number)))
 
     def expect(self, book: PartitionBook, message: Message, offset: int) -> None:
-        """A producer was told that its message is at this offset."""
+        """Violation: the message that a producer was told to be at this offset is not there."""
         if offset >= book.end or book.stored[offset].message.value != message.value:
             story = f"{book.name}: {message.value!r} was said to be at {offset}"
             raise Violation(Checker.NO_ACKED_LOSS, story)
 
     def check_received(
-        self, member: str, partition: Partition, received: Sequence[Received], scene: Scene
+        self, member: str, partition: Partition, received: Sequence[Received], event: Event
     ) -> None:
-        """A member was handed these messages."""
+        """Take note that a member got these messages. Violation: it may not hold one, or got another value."""
         book = self._book(partition)
         for one in received:
             group = book.groups[one.place.group]
-            check_delivery(one, group.entry(one.offset), member, scene)
+            check_delivery(one, group.entry(one.offset), member, event)
             if book.stored[one.offset].message.value != one.value:
                 story = f"{book.name}: {one.value!r} was delivered as offset {one.offset}"
                 raise Violation(Checker.OFFSET_UNIQUE, story)
             self.receipts.add(one, group.name)
 
     def restarted(
-        self, node: Node, crashed_in: Scene, scene: Scene, *, absent: Absent, is_forgiven: bool
+        self,
+        node: Node,
+        crashed_in: Event,
+        event: Event,
+        *,
+        unserved: UnservedPartitions,
+        is_forgiven: bool,
     ) -> None:
         """Cut every book back to what is left, read on if more is there, and compare everything."""
         self.is_forgiving = self.is_forgiving or is_forgiven
         self.receipts.highest.clear()
         partitions = list(node.partitions())
-        known = {(one.topic, one.number) for one in partitions}
-        if missing := sorted(set(self.by_place) - known - absent.places):
+        known = {name_of(one) for one in partitions}
+        if missing := sorted(set(self.by_partition) - known - unserved.partitions):
             raise Violation(Checker.NO_ACKED_LOSS, f"partitions are gone: {missing}")
         for partition in partitions:
             book = self._book(partition)
             book.cut_back(partition, is_forgiven=is_forgiven)
-            self.sightings.cut((partition.topic, partition.number), book.end)
+            self.sightings.cut(name_of(partition), book.end)
         for partition in partitions:
-            # The last call before a crash may have written more than anybody has heard of.
-            place = (partition.topic, partition.number)
-            last = absent.scene if place in absent.places else crashed_in
+            # The last call before a crash may have written more than the books have read.
+            is_back = name_of(partition) in unserved.partitions
+            last = unserved.event if is_back else crashed_in
             self._follow(partition, self._book(partition), last)
         for partition in partitions:
             book = self._book(partition)
-            book.restarted(partition, scene.moment.true_ns)
+            book.restarted(partition, event.time.true_ns)
             book.require_unborn()
             book.compare(partition)
-        self.require_one_place()
+        self.require_one_home()
 
     def compare(self, node: Node) -> None:
         for partition in node.partitions():
             self._book(partition).compare(partition)
-        self.require_one_place()
+        self.require_one_home()
 
-    def require_one_place(self) -> None:
-        """Every message is in the queue, in the dead letters, or done; never in two of them."""
+    def require_one_home(self) -> None:
+        """Violation: a message is in the queue and in the dead letters, or a dead letter has no copy."""
         if self.is_forgiving:
             return
-        for box in self.by_place.values():
+        for box in self.by_partition.values():
             for (number, sequence), offset in box.copies.items():
                 source = self.by_source[number]
                 intent = source.pending.get(sequence) or source.forwarded.get(sequence)
@@ -289,10 +295,10 @@ class Books:
                     story = f"{box.name}: {offset} is a copy of what {source.name} never gave up"
                     raise Violation(Checker.DLQ_ATOMIC, story)
                 status = source.groups[intent.group].entry(intent.offset).status
-                if status is not Status.DEAD and not source.groups[intent.group].was_reset:
+                if status is not MessageStatus.DEAD and not source.groups[intent.group].was_reset:
                     story = f"{source.name}: {intent.offset} is {status.value} and a dead letter"
                     raise Violation(Checker.DLQ_ATOMIC, story)
-        for source in self.by_place.values():
+        for source in self.by_partition.values():
             for sequence in source.forwarded:
                 self._require_copy(source, sequence)
 
@@ -300,9 +306,9 @@ class Books:
         self._book(partition).synced(journal_end)
 
     def unfinished(self) -> list[str]:
-        """What still has to happen before everything is at rest."""
+        """Returns what still has to happen before everything is at rest."""
         found = []
-        for book in self.by_place.values():
+        for book in self.by_partition.values():
             if book.pending:
                 found.append(f"{book.name}: letters {sorted(book.pending)} are on their way")
             if overdue := book.delays.overdue(self.wall_ns):

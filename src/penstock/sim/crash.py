@@ -1,4 +1,4 @@
-"""Pulls the plug at every operation and looks at everything that may be left.
+"""Tries a power cut at every operation of a scenario, and checks everything that may be left.
 
     def scenario(disk): ...             does something, and marks what it promised: disk.mark("17 acked")
     def check(disk, marks): ...         recovers from what is left, and asserts that the promises hold
@@ -13,19 +13,20 @@ from dataclasses import dataclass
 
 from ..errors import PenstockError
 from ..ports import Entropy
-from .damage import Kind, damages, random_damage
+from .damage import CrashKind, damages, random_damage
 from .disk import SimDisk
 from .durability import Damage, Model
-from .operations import EMPTY, Mark, Operation, Tree, Write, describe
+from .operations import EMPTY, Change, Mark, Operation, Tree, Write, describe
 from .replay import Replay
 
 # How many operations before and after the cut a report shows. Crash bugs are about a few neighbours.
 _SHOWN_AROUND = 6
+_DamageOf = Callable[[dict[int, Change], Entropy], Damage]
 
 
 @dataclass(slots=True)
 class CrashCounts:
-    """What was tried: places to cut, states there, and states that no other place had shown before."""
+    """How many places to cut were tried, how many states there, and how many of the states are distinct."""
 
     boundaries: int = 0
     enumerated: int = 0
@@ -38,11 +39,11 @@ class CrashCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Where the plug was pulled and what was lost."""
+class PowerCut:
+    """Where the power was cut, and what was lost."""
 
     model: Model
-    kind: Kind
+    kind: CrashKind
     boundary: int
     damage: Damage
 
@@ -53,7 +54,7 @@ class CrashState:
     __slots__ = ("_entries", "cut", "marks", "tree")
 
     def __init__(
-        self, cut: Cut, tree: Tree, marks: tuple[object, ...], entries: list[Operation | Mark]
+        self, cut: PowerCut, tree: Tree, marks: tuple[object, ...], entries: list[Operation | Mark]
     ) -> None:
         self.cut, self.tree, self.marks = cut, tree, marks
         self._entries = entries
@@ -64,11 +65,11 @@ class CrashState:
         return self.cut.boundary
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> CrashKind:
         return self.cut.kind
 
     def disk(self) -> SimDisk:
-        """A disk that starts with what is left; everything on it is durable."""
+        """Returns a disk with what is left; everything on it is durable."""
         return SimDisk(self.tree)
 
     def describe(self) -> str:
@@ -117,7 +118,7 @@ class CrashStates:
         model: Model,
         *,
         entropy: Entropy,
-        kinds: Collection[Kind] = tuple(Kind),
+        kinds: Collection[CrashKind] = tuple(CrashKind),
         subsets: int = 4,
     ) -> None:
         self.counts = CrashCounts()
@@ -143,7 +144,7 @@ class CrashStates:
         boundary = self.counts.boundaries
         self.counts.boundaries += 1
         for kind in self._kinds:
-            found = damages(kind, replay.loose, subsets=self._subsets, entropy=self._entropy)
+            found = damages(kind, replay.volatile, subsets=self._subsets, entropy=self._entropy)
             for damage in found:
                 self.counts.enumerated += 1
                 tree = replay.tree(damage)
@@ -152,7 +153,7 @@ class CrashStates:
                     continue
                 self._seen.add(key)
                 self.counts.distinct += 1
-                cut = Cut(self._model, kind, boundary, damage)
+                cut = PowerCut(self._model, kind, boundary, damage)
                 yield CrashState(cut, tree, marks, self._entries)
 
 
@@ -162,14 +163,14 @@ def check_crashes(
     *,
     entropy: Entropy,
     models: Collection[Model] = tuple(Model),
-    kinds: Collection[Kind] = tuple(Kind),
+    kinds: Collection[CrashKind] = tuple(CrashKind),
     subsets: int = 4,
     start: Tree = EMPTY,
 ) -> CrashCounts:
-    """Run a scenario once and check every state that a power cut in it may leave.
+    """Run a scenario once and check every state that a power cut in it may leave. Returns what was tried.
 
-    What `check` asserts, and errors of ours that it meets, become an AssertionError that describes the state;
-    any other exception passes with the description as its note.
+    An AssertionError or PenstockError of `check` becomes an AssertionError that describes the state; any other
+    exception passes with the description as its note.
     """
     disk = SimDisk(start)
     scenario(disk)
@@ -194,17 +195,63 @@ def _check_state(state: CrashState, check: Callable[[SimDisk, tuple[object, ...]
 
 
 def power_cut(disk: SimDisk, model: Model, *, entropy: Entropy) -> SimDisk:
-    """Turn a disk off now; the one returned holds what happens to be left."""
+    """Turn a disk off now. Returns a disk with what is left: some unsynced operations are lost, torn or zeroed."""
+    return _power_off(disk, model, random_damage, entropy)
+
+
+def aimed_power_cut(disk: SimDisk, model: Model, *, entropy: Entropy) -> SimDisk:
+    """Turn a disk off now, as it hurts most. Returns a disk with what is left.
+
+    Often only one file loses its end, and the records that speak of it stay.
+    """
+    damage_of = _AIMED[entropy.randint(0, len(_AIMED) - 1)]
+    return _power_off(disk, model, damage_of, entropy)
+
+
+def _power_off(disk: SimDisk, model: Model, damage_of: _DamageOf, entropy: Entropy) -> SimDisk:
     replay = Replay(disk.start, model)
     for number, entry in enumerate(disk.operations):
         if not isinstance(entry, Mark):
             replay.advance(number, entry)
     disk.power_off()
-    return SimDisk(replay.tree(random_damage(replay.loose, entropy)))
+    return SimDisk(replay.tree(damage_of(replay.volatile, entropy)))
+
+
+def _one_file(volatile: dict[int, Change], entropy: Entropy) -> Damage:
+    """One file loses everything that was not synced, the others nothing."""
+    inodes = sorted({change.inode for change in volatile.values() if isinstance(change, Write)})
+    if not inodes:
+        return {}
+    lost = inodes[entropy.randint(0, len(inodes) - 1)]
+    return {
+        number: None
+        for number, change in volatile.items()
+        if isinstance(change, Write) and change.inode == lost
+    }
+
+
+def _everything(volatile: dict[int, Change], _: Entropy) -> Damage:
+    return dict.fromkeys(volatile)
+
+
+def _newest(volatile: dict[int, Change], entropy: Entropy) -> Damage:
+    """The last operations are lost, as if the power had gone a little earlier."""
+    numbers = sorted(volatile)
+    return dict.fromkeys(numbers[entropy.randint(0, len(numbers)) :])
+
+
+_AIMED: tuple[_DamageOf, ...] = (
+    random_damage,
+    random_damage,
+    _one_file,
+    _one_file,
+    _everything,
+    _newest,
+)
 
 
 def _place_of(boundary: int, entries: list[Operation | Mark]) -> int:
-    """Where in the list the cut is: after so many operations and the marks behind them."""
+    """Returns the place of the cut in the list: after `boundary` operations and the marks behind them."""
     done = 0
     for place, entry in enumerate(entries):
         if isinstance(entry, Mark):

@@ -10,7 +10,7 @@ from .operations import Change, Write
 SECTOR_BYTES = 512
 
 
-class Kind(Enum):
+class CrashKind(Enum):
     """How the states at one boundary are chosen."""
 
     ALL = "all"  # A killed process: the system still writes everything out.
@@ -22,24 +22,24 @@ class Kind(Enum):
 
 
 def damages(
-    kind: Kind, loose: dict[int, Change], *, subsets: int, entropy: Entropy
+    kind: CrashKind, volatile: dict[int, Change], *, subsets: int, entropy: Entropy
 ) -> Iterator[Damage]:
     """Every damage of a kind; for SUBSETS a sample of `subsets`."""
     match kind:
-        case Kind.ALL:
+        case CrashKind.ALL:
             yield {}
-        case Kind.DURABLE:
-            yield dict.fromkeys(loose)
-        case Kind.DROP_ONE:
-            yield from ({number: None} for number in loose)
-        case Kind.TORN:
-            yield from _each_write(loose, torn)
-        case Kind.ZEROED:
-            yield from _each_write(loose, zeroed)
-        case Kind.SUBSETS:
-            # One operation alone can only be there or not, and both were tried.
-            if len(loose) > 1:
-                yield from (random_damage(loose, entropy) for _ in range(subsets))
+        case CrashKind.DURABLE:
+            yield dict.fromkeys(volatile)
+        case CrashKind.DROP_ONE:
+            yield from ({number: None} for number in volatile)
+        case CrashKind.TORN:
+            yield from _each_write(volatile, torn)
+        case CrashKind.ZEROED:
+            yield from _each_write(volatile, zeroed)
+        case CrashKind.SUBSETS:
+            # A single operation can only be there or not; ALL and DURABLE have tried both.
+            if len(volatile) > 1:
+                yield from (random_damage(volatile, entropy) for _ in range(subsets))
 
 
 def torn(write: Write) -> list[bytes]:
@@ -60,10 +60,10 @@ def zeroed(write: Write) -> list[bytes]:
     return pieces
 
 
-def random_damage(loose: dict[int, Change], entropy: Entropy) -> Damage:
+def random_damage(volatile: dict[int, Change], entropy: Entropy) -> Damage:
     """Half of the operations lost, and some of the writes that are not torn or zeroed."""
     damage: dict[int, bytes | None] = {}
-    for number, change in loose.items():
+    for number, change in volatile.items():
         lot = entropy.getrandbits(3)
         if lot < 4:
             damage[number] = None
@@ -75,9 +75,9 @@ def random_damage(loose: dict[int, Change], entropy: Entropy) -> Damage:
 
 
 def _each_write(
-    loose: dict[int, Change], pieces: Callable[[Write], list[bytes]]
+    volatile: dict[int, Change], pieces: Callable[[Write], list[bytes]]
 ) -> Iterator[Damage]:
-    for number, change in loose.items():
+    for number, change in volatile.items():
         if isinstance(change, Write):
             yield from ({number: piece} for piece in pieces(change))
 

@@ -1,12 +1,12 @@
 """A disk in memory that remembers every operation, so that a power cut can be tried at any of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 
 from ..errors import DiskFailed, FileMissing, NoSpace, PenstockError, Refused, SyncFailed
 from ..model import Buffer
-from ..ports import Entropy
+from ..ports import Entropy, File
 from .faults import Call, Fault, Faults
 from .operations import (
     EMPTY,
@@ -29,8 +29,8 @@ from .operations import (
 UNLIMITED = 1 << 62
 
 
-class _Forgotten(list[Operation | Mark]):
-    """Operations that nobody will ask for."""
+class _NoOperations(list[Operation | Mark]):
+    """Keeps nothing, for a disk of which no crash is tried."""
 
     def append(self, _one: Operation | Mark) -> None:
         return
@@ -50,10 +50,10 @@ class SimDisk:
         capacity_bytes: int = UNLIMITED,
         is_forgetful: bool = False,
     ) -> None:
-        """`is_forgetful`: no crash of this one will be looked at, so it keeps only what it holds."""
+        """`is_forgetful`: no crash will be tried, so operations are not recorded."""
         self.start = start
-        self.operations: list[Operation | Mark] = _Forgotten() if is_forgetful else []
-        # May be changed at any time: somebody else fills the disk, or makes room.
+        self.operations: list[Operation | Mark] = _NoOperations() if is_forgetful else []
+        # May change at any time: another program fills the disk, or removes files.
         self.capacity_bytes = capacity_bytes
         self.faults = Faults(entropy)
         self._directories = set(start.directories)
@@ -71,7 +71,7 @@ class SimDisk:
         self.faults.add(fault)
 
     def power_off(self) -> None:
-        """From now on every call fails. What is left is for `power_cut` and `CrashStates` to say."""
+        """Refuse every later call with DiskFailed. `power_cut` and `CrashStates` say what is left."""
         self._refusal = partial(DiskFailed, ".", "the power is off")
 
     def tree(self) -> Tree:
@@ -114,7 +114,7 @@ class SimDisk:
         names = (*self._inodes, *self._directories)
         return sorted(path.rpartition("/")[2] for path in names if parent_of(path) == directory)
 
-    def make_directories(self, directory: str) -> None:
+    def make_directories(self, directory: str, *, is_synced: bool = True) -> None:
         self.begin(Call.MAKE_DIRECTORIES, directory)
         if not directory:
             return
@@ -126,7 +126,8 @@ class SimDisk:
             if level not in self._directories:
                 self._directories.add(level)
                 self.operations.append(MakeDirectory(level))
-                self.sync_directory(parent)
+                if is_synced:
+                    self.sync_directory(parent)
 
     def rename(self, old: str, new: str) -> None:
         self.begin(Call.RENAME, _checked(old))
@@ -195,6 +196,12 @@ class SimDisk:
         if not is_lie:
             self.operations.append(SyncDirectory(directory))
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        for file in files:
+            file.sync()
+        for directory in directories:
+            self.sync_directory(directory)
+
     def free_bytes(self) -> int:
         self.check()
         return max(0, self.capacity_bytes - self._used_bytes())
@@ -204,7 +211,7 @@ class SimDisk:
             raise self._refusal()
 
     def begin(self, call: Call, path: str) -> bool:
-        """Raise what this call has coming; True if it is to do nothing and say it did."""
+        """Raise the fault that waits for this call. True: the call must do nothing and report success."""
         self.check()
         try:
             return self.faults.is_lying(call, path)
@@ -237,7 +244,7 @@ class SimDisk:
             raise FileMissing(parent)
 
     def _forget(self, path: str) -> None:
-        """As on the real disk, handles of a file that is gone are of no use."""
+        """Remove a name. Handles of the file fail from now on, as on the real disk."""
         inode = self._inodes.pop(path, None)
         if inode is not None:
             inode.refusal = partial(FileMissing, path)
@@ -276,7 +283,7 @@ class SimFile:
         return bytes(memoryview(inode.data)[position : position + size])
 
     def lend(self) -> None:
-        """No system knows of it."""
+        """Returns None: there is no file descriptor to lend."""
         self._disk.check()
         self._inode.present()
 

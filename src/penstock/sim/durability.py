@@ -8,8 +8,7 @@
             their file, or read as zeros. A rename over an existing file waits for the bytes of the new one
             (auto_da_alloc), one to a new name does not.
 
-STRICT finds what is wrong on some file system; EXT4 holds states that STRICT has too, but also shows which of
-the findings people would meet.
+Every EXT4 state is a STRICT state. STRICT finds what is wrong on any file system, EXT4 what users of ext4 would meet.
 """
 
 from collections.abc import Mapping
@@ -42,7 +41,7 @@ class Strict:
     """See `Model.STRICT`."""
 
     def __init__(self) -> None:
-        self.loose: dict[int, Change] = {}
+        self.volatile: dict[int, Change] = {}
         self._unsynced_directories: dict[int, set[str]] = {}
 
     def advance(self, number: int, operation: Operation) -> None:
@@ -52,32 +51,32 @@ class Strict:
             case SyncDirectory(path):
                 self._settle_names(path)
             case Write() | Truncate():
-                self.loose[number] = operation
+                self.volatile[number] = operation
             case _:
-                self.loose[number] = operation
+                self.volatile[number] = operation
                 self._unsynced_directories[number] = directories_of(operation)
 
     def with_consequences(self, damage: Damage) -> Damage:
         return damage
 
     def _settle_bytes(self, inode: int) -> None:
-        for number, change in list(self.loose.items()):
+        for number, change in list(self.volatile.items()):
             if isinstance(change, Write | Truncate) and change.inode == inode:
-                del self.loose[number]
+                del self.volatile[number]
 
     def _settle_names(self, directory: str, *, before: int = _NEVER) -> None:
-        gone: dict[int, str] = {}
+        removed: dict[int, str] = {}
         for number, unsynced in list(self._unsynced_directories.items()):
             if number >= before:
                 break
             unsynced.discard(directory)
             if not unsynced:
-                change = self.loose.pop(number)
+                change = self.volatile.pop(number)
                 del self._unsynced_directories[number]
                 if isinstance(change, RemoveDirectory):
-                    gone[number] = change.path
-        # What happened in a directory that is gone for good does not matter any more, and nobody can sync it.
-        for number, path in gone.items():
+                    removed[number] = change.path
+        # No change in a directory that is durably removed can matter any more, and it can no longer be synced.
+        for number, path in removed.items():
             self._settle_names(path, before=number)
 
 
@@ -85,7 +84,7 @@ class Ext4:
     """See `Model.EXT4`."""
 
     def __init__(self) -> None:
-        self.loose: dict[int, Change] = {}
+        self.volatile: dict[int, Change] = {}
 
     def advance(self, number: int, operation: Operation) -> None:
         match operation:
@@ -95,16 +94,16 @@ class Ext4:
             case SyncDirectory():
                 self._write_journal()
             case _:
-                self.loose[number] = operation
+                self.volatile[number] = operation
 
     def with_consequences(self, damage: Damage) -> Damage:
-        """Add what cannot have survived when these operations did not."""
+        """Returns the damage with the operations that cannot have survived without these."""
         if not damage:
             return damage
         whole = dict(damage)
         journal_end = self._journal_end(damage)
         cut_inodes = set()
-        for number, change in self.loose.items():
+        for number, change in self.volatile.items():
             if isinstance(change, Write):
                 if change.inode in cut_inodes:
                     whole[number] = None
@@ -113,7 +112,7 @@ class Ext4:
             elif number >= journal_end:
                 whole[number] = None
                 if isinstance(change, Truncate):
-                    # What was appended afterwards went to blocks that belong to the file only after it.
+                    # Later appends went to blocks that belong to the file only after the truncation.
                     cut_inodes.add(change.inode)
         return whole
 
@@ -121,7 +120,7 @@ class Ext4:
         """The first operation that the journal cannot hold."""
         ends = [_NEVER]
         for number in damage:
-            change = self.loose[number]
+            change = self.volatile[number]
             if isinstance(change, Write):
                 ends.append(self._rename_waiting_for(change.inode, number))
             else:
@@ -129,24 +128,24 @@ class Ext4:
         return min(ends)
 
     def _rename_waiting_for(self, inode: int, number: int) -> int:
-        for later, change in self.loose.items():
+        for later, change in self.volatile.items():
             match change:
                 case Rename(inode=moved, is_replacing=True) if moved == inode and later > number:
                     return later
         return _NEVER
 
     def _write_journal(self) -> None:
-        for number, change in list(self.loose.items()):
+        for number, change in list(self.volatile.items()):
             if isinstance(change, Write):
                 continue
-            del self.loose[number]
+            del self.volatile[number]
             if isinstance(change, Rename) and change.is_replacing:
                 self._settle_bytes(change.inode, before=number)
 
     def _settle_bytes(self, inode: int, *, before: int) -> None:
-        for number, change in list(self.loose.items()):
+        for number, change in list(self.volatile.items()):
             if isinstance(change, Write) and change.inode == inode and number < before:
-                del self.loose[number]
+                del self.volatile[number]
 
 
 def durability(model: Model) -> Strict | Ext4:

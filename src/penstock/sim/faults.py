@@ -1,4 +1,4 @@
-"""How a simulated disk is told to misbehave, apart from losing power."""
+"""Faults of a simulated disk, apart from a power cut."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -38,7 +38,7 @@ class Misbehaviour(Enum):
 class Fault:
     """Misbehave at the `nth` matching call from now, and at the following ones, `times` in all.
 
-    `one_in` above 1 draws lots at each of these calls instead. A call matches if its path contains `path_part`.
+    With `one_in` above 1 only one in so many of these calls fails. A call matches if its path contains `path_part`.
     """
 
     call: Call
@@ -57,7 +57,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that are still to come."""
+    """The faults that wait for their calls."""
 
     def __init__(self, entropy: Entropy | None = None) -> None:
         self._entropy = entropy
@@ -71,7 +71,7 @@ class Faults:
         self._pending.clear()
 
     def is_lying(self, call: Call, path: str) -> bool:
-        """Raise what this call has coming; True if it is to do nothing and say it did."""
+        """Raise the fault that waits for this call. True: the call must do nothing and report success."""
         lies = False
         for pending in self._pending:
             if not pending.is_met_by(call, path, self._entropy):

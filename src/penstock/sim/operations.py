@@ -65,7 +65,7 @@ class SyncDirectory(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Not an operation: something the scenario wants to know about this moment ("17 was acknowledged")."""
+    """Not an operation: what a scenario notes about this moment ("17 was acknowledged")."""
 
     what: object
 

@@ -1,4 +1,4 @@
-"""What is on the disk after some of the operations, others lost or damaged.
+"""Computes what is on a disk when some of its operations are lost or damaged.
 
 Out of order, a directory entry is a register: an operation sets the names it is about, whatever they hold. So a
 file whose creation was lost is absent until a rename gives it another name; a lost rename leaves the old name
@@ -56,7 +56,7 @@ class Names:
                 self._drop_directory(path)
 
     def _drop_directory(self, path: str) -> None:
-        """With all that lost removals left in it: one of this name that is made later is another one, and empty."""
+        """Drop a directory with all that lost removals left in it: a later one of this name starts empty."""
         below = f"{path}/"
         self.directories -= {
             one for one in self.directories if one == path or one.startswith(below)
@@ -84,10 +84,10 @@ def _moved(path: str, old: str, new: str) -> str:
 
 
 class Replay:
-    """Goes along a recording and can say, at each place, what any damage to it leaves.
+    """Advances along recorded operations, and computes at each of them the tree that any damage leaves.
 
-    For names and for every file it keeps the last state in which all was durable and the changes since, so that a
-    damaged state costs the replay of what it touches and shares the rest.
+    For names and for every file it has the last state in which all was durable and the changes since. So a damaged
+    tree costs the replay of what the damage touches, and shares the rest.
     """
 
     def __init__(self, start: Tree, model: Model) -> None:
@@ -99,9 +99,9 @@ class Replay:
         self._tails: dict[int, dict[int, Change]] = {NAMES: {}}
 
     @property
-    def loose(self) -> dict[int, Change]:
+    def volatile(self) -> dict[int, Change]:
         """What a power cut here may undo, by operation number."""
-        return self._durability.loose
+        return self._durability.volatile
 
     def advance(self, number: int, operation: Operation) -> None:
         self._durability.advance(number, operation)
@@ -117,10 +117,10 @@ class Replay:
                 self._settle()
 
     def tree(self, damage: Damage) -> Tree:
-        """The disk as it is here, with `damage` and everything that follows from it."""
+        """Returns the disk after the operations so far, with `damage` and everything that follows from it."""
         damage = self._durability.with_consequences(damage)
         names, contents = self._names, self._contents
-        touched = {_part_of(self.loose[number]) for number in damage}
+        touched = {_part_of(self.volatile[number]) for number in damage}
         if NAMES in touched:
             touched.remove(NAMES)
             names = self._damaged_names(damage)
@@ -148,9 +148,9 @@ class Replay:
         return changed(self._settled_contents.get(inode, b""), kept)
 
     def _settle(self) -> None:
-        """Move what has become durable, up to the first change that has not, out of the tails."""
+        """Move the changes that are durable now, up to the first that is not, out of the tails."""
         for part, tail in self._tails.items():
-            while tail and (number := next(iter(tail))) not in self.loose:
+            while tail and (number := next(iter(tail))) not in self.volatile:
                 change = tail.pop(number)
                 if isinstance(change, Write | Truncate):
                     content = self._settled_contents.get(part, b"")
@@ -160,7 +160,7 @@ class Replay:
 
 
 def changed(content: bytes, changes: list[tuple[ByteChange, bytes | None]]) -> bytes:
-    """`content` after changes; bytes beside a write are what reached the disk in place of its own."""
+    """Returns `content` after changes. The bytes beside a write, if any, reached the disk instead of its own."""
     result = bytearray(content)
     for change, instead in changes:
         if isinstance(change, Truncate):

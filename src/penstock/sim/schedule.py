@@ -1,12 +1,33 @@
-"""What happens next: a heap of calls on a virtual clock."""
+"""A virtual clock, and the calls that are due on it."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from .clock import SimClock
-
 MS = 1_000_000
 SECOND = 1000 * MS
+
+
+class SimClock:
+    """Moves when it is told to. Wall time may step either way; monotonic time only goes on."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self._now_ns = now_ns
+        self._monotonic_ns = 0
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ns
+
+    def advance(self, duration_ns: int) -> None:
+        assert duration_ns >= 0
+        self._now_ns += duration_ns
+        self._monotonic_ns += duration_ns
+
+    def step_wall(self, by_ns: int) -> None:
+        """Step the wall clock, as a time server, an administrator or a leap second does."""
+        self._now_ns += by_ns
 
 
 class Schedule:

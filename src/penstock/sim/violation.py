@@ -1,4 +1,4 @@
-"""The promises that a simulation watches, and how it says that one was broken."""
+"""The promises that a simulation checks, and the error for a broken one."""
 
 from enum import Enum
 
@@ -18,6 +18,7 @@ class Checker(Enum):
     DLQ_ATOMIC = "DLQAtomic"
     EXPIRY = "Expiry"
     DELAY = "Delay"
+    KEYS = "Keys"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"
     OWNED_ONCE = "OwnedOnce"
@@ -31,7 +32,7 @@ class Checker(Enum):
 
 
 class Violation(AssertionError):
-    """A promise was broken. The world adds where, when and how to repeat it."""
+    """A promise was broken. `World.run` adds a note: the last events and the command that repeats the run."""
 
     def __init__(self, checker: Checker, story: str) -> None:
         super().__init__(f"{checker.value}: {story}")

@@ -1,11 +1,11 @@
-"""Spark: topics as tables and streams, and a session to read them with.
+"""Reads topics as tables and streams of Spark, and makes sessions for that.
 
     from penstock.spark import session
 
     spark = session("my job")
     spark.read.format("penstock").option("subscribe", "orders").load().show()
 
-`format("penstock")` is found by Spark through the module `pyspark_penstock`. The guide: docs/spark.md.
+Spark finds `format("penstock")` through the module `pyspark_penstock`. The guide: docs/spark.md.
 """
 
 from .java import NoJava as NoJava

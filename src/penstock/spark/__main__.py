@@ -1,4 +1,4 @@
-"""`python -m penstock.spark`: the environment that Spark's own programs need, for `eval` in a shell."""
+"""`python -m penstock.spark` prints the environment that Spark's own programs need, for `eval` in a shell."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""The columns that Spark sees, and which of the codec's each is made from."""
+"""The columns of the source, and the column of the codec that each is made from."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ..errors import Refused
 
 
-class Column(NamedTuple):
-    """`kind` is its type in Spark's words; `stored` the codec's column that it comes from, if it comes from one."""
+class SourceColumn(NamedTuple):
+    """`kind` is its type as Spark writes it; `stored` is the column of the codec that it comes from, or None."""
 
     name: str
     kind: str
@@ -18,26 +18,28 @@ class Column(NamedTuple):
 
 HEADERS_KIND = "array<struct<key: string, value: binary>>"
 COLUMNS = (
-    Column("key", "binary", "key", "as published; may be null"),
-    Column("value", "binary", "value", "as published; may be null"),
-    Column("topic", "string", None, ""),
-    Column("partition", "int", None, ""),
-    Column("offset", "bigint", "offset", ""),
-    Column("timestamp", "timestamp", "timestamp", "given by the producer, or when it was stored"),
-    Column("timestampType", "int", None, "0, as in Kafka for such a timestamp"),
-    Column("headers", HEADERS_KIND, "headers", "only if asked for"),
-    Column("priority", "int", "priority", "0 critical to 4 background"),
-    Column("expires_at", "timestamp", "expires_at", "end of its time to live, or null"),
-    Column("delay_id", "bigint", None, "its offset among the delayed messages, or null"),
-    Column("schema_id", "bigint", "schema_id", "or null"),
-    Column("trace_id", "string", None, "from the header `traceparent`, or null"),
+    SourceColumn("key", "binary", "key", "as published; may be null"),
+    SourceColumn("value", "binary", "value", "as published; may be null"),
+    SourceColumn("topic", "string", None, ""),
+    SourceColumn("partition", "int", None, ""),
+    SourceColumn("offset", "bigint", "offset", ""),
+    SourceColumn(
+        "timestamp", "timestamp", "timestamp", "given by the producer, or when it was stored"
+    ),
+    SourceColumn("timestampType", "int", None, "0, as in Kafka for such a timestamp"),
+    SourceColumn("headers", HEADERS_KIND, "headers", "only if asked for"),
+    SourceColumn("priority", "int", "priority", "0 critical to 4 background"),
+    SourceColumn("expires_at", "timestamp", "expires_at", "end of its time to live, or null"),
+    SourceColumn("delay_id", "bigint", None, "its offset among the delayed messages, or null"),
+    SourceColumn("schema_id", "bigint", "schema_id", "or null"),
+    SourceColumn("trace_id", "string", None, "from the header `traceparent`, or null"),
 )
 BY_NAME = {one.name: one for one in COLUMNS}
 DEFAULT_COLUMNS = tuple(one.name for one in COLUMNS if one.name != "headers")
 
 
 def check_columns(asked: Sequence[str], *, has_headers: bool) -> tuple[str, ...]:
-    """The columns to read, in the order asked for; Refused for one that is not there, or twice."""
+    """Returns the columns to read, in the order asked for. Refused: one is unknown, or named twice."""
     if not asked:
         return tuple(one.name for one in COLUMNS if one.name != "headers" or has_headers)
     for name in asked:
@@ -52,5 +54,5 @@ def check_columns(asked: Sequence[str], *, has_headers: bool) -> tuple[str, ...]
 
 
 def ddl(columns: Sequence[str]) -> str:
-    """The schema as Spark writes it."""
+    """Returns the schema of some columns as Spark writes it."""
     return ", ".join(f"`{name}` {BY_NAME[name].kind}" for name in columns)

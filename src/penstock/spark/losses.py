@@ -1,4 +1,4 @@
-"""What a query says when messages that it should read are gone, or are not those that it began with."""
+"""Errors of a query whose messages were removed, or are not those that it began with."""
 
 from ..errors import Refused
 
@@ -6,7 +6,7 @@ _GO_ON = "Set failOnDataLoss=false to go on without them."
 
 
 class DataLoss(Refused):
-    """Messages are gone that were not read."""
+    """Messages were removed before the query read them."""
 
     code = "DATA_LOSS"
 
@@ -35,7 +35,7 @@ def lost_by_shrinking(key: str, wanted: int, latest: int, *, is_same: bool) -> D
     )
 
 
-def topic_gone(name: str) -> DataLoss:
+def topic_deleted(name: str) -> DataLoss:
     return DataLoss(
         f"topic {name} is gone: it was deleted while the query read it. "
         "Start a new query with a new checkpoint, or leave the topic out.",

@@ -1,4 +1,4 @@
-"""Where a query is: offsets as Spark keeps them, and what follows from two of them. Nothing here asks anybody.
+"""Offsets of a stream as Spark stores them, and the ranges between two of them. Pure functions: no call to the broker.
 
 An offset of the stream in JSON, as it stands in a checkpoint:
 
@@ -6,8 +6,8 @@ An offset of the stream in JSON, as it stands in a checkpoint:
      "ids": {"orders": 7},                         which topic of that name it was
      "begin": {"orders/0": 90}}                    where its batch began, if not at the offset before
 
-`begin` is there because Spark does not keep where a query first began: it asks again after a crash, and the answer to
-"latest" has changed by then. The end of the first batch, which Spark does keep, therefore says where that batch began.
+`begin` is there because Spark does not store where a query first began: it asks again after a crash, and "latest" has
+changed by then. So the end of the first batch, which Spark does store, says where that batch began.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..client.queries import PartitionEnds, TopicEnds
+from ..api.queries import PartitionEnds, TopicEnds
 from ..errors import Refused
-from .losses import checkpoint_of_another, lost_by_retention, lost_by_shrinking, topic_gone
+from .losses import checkpoint_of_another, lost_by_retention, lost_by_shrinking, topic_deleted
 from .options import Topics
 
 Offsets = Mapping[str, int]
-Found = Mapping[str, TopicEnds]
+TopicEndsByName = Mapping[str, TopicEnds]
 
 
 class OffsetRange(NamedTuple):
@@ -46,7 +46,7 @@ class StreamOffset:
     is_first: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The same place always gives the same text: Spark compares that."""
+        """Returns the offset as JSON, with keys in a fixed order: Spark compares the text."""
         written: dict[str, Any] = {
             "next": _sorted(self.next),
             "ids": dict(sorted(self.ids.items())),
@@ -91,20 +91,20 @@ def _place_of(key: str) -> tuple[str, int]:
     return topic, int(partition) if partition.isdecimal() else 0
 
 
-def partitions_in(found: Found, topics: Topics) -> Iterator[tuple[str, PartitionEnds]]:
-    """Those that a query reads, by key."""
+def partitions_in(found: TopicEndsByName, topics: Topics) -> Iterator[tuple[str, PartitionEnds]]:
+    """Yields the partitions that a query reads, by key."""
     for name, topic in found.items():
         for number, ends in topic.partitions.items():
             if topics.takes(name, int(number)):
                 yield key_of(name, int(number)), ends
 
 
-def ids_of(found: Found) -> dict[str, int]:
+def ids_of(found: TopicEndsByName) -> dict[str, int]:
     return {name: topic.id for name, topic in found.items()}
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
-    """What a batch has to read. A partition that was not there before is read from its beginning."""
+    """Returns the ranges of a batch. A partition that is new in `end` is read from its beginning."""
     ranges: list[OffsetRange] = []
     if start == end:
         return ranges
@@ -116,7 +116,7 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
 
 
 def split(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[OffsetRange]:
-    """The same messages in at least so many pieces of about equal size, as far as there are messages."""
+    """Returns ranges with these messages, at least `tasks_min` of about equal size if there are so many messages."""
     whole = list(ranges)
     if tasks_min is None or len(whole) >= tasks_min:
         return whole
@@ -132,16 +132,16 @@ def split(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[OffsetRa
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The rules by which a stream goes on."""
+    """Computes the end of the next batch of a stream."""
 
     topics: Topics
     is_loss_fatal: bool = True
     rows_max: int | None = None
 
-    def from_start(self, start: StreamOffset, found: Found) -> StreamOffset:
-        """The end of the next batch: `start` itself if there is nothing to read.
+    def from_start(self, start: StreamOffset, found: TopicEndsByName) -> StreamOffset:
+        """Returns the end of the next batch, or `start` itself if there is nothing to read.
 
-        DataLoss if messages are gone that were not read, unless that is allowed; then they are passed over.
+        DataLoss: messages were removed that were not read. If that is not fatal, they are passed over.
         """
         self._check_topics(start, found)
         begin = {
@@ -149,25 +149,29 @@ class Advance:
             for key, ends in partitions_in(found, self.topics)
         }
         latest = {key: ends.latest for key, ends in partitions_in(found, self.topics)}
-        end = limited(begin, latest, self.rows_max)
-        if all(end[key] == start.next.get(key, 0) for key in end) and not _is_new(start, found):
+        end = limit_ends(begin, latest, self.rows_max)
+        # The offsets of a topic that was deleted and made again mean other messages.
+        is_new = any(start.ids.get(name, topic.id) != topic.id for name, topic in found.items())
+        if not is_new and all(end[key] == start.next.get(key, 0) for key in end):
             return start
         moved = {key: first for key, first in begin.items() if first != start.next.get(key, 0)}
         return StreamOffset(end, ids_of(found), dict(begin) if start.is_first else moved)
 
-    def _check_topics(self, start: StreamOffset, found: Found) -> None:
+    def _check_topics(self, start: StreamOffset, found: TopicEndsByName) -> None:
         kept = {_place_of(key)[0] for key in start.next}
         named = self.topics.fixed_names()
-        foreign = {name for name in kept if not _is_ours(self.topics, name)}
+        foreign = {name for name in kept if not _is_read(self.topics, name)}
         if foreign and (foreign == kept or self.is_loss_fatal):
             raise checkpoint_of_another(sorted(foreign), str(self.topics))
         for name in sorted(kept - set(found) - foreign):
-            # Of a pattern's topics one may go; a topic that was named has to be there.
+            # A topic of a pattern may be deleted; a topic that was named has to be there.
             if self.is_loss_fatal or named is not None:
-                raise topic_gone(name)
+                raise topic_deleted(name)
 
-    def _begin(self, key: str, ends: PartitionEnds, start: StreamOffset, found: Found) -> int:
-        """Where reading a partition goes on."""
+    def _begin(
+        self, key: str, ends: PartitionEnds, start: StreamOffset, found: TopicEndsByName
+    ) -> int:
+        """Returns the offset at which reading a partition goes on. DataLoss."""
         topic, _ = _place_of(key)
         first = start.next.get(key, 0 if topic in start.ids else ends.earliest)
         is_same = start.ids.get(topic, found[topic].id) == found[topic].id
@@ -180,32 +184,27 @@ class Advance:
         return ends.earliest
 
 
-def _is_ours(topics: Topics, name: str) -> bool:
+def _is_read(topics: Topics, name: str) -> bool:
     named = topics.fixed_names()
     return topics.matches(name) if named is None else name in named
 
 
-def _is_new(start: StreamOffset, found: Found) -> bool:
-    """A topic was made anew: its offsets mean something else now, even where the numbers are equal."""
-    return any(start.ids.get(name, topic.id) != topic.id for name, topic in found.items())
-
-
-def limited(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[str, int]:
-    """How far to read each partition: everything, or a share of `rows_max` in proportion to what waits there."""
+def limit_ends(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[str, int]:
+    """Returns the end for each partition: the latest, or its share of `rows_max` in proportion to its backlog."""
     waiting = {key: latest[key] - begin[key] for key in begin}
     total = sum(waiting.values())
     if rows_max is None or total <= rows_max:
         return dict(latest)
     share = {key: rows * rows_max // total for key, rows in waiting.items()}
-    # What rounding left over goes to the longest queues, one each.
+    # The rest of the rounding goes to the partitions with the longest backlog, one each.
     spare = rows_max - sum(share.values())
     for key in sorted(share, key=lambda one: (share[one] - waiting[one], one))[:spare]:
         share[key] += 1
     return {key: begin[key] + rows for key, rows in share.items()}
 
 
-def capped(found: Found, target: StreamOffset) -> Found:
-    """The ends as they were when `target` was taken: nothing that came later is there."""
+def ends_up_to(found: TopicEndsByName, target: StreamOffset) -> TopicEndsByName:
+    """Returns the ends without what came after `target`."""
     return {
         name: TopicEnds(
             topic.id,

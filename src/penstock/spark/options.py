@@ -1,6 +1,6 @@
-"""The options of the source: read once, on the driver, into one value. What is unknown or wrong is refused by name.
+"""The options of the source: the driver parses them once into one value, and refuses unknown or wrong ones by name.
 
-They are named as in Spark's Kafka source where that has the same thing.
+They are named as in Spark's Kafka source where that has the same option.
 """
 
 import json
@@ -10,21 +10,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..client import Client, ClientSettings, RetryPolicy
 from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
 
-DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_URL = "penstock://127.0.0.1:9092"
 EARLIEST, LATEST = -2, -1
-"""As offsets in JSON they stand for the two ends, as in Kafka."""
+"""In JSON these two stand for the ends of a partition, as in Kafka."""
 
 _NS_PER_MS = 1_000_000
+_BACKOFF_MS = 200
+_BACKOFF_MS_MAX = 5000
+_KEY_BYTES_MAX = 4096
 
 
-class For(Enum):
-    """Who takes an option."""
+class UsedBy(Enum):
+    """The kinds of query that take an option."""
 
     BOTH = "both"
     BATCH = "batch"
@@ -32,67 +37,77 @@ class For(Enum):
 
 
 class Option(NamedTuple):
-    """One option: what it is called, who takes it, and what the guide says of it."""
+    """One option, and what the guide says of it."""
 
     name: str
-    used_by: For
+    used_by: UsedBy
     default: str
     says: str
 
 
 OPTIONS = (
-    Option("url", For.BOTH, DEFAULT_URL, "address of the broker"),
+    Option("url", UsedBy.BOTH, DEFAULT_URL, "address of the broker"),
     Option(
-        "apiKeyFile", For.BOTH, "", "file with the API key, on the driver and on every executor"
+        "apiKeyFile", UsedBy.BOTH, "", "file with the API key, on the driver and on every executor"
     ),
-    Option("caFile", For.BOTH, "", "certificates to trust for https, instead of the system's"),
-    Option("subscribe", For.BOTH, "", "topics, separated by commas"),
-    Option("subscribePattern", For.BOTH, "", "regular expression that whole topic names match"),
-    Option("assign", For.BOTH, "", 'partitions as JSON: `{"orders": [0, 2]}`'),
+    Option("caFile", UsedBy.BOTH, "", "certificates to trust with TLS, instead of the system's"),
+    Option("subscribe", UsedBy.BOTH, "", "topics, separated by commas"),
+    Option("subscribePattern", UsedBy.BOTH, "", "regular expression that whole topic names match"),
+    Option("assign", UsedBy.BOTH, "", 'partitions as JSON: `{"orders": [0, 2]}`'),
     Option(
         "startingOffsets",
-        For.BOTH,
+        UsedBy.BOTH,
         "earliest for a batch, latest for a stream",
         'earliest, latest, or JSON: `{"orders": {"0": 23, "1": -2}}`; -2 is earliest, -1 latest',
     ),
-    Option("startingTimestamp", For.BOTH, "", "begin with what was stored from this time on"),
-    Option("endingOffsets", For.BATCH, "latest", "the same for the end, which is not read itself"),
-    Option("endingTimestamp", For.BATCH, "", "end before what was stored from this time on"),
-    Option("maxOffsetsPerTrigger", For.STREAM, "", "at most so many messages in a micro-batch"),
-    Option("minPartitions", For.BOTH, "", "split into at least so many tasks"),
-    Option("includeHeaders", For.BOTH, "false", "add the column `headers`"),
-    Option("columns", For.BOTH, "all but headers", "only these columns, separated by commas"),
+    Option("startingTimestamp", UsedBy.BOTH, "", "begin with what was stored from this time on"),
     Option(
-        "failOnDataLoss", For.BOTH, "true", "fail if messages are gone that were not read; or go on"
+        "endingOffsets", UsedBy.BATCH, "latest", "the same for the end, which is not read itself"
     ),
-    Option("group", For.STREAM, "", "publish progress as this group, so that its lag is visible"),
+    Option("endingTimestamp", UsedBy.BATCH, "", "end before what was stored from this time on"),
+    Option("maxOffsetsPerTrigger", UsedBy.STREAM, "", "at most so many messages in a micro-batch"),
+    Option("minPartitions", UsedBy.BOTH, "", "split into at least so many tasks"),
+    Option("includeHeaders", UsedBy.BOTH, "false", "add the column `headers`"),
+    Option("columns", UsedBy.BOTH, "all but headers", "only these columns, separated by commas"),
+    Option(
+        "failOnDataLoss",
+        UsedBy.BOTH,
+        "true",
+        "fail if messages are gone that were not read; or go on",
+    ),
+    Option(
+        "group", UsedBy.STREAM, "", "publish progress as this group, so that its lag is visible"
+    ),
     Option(
         "queryName",
-        For.STREAM,
+        UsedBy.STREAM,
         "the group",
         "keep the first starting place in the broker under this name, until a first batch is done",
     ),
-    Option("pushFilters", For.BATCH, "false", "use filters on partition, offset and timestamp"),
-    Option("mode", For.BOTH, "network", "network, or files: read the broker's files directly"),
-    Option("dataDir", For.BOTH, "the broker's own", "where executors see the data directory"),
+    Option("pushFilters", UsedBy.BATCH, "false", "use filters on partition, offset and timestamp"),
+    Option("mode", UsedBy.BOTH, "network", "network, or files: read the broker's files directly"),
+    Option("dataDir", UsedBy.BOTH, "the broker's own", "where executors see the data directory"),
     Option(
-        "retries", For.BOTH, "9", "tries after the first when the broker is away; 9 take about 20 s"
+        "retries",
+        UsedBy.BOTH,
+        "9",
+        "tries after the first when the broker is away; 9 take about 20 s",
     ),
 )
 _BY_NAME = {one.name.lower(): one for one in OPTIONS}
-# Spark puts these into the options by itself.
+# Spark adds these to the options.
 _NOT_OURS = frozenset({"path", "paths"})
 
 
 class Topics(NamedTuple):
-    """What to read: one of the three is given."""
+    """The topics to read: by name, by pattern or by partition. One of the three is given."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def fixed_names(self) -> tuple[str, ...] | None:
-        """The topics, if they were named; None for a pattern."""
+        """Returns the topics if they were named, or None for a pattern."""
         if self.pattern is not None:
             return None
         return self.names or tuple(name for name, _ in self.partitions)
@@ -101,7 +116,7 @@ class Topics(NamedTuple):
         return self.pattern is None or re.fullmatch(self.pattern, name) is not None
 
     def takes(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a topic that we read is one of ours."""
+        """Whether the query reads this partition of a topic that it reads."""
         assigned = dict(self.partitions).get(topic)
         return assigned is None or partition in assigned
 
@@ -111,18 +126,15 @@ class Topics(NamedTuple):
         return ", ".join(self.fixed_names() or ())
 
 
-class Place(NamedTuple):
-    """A start or an end: one of the ends, offsets by topic and partition, or a time."""
+class OffsetSpec(NamedTuple):
+    """A start or an end of a query: earliest or latest, offsets by topic and partition, or a time."""
 
     end: int | None = None
     offsets: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     time_ns: int | None = None
 
-    def offset_of(self, topic: str, partition: int) -> int | None:
-        return dict(dict(self.offsets).get(topic, ())).get(partition)
 
-
-AT_EARLIEST, AT_LATEST = Place(EARLIEST), Place(LATEST)
+FROM_EARLIEST, FROM_LATEST = OffsetSpec(EARLIEST), OffsetSpec(LATEST)
 
 
 class Mode(Enum):
@@ -132,11 +144,11 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Everything that was asked for. Small and plain: it travels to the executors."""
+    """All options of a query. Spark sends them to the executors: the name of the key's file, never the key."""
 
     topics: Topics
-    start: Place
-    end: Place = AT_LATEST
+    start: OffsetSpec
+    end: OffsetSpec = FROM_LATEST
     url: str = DEFAULT_URL
     api_key_file: str | None = None
     ca_file: str | None = None
@@ -151,16 +163,32 @@ class SourceOptions:
     data_dir: str | None = None
     retries: int = 9
 
+    def connect(self) -> Client:
+        """Returns a client, which the caller closes. Refused: the file with the key cannot be read."""
+        policy = RetryPolicy(
+            retries=self.retries, backoff_ms=_BACKOFF_MS, backoff_ms_max=_BACKOFF_MS_MAX
+        )
+        settings = ClientSettings(retry=policy, ca_file=self.ca_file)
+        key, file = None, self.api_key_file
+        if file is not None:
+            try:
+                with Path(file).open(encoding="utf-8") as opened:
+                    key = opened.read(_KEY_BYTES_MAX).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise Refused(f"apiKeyFile {file}: {reason}") from None
+        return Client(self.url, key=key, settings=settings)
 
-def parse_options(given: Mapping[str, str], used_by: For) -> SourceOptions:
-    """The options of `spark.read` or `spark.readStream`. Refused names the option and says what it takes."""
-    asked = _Asked(_known(given, used_by))
-    is_stream = used_by is For.STREAM
+
+def parse_options(given: Mapping[str, str], used_by: UsedBy) -> SourceOptions:
+    """Returns the options of `spark.read` or `spark.readStream`. Refused names the option and says what it takes."""
+    asked = _OptionReader(_known(given, used_by))
+    is_stream = used_by is UsedBy.STREAM
     group = asked.named("group")
     return SourceOptions(
         topics=_topics(asked),
-        start=_place(asked, "starting", AT_LATEST if is_stream else AT_EARLIEST),
-        end=_place(asked, "ending", AT_LATEST),
+        start=_place(asked, "starting", FROM_LATEST if is_stream else FROM_EARLIEST),
+        end=_place(asked, "ending", FROM_LATEST),
         url=asked.text("url") or DEFAULT_URL,
         api_key_file=asked.text("apiKeyFile"),
         ca_file=asked.text("caFile"),
@@ -178,16 +206,16 @@ def parse_options(given: Mapping[str, str], used_by: For) -> SourceOptions:
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Only the columns, which Spark wants to know before it knows what it reads for."""
-    return _columns(_Asked(_known(given, None)))
+    """Returns only the columns: Spark asks for them before it says whether it plans a batch or a stream."""
+    return _columns(_OptionReader(_known(given, None)))
 
 
-def _columns(asked: "_Asked") -> tuple[str, ...]:
+def _columns(asked: "_OptionReader") -> tuple[str, ...]:
     return check_columns(_words(asked.text("columns")), has_headers=asked.flag("includeHeaders"))
 
 
-def _known(given: Mapping[str, str], used_by: For | None) -> dict[str, str]:
-    """By their proper names. Spark itself does not care about capitals."""
+def _known(given: Mapping[str, str], used_by: UsedBy | None) -> dict[str, str]:
+    """Returns the options by their proper names; capitals do not matter. Refused: unknown, or not for this query."""
     found = {}
     for name, value in given.items():
         option = _BY_NAME.get(name.lower())
@@ -197,7 +225,7 @@ def _known(given: Mapping[str, str], used_by: For | None) -> dict[str, str]:
                     f"there is nothing to load from {value!r}: name topics in 'subscribe'"
                 )
             raise Refused(_unknown(name))
-        if used_by is not None and option.used_by not in {For.BOTH, used_by}:
+        if used_by is not None and option.used_by not in {UsedBy.BOTH, used_by}:
             raise Refused(f"option {option.name} is for a {option.used_by.value} only")
         found[option.name] = str(value)
     return found
@@ -214,8 +242,8 @@ def _unknown(name: str) -> str:
     )
 
 
-class _Asked:
-    """The options as text, read one by one."""
+class _OptionReader:
+    """Parses the text of options. Every method refuses a wrong value with the name of the option."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
@@ -249,7 +277,7 @@ class _Asked:
         return default if found is None else known[found.lower()]
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """A JSON object; None if it is a plain word or nothing."""
+        """Returns a JSON object, or None for a plain word or no value."""
         found = self.text(name)
         if found is None or not found.startswith("{"):
             return None
@@ -263,18 +291,18 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def _retries(asked: _Asked) -> int:
+def _retries(asked: _OptionReader) -> int:
     retries = asked.number("retries", least=0)
     return 9 if retries is None else min(retries, 1000)
 
 
-def _topics(asked: _Asked) -> Topics:
+def _topics(asked: _OptionReader) -> Topics:
     names = ("subscribe", "subscribePattern", "assign")
     found = [name for name in names if asked.text(name) is not None]
     if len(found) != 1:
         given = f"{' and '.join(found)} were given" if found else "none was given"
         raise Refused(f"give one of subscribe, subscribePattern and assign; {given}")
-    readers: dict[str, Callable[[_Asked], Topics]] = {
+    readers: dict[str, Callable[[_OptionReader], Topics]] = {
         "subscribe": _subscribed,
         "subscribePattern": _matched,
         "assign": _assigned,
@@ -282,12 +310,12 @@ def _topics(asked: _Asked) -> Topics:
     return readers[found[0]](asked)
 
 
-def _subscribed(asked: _Asked) -> Topics:
+def _subscribed(asked: _OptionReader) -> Topics:
     names = _words(asked.text("subscribe"))
     return Topics(names=tuple(dict.fromkeys(check_name(name, "topic") for name in names)))
 
 
-def _matched(asked: _Asked) -> Topics:
+def _matched(asked: _OptionReader) -> Topics:
     pattern = asked.text("subscribePattern") or ""
     try:
         re.compile(pattern)
@@ -296,7 +324,7 @@ def _matched(asked: _Asked) -> Topics:
     return Topics(pattern=pattern)
 
 
-def _assigned(asked: _Asked) -> Topics:
+def _assigned(asked: _OptionReader) -> Topics:
     wrong = 'option assign looks like {"orders": [0, 2]}'
     found = asked.json("assign")
     if not found:
@@ -313,23 +341,25 @@ def _is_natural(one: object) -> bool:
     return isinstance(one, int) and not isinstance(one, bool) and one >= 0
 
 
-def _place(asked: _Asked, which: str, default: Place) -> Place:
+def _place(asked: _OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     word, time = asked.text(by_offset), asked.text(by_time)
     if word is not None and time is not None:
         raise Refused(f"give one of {by_offset} and {by_time}")
     if time is not None:
-        return Place(time_ns=time_ns(by_time, time))
+        return OffsetSpec(time_ns=time_ns(by_time, time))
     if word is None:
         return default
-    named = {"latest": AT_LATEST} | ({"earliest": AT_EARLIEST} if which == "starting" else {})
+    named = {"latest": FROM_LATEST} | ({"earliest": FROM_EARLIEST} if which == "starting" else {})
     if word.lower() in named:
         return named[word.lower()]
     offsets = asked.json(by_offset)
     if offsets is None:
         raise Refused(f"option {by_offset} must be {', '.join(named)} or JSON, got {word[:40]!r}")
     least = EARLIEST if which == "starting" else LATEST
-    return Place(offsets=tuple(_by_partition(by_offset, *one, least) for one in offsets.items()))
+    return OffsetSpec(
+        offsets=tuple(_by_partition(by_offset, *one, least) for one in offsets.items())
+    )
 
 
 def _by_partition(
@@ -348,7 +378,7 @@ def _by_partition(
 
 
 def time_ns(option: str, text: str) -> int:
-    """Milliseconds since 1970, as Kafka has it, or RFC 3339."""
+    """Returns nanoseconds since 1970, from milliseconds since 1970 or RFC 3339. Refused: it is neither."""
     if text.isascii() and text.isdecimal() and len(text) <= 13:
         return int(text) * _NS_PER_MS
     try:

@@ -1,4 +1,4 @@
-"""One way to get a Spark session, with defaults that suit a broker's data. Everything of ours uses it."""
+"""Makes Spark sessions, with defaults that suit a broker's data."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from .java import cache_folder, find_java, replace_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Large enough that the cost of a batch is small, small enough that two of them are not worth a thought.
+# Large enough that the cost of a batch is small, small enough that two of them need little memory.
 ARROW_ROWS = 20_000
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_NAMES = frozenset({"localhost", "::1", _LOOPBACK})
@@ -40,10 +40,10 @@ def session(
     master: str = "local[*]",
     config: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A Spark session: in this process, on a cluster (`spark://...`, `k8s://...`) or of a Connect server (`sc://...`).
+    """Returns a session in this process, on a cluster (`spark://...`, `k8s://...`) or of a Connect server (`sc://...`).
 
-    Java is found or brought along. `config` holds settings of Spark and wins over our defaults. If there is a session
-    already, it is returned.
+    Finds a Java, or uses that of a wheel. `config` holds settings of Spark and wins over the defaults here. If there is
+    a session already, it is returned. Refused: Spark is not installed. NoJava: there is no Java.
     """
     if master.startswith("sc://"):
         return _remote(app_name, master, config or {})
@@ -55,7 +55,7 @@ def session(
 
 
 def _remote(app_name: str, url: str, config: Mapping[str, str]) -> "SparkSession":
-    """Java is the server's affair, and so are the defaults of its session."""
+    """Returns a session of a Connect server, which has its own Java and defaults."""
     builder = _spark().builder.remote(url).appName(app_name)
     for name, value in config.items():
         builder = builder.config(name, value)
@@ -71,23 +71,23 @@ def _spark() -> "type[SparkSession]":
 
 
 def prepare(environment: MutableMapping[str, str], master: str = "local[*]") -> None:
-    """Set what Spark takes from the environment before its JVM starts. What the user set stays."""
+    """Set the variables that Spark reads before its JVM starts. Those that the user set stay. NoJava."""
     java = find_java(environment)
     environment["JAVA_HOME"] = str(java.home)
-    # Otherwise workers are run by the system's Python, which has none of our packages.
+    # Without it workers run in the system's Python, which does not have the packages.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if is_near(master):
+    if is_on_this_machine(master):
         environment.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
 
-def is_near(master: str) -> bool:
-    """Everything of it is on this machine, so that nothing needs to listen elsewhere."""
+def is_on_this_machine(master: str) -> bool:
+    """Whether all of Spark runs on this machine, so that it only has to listen here."""
     return master.startswith("local") or urlsplit(master).hostname in _LOOPBACK_NAMES
 
 
 def defaults(master: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session that nobody asked to be different."""
+    """Returns the settings of a session that the user can override."""
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -96,7 +96,7 @@ def defaults(master: str, environment: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
     }
-    if is_near(master):
+    if is_on_this_machine(master):
         chosen["spark.driver.host"] = _LOOPBACK
         chosen["spark.driver.bindAddress"] = _LOOPBACK
         # Adaptive execution merges small shuffle partitions, but each still costs a file and a task to plan.
@@ -111,7 +111,7 @@ def defaults(master: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log_settings(environment: Mapping[str, str]) -> Path:
-    """A file, because Spark talks before it has read any of its settings."""
+    """Returns the path of the log settings. It is a file because Spark logs before it has read its settings."""
     file = cache_folder(environment) / "spark-log4j2.properties"
     if not file.is_file() or file.read_text() != _LOG_SETTINGS:
         replace_file(file, _LOG_SETTINGS)

@@ -5,8 +5,8 @@ from pyspark.sql.types import StructType
 
 from .batch import BatchReader
 from .columns import ddl
-from .filtering import FilteringReader
-from .options import For, parse_columns, parse_options
+from .filters import FilteredBatchReader
+from .options import UsedBy, parse_columns, parse_options
 from .stream import StreamReader
 
 
@@ -18,12 +18,12 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        # Whether it is for a batch or a stream is not known here, and does not matter for the columns.
+        # Spark does not say here whether it plans a batch or a stream; the columns are the same.
         return ddl(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options, For.BATCH)
-        return FilteringReader(options) if options.is_filtered else BatchReader(options)
+        options = parse_options(self.options, UsedBy.BATCH)
+        return FilteredBatchReader(options) if options.is_filtered else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse_options(self.options, For.STREAM))
+        return StreamReader(parse_options(self.options, UsedBy.STREAM))

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("penstock")`: what arrives, in micro-batches that can be repeated.
+"""`spark.readStream.format("penstock")`: new messages, in micro-batches that can be repeated.
 
-Spark's checkpoint is the truth about progress. The broker keeps two things for a query: where it first began, until its
-first batch is done, and its progress as a group, for people to look at.
+Spark's checkpoint decides about progress. The broker stores two things for a query: where it first began, until its
+first batch is done, and its progress as a group, so that its lag is visible.
 """
 
 import logging
@@ -17,15 +17,22 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
 from ..client import Client
-from ..client.queries import forget_start, keep_start
 from ..errors import NotFound, Unreachable
 from .batch import Task, read_task
-from .connecting import connect
-from .losses import topic_gone
-from .offsets import Advance, Found, StreamOffset, capped, ids_of, ranges_between, split
+from .broker_ends import BrokerEnds, resolve
+from .losses import topic_deleted
+from .offsets import (
+    Advance,
+    StreamOffset,
+    TopicEndsByName,
+    ends_up_to,
+    ids_of,
+    ranges_between,
+    split,
+)
 from .options import SourceOptions
-from .starting import Survey, resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,15 +42,15 @@ _LOG = logging.getLogger("penstock.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in a process beside the driver; `read` runs on the executors, in copies of this."""
+    """Plans in a process beside the driver; `read` runs on the executors, in copies of this object."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.asked = options
         self._client: Client | None = None
-        self._survey: Survey | None = None
+        self._ends: BrokerEnds | None = None
         self._first: StreamOffset | None = None
         self._target: StreamOffset | None = None
-        self._seen: Found | None = None
+        self._seen: TopicEndsByName | None = None
         self._has_start_kept = options.query is not None
 
     def __getstate__(self) -> SourceOptions:
@@ -55,33 +62,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def client(self) -> Client:
         if self._client is None:
-            self._client = connect(self.asked)
+            self._client = self.asked.connect()
         return self._client
 
-    def _found(self) -> Found:
-        if self._survey is None:
-            self._survey = Survey(self.client, self.asked)
-        return self._survey.found()
+    def _found(self) -> TopicEndsByName:
+        if self._ends is None:
+            self._ends = BrokerEnds(self.client, self.asked)
+        return self._ends.query()
 
     # Where to begin
 
     def initialOffset(self) -> Json:
-        """Asked for more than once, and again after a crash; the answer must not change meanwhile."""
+        """Returns where the stream begins. Spark asks more than once, also after a crash; the answer stays."""
         if self._first is None:
             self._first = self._begin()
         return self._first.to_json()
 
     def _begin(self) -> StreamOffset:
-        survey = Survey(self.client, self.asked)
-        offsets = resolve(survey, self.asked, self.asked.start, "startingOffsets")
-        ids = ids_of(survey.found())
+        ends = BrokerEnds(self.client, self.asked)
+        offsets = resolve(ends, self.asked, self.asked.start, "startingOffsets")
+        ids = ids_of(ends.query())
         if self.asked.query is not None and offsets:
-            kept = self.client.run(keep_start(self.asked.query, self._words(), offsets, ids))
-            offsets, ids = kept.offsets, kept.ids
+            start = QueryStart(self.asked.query, offsets, ids, self._words())
+            kept = self.client.execute(KeepQueryStart(start))
+            offsets, ids = dict(kept.offsets), dict(kept.ids)
         return StreamOffset(offsets, ids, is_first=True)
 
     def _words(self) -> str:
-        """What was asked for, to tell a query that goes on from one that was changed."""
+        """Returns topics and start as text, by which the broker knows a query that was changed."""
         return f"{self.asked.topics} from {tuple(self.asked.start)}"[:1000]
 
     # How far to go
@@ -100,25 +108,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = StreamOffset(latest, ids_of(found))
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """One call to the broker, some numbers compared: it runs about a hundred times a second when idle."""
+        """Returns the end of the next micro-batch. One call to the broker: Spark asks 100 times a second when idle."""
         begun = StreamOffset.from_json(start)
         try:
             found = self._found()
         except NotFound as error:
             known = {key.rpartition("/")[0] for key in begun.next}
-            gone = known & set(self.asked.topics.fixed_names() or ())
-            raise (topic_gone(min(gone)) if gone and not begun.is_first else error) from None
+            missing = known & set(self.asked.topics.fixed_names() or ())
+            is_deleted = missing and not begun.is_first
+            raise (topic_deleted(min(missing)) if is_deleted else error) from None
         self._seen = found
         rules = Advance(
             self.asked.topics,
             is_loss_fatal=self.asked.is_loss_fatal,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
-        seen = found if self._target is None else capped(found, self._target)
+        seen = found if self._target is None else ends_up_to(found, self._target)
         return rules.from_start(begun, seen).to_json()
 
     def reportLatestOffset(self) -> Json | None:
-        """How far the topics reach, whatever a trigger may take; from the last look."""
+        """Returns the ends of the topics as `latestOffset` last saw them, or None before that."""
         if self._seen is None:
             return None
         latest = {
@@ -140,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self.asked, partition.wanted)
 
     def commit(self, end: Json) -> None:
-        """A batch is done. Spark knows that already; this is for those who look at the broker."""
+        """Publish in the broker that a batch is done. Spark itself has recorded that already."""
         done = StreamOffset.from_json(end)
         try:
             self._forget_start()
@@ -152,16 +161,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _forget_start(self) -> None:
         if self.asked.query is None or not self._has_start_kept:
             return
-        # It is not there if the query went on after a restart, or if this was done and not heard of.
+        # NotFound: the query went on after a restart, or the reply to this call was lost.
         with suppress(NotFound):
-            self.client.run(forget_start(self.asked.query))
+            self.client.execute(ForgetQueryStart(self.asked.query))
         self._has_start_kept = False
 
     def stop(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
-            self._survey = None
+            self._ends = None
 
 
 def _by_topic(done: StreamOffset) -> dict[str, dict[int, int]]:

@@ -1,4 +1,4 @@
-"""Testing: a clock that moves when told to, and brokers in memory, for the tests of your own programs.
+"""A clock that the test moves, and brokers in memory, for the tests of your own programs.
 
     from penstock.testing import VirtualClock
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ..api.units import Duration, duration_ns
-from ..sim.clock import SimClock
+from ..sim.schedule import SimClock
 
 # 2026-01-01: late enough that no time computed from it is below zero, and easy to recognise.
 START_NS = 1_767_225_600 * 1_000_000_000
@@ -13,7 +13,7 @@ _STEPS_MAX = 100_000
 
 
 class VirtualClock:
-    """Stands still until `advance`. What was due on the way has happened, each thing at its time, when that returns.
+    """Stands still until `advance`. When that returns, everything that was due has happened, in order of time.
 
     A call that waits for messages would wait for ever unless another thread moves the clock.
     """
@@ -33,7 +33,7 @@ class VirtualClock:
         return datetime.fromtimestamp(self.now_ns() / 1_000_000_000, tz=UTC)
 
     def listen(self, moved: Callable[[], float]) -> None:
-        """Have a function called after each move; it returns the monotonic time at which it wants the next call."""
+        """Call a function after each move; it returns the monotonic time at which it wants the next call."""
         self._listeners.append(moved)
 
     def advance(self, duration: Duration) -> None:

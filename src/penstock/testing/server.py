@@ -14,8 +14,12 @@ _STOP_TIMEOUT_S = 30
 
 @contextmanager
 def running_server(data: Path, *words: str) -> Iterator[str]:
-    """`penstock serve` on a data directory, with more `words` for its command line; gives its address."""
-    command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data-dir", str(data)]
+    """Runs `penstock serve` on a data directory, with more `words` for its command line.
+
+    Returns its address for clients.
+    """
+    ports = ("--port", "0", "--binary-port", "0")
+    command = [sys.executable, "-m", "penstock", "serve", *ports, "--data-dir", str(data)]
     server = subprocess.Popen(  # noqa: S603 - our own program, and the test's own words
         [*command, *words], stderr=subprocess.PIPE, text=True
     )
@@ -30,7 +34,7 @@ def running_server(data: Path, *words: str) -> Iterator[str]:
 def _address(lines: Iterator[str]) -> str:
     said = []
     for line in lines:
-        if found := re.search(r"listens on (https?://\S+)", line):
+        if found := re.search(r"listens on https?://\S+ and (penstocks?://\S+)", line):
             return found[1]
         said.append(line)
     raise Unavailable(f"the broker did not start: {' '.join(said)[-500:]}")

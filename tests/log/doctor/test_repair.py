@@ -11,10 +11,10 @@ from penstock.errors import Damaged, DamagedFile, NoSpace, Refused, WrongLog
 from penstock.log import open_log
 from penstock.log.checkpoint import EpochStart, read_checkpoint
 from penstock.log.compaction import compact
-from penstock.log.doctor.repair import Change, Deed, changes_of, stand_in
-from penstock.log.doctor.repair_plan import Fill, planning
+from penstock.log.doctor.repair import Change, RepairAction, changes_of, stand_in
+from penstock.log.doctor.repair_plan import Fill, plan_steps
 from penstock.model import Epoch, LogId, Message, Offset
-from penstock.sim import Kind, SimDisk, Tree, check_crashes
+from penstock.sim import CrashKind, SimDisk, Tree, check_crashes
 
 from ..damaged import (
     CONFIG,
@@ -66,18 +66,18 @@ def test_what_is_cut_lies_in_a_file_named_after_its_place() -> None:
     disk = SimDisk(tree)
     cut, filled, checkpointed = changes_of(repaired(disk))
     kept_as = f"{DIRECTORY}/{15:020d}.cut-{place.position}"
-    assert (cut.deed, cut.path, cut.position) == (Deed.CUT, place.path, place.position)
+    assert (cut.deed, cut.path, cut.position) == (RepairAction.CUT, place.path, place.position)
     assert (cut.size, cut.kept_as) == (place.head.length, kept_as)
     assert cut.reason.startswith("checksum of the body")
     assert disk.tree().files[kept_as] == tree.files[place.path][place.position : place.end]
-    expected = Change(Deed.FILLED, place.path, first_offset=18, next_offset=19)
+    expected = Change(RepairAction.FILLED, place.path, first_offset=18, next_offset=19)
     assert filled == expected
-    assert checkpointed.deed is Deed.CHECKPOINTED
+    assert checkpointed.deed is RepairAction.CHECKPOINTED
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing() -> None:
     dry, wet = SimDisk(damaged_at(9)), SimDisk(damaged_at(9))
-    plan = drain(planning(dry, DIRECTORY))
+    plan = drain(plan_steps(dry, DIRECTORY))
     assert list(changes_of(plan)) == list(changes_of(repaired(wet)))
     assert dry.operations == []
 
@@ -118,7 +118,7 @@ def test_zeros_are_not_worth_a_file() -> None:
     path = closed().segments[-1]
     disk = SimDisk(with_files(closed().tree, {path: closed().tree.files[path] + bytes(500)}))
     (cut, *_) = changes_of(repaired(disk))
-    assert (cut.deed, cut.size, cut.kept_as) == (Deed.CUT, 500, "")
+    assert (cut.deed, cut.size, cut.kept_as) == (RepairAction.CUT, 500, "")
     assert [path for path in disk.tree().files if ".cut-" in path] == []
 
 
@@ -145,7 +145,7 @@ def test_lost_offsets_get_the_epochs_that_the_checkpoint_knows() -> None:
 
 
 def test_a_missing_segment_gets_its_place_back_when_it_is_found_again() -> None:
-    """Its stand-in has its name, so whoever finds the file can put it there."""
+    """The stand-in has the name of the lost segment, so that an operator can put a file there."""
     disk = SimDisk(changed(closed().tree, **{f"{24:020d}.log": None}))
     repaired(disk)
     found = with_files(disk.tree(), {segment(24): closed().tree.files[segment(24)]})
@@ -279,7 +279,7 @@ def test_a_full_disk_stops_a_repair_and_space_lets_it_finish() -> None:
 
 
 def content_of(tree: Tree) -> dict[int, bytes | None] | None:
-    """Everything that whoever opens it can read; None if anything is refused."""
+    """Returns everything that can be read after opening; None if anything is refused."""
     try:
         found = served(opened(SimDisk(tree))[0])
     except Damaged:
@@ -287,8 +287,8 @@ def content_of(tree: Tree) -> dict[int, bytes | None] | None:
     return None if found.refused else found.values
 
 
-def check_power_cuts(tree: Tree, kinds: Collection[Kind]) -> int:
-    """Pull the plug at every operation of a repair: nobody can open it half done, and another repair finishes it."""
+def check_power_cuts(tree: Tree, kinds: Collection[CrashKind]) -> int:
+    """Cut the power at every operation of a repair: a half-done one cannot be opened, and the next one finishes it."""
     whole = SimDisk(tree)
     repaired(whole)
     expected, before = content_of(whole.tree()), content_of(tree)
@@ -324,7 +324,7 @@ INTERRUPTED = (
 def test_a_repair_may_be_interrupted_anywhere(number: int, effort, tier: str) -> None:
     variants = list(DAMAGES[INTERRUPTED[number]]())
     count = effort(check=int(number < 3), test=1, torture=4)
-    kinds = (Kind.ALL, Kind.DURABLE) if tier == "check" else tuple(Kind)
+    kinds = (CrashKind.ALL, CrashKind.DURABLE) if tier == "check" else tuple(CrashKind)
     for _, tree in random.Random(number).sample(variants, min(count, len(variants))):
         assert check_power_cuts(tree, kinds) > 10
 

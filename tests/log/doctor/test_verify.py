@@ -12,8 +12,8 @@ from penstock.codec.head import pack_head
 from penstock.config import LogConfig
 from penstock.errors import Damaged, WrongLog
 from penstock.log import open_log
-from penstock.log.doctor.pieces import Kind
-from penstock.log.doctor.verify import Problem, Progress, Severity, verifying
+from penstock.log.doctor.survey import ProblemKind
+from penstock.log.doctor.verify import Problem, ReadProgress, Severity, verify_steps
 from penstock.model import LogId
 from penstock.sim import SimDisk, Tree
 
@@ -38,7 +38,7 @@ from ..naive import DIRECTORY, LOG_ID
 def damaged_batch(place: Place) -> Problem:
     return Problem(
         Severity.DAMAGE,
-        Kind.BATCH,
+        ProblemKind.BATCH,
         place.path,
         "",
         place.position,
@@ -96,17 +96,17 @@ def test_missing_offsets_are_a_gap_under_the_name_their_segment_would_have() -> 
     suffixes = (".log", ".index", ".timeindex")
     gone = {f"{24:020d}{suffix}": None for suffix in suffixes}
     (problem,), report = check(changed(closed().tree, **gone))
-    assert (problem.kind, problem.path) == (Kind.GAP, f"{DIRECTORY}/{24:020d}.log")
+    assert (problem.kind, problem.path) == (ProblemKind.GAP, f"{DIRECTORY}/{24:020d}.log")
     assert (problem.first_offset, problem.next_offset) == (24, 31)
     assert report.lost_offsets == 7
 
 
 def test_what_was_torn_is_everything_from_the_first_doubt_on() -> None:
-    """The whole batch behind a torn one was promised to nobody either."""
+    """No client was told that the whole batch behind a torn one is durable either."""
     torn, whole = running().places[-2:]
     tree = flipped(running().tree, torn.path, torn.position + HEAD_BYTES, 0)
     (problem,), report = check(tree)
-    assert (problem.severity, problem.kind) == (Severity.TORN, Kind.BATCH)
+    assert (problem.severity, problem.kind) == (Severity.TORN, ProblemKind.BATCH)
     assert (problem.path, problem.position) == (torn.path, torn.position)
     assert problem.size == torn.head.length + whole.head.length
     assert (problem.first_offset, problem.next_offset) == (55, whole.head.next_offset)
@@ -140,7 +140,7 @@ def test_a_body_that_makes_no_sense_is_damage_though_its_checksums_are_right() -
     place = closed().places[4]
     tree = body_with(place, closed(), lambda body: body.__setitem__(2, 9))
     (problem,), _ = check(tree)
-    assert (problem.severity, problem.kind) == (Severity.DAMAGE, Kind.BODY)
+    assert (problem.severity, problem.kind) == (Severity.DAMAGE, ProblemKind.BODY)
     assert (problem.first_offset, problem.next_offset) == (
         place.head.base_offset,
         place.head.next_offset,
@@ -150,31 +150,31 @@ def test_a_body_that_makes_no_sense_is_damage_though_its_checksums_are_right() -
 def test_a_column_that_only_a_later_version_knows_is_not_called_a_broken_body() -> None:
     tree = body_with(closed().places[4], closed(), lambda body: body.__setitem__(15, 1))
     (problem,), _ = check(tree)
-    assert problem.kind is Kind.FORMAT
+    assert problem.kind is ProblemKind.FORMAT
 
 
 def test_bodies_over_the_limit_are_taken_on_their_checksums() -> None:
     tree = body_with(closed().places[4], closed(), lambda body: body.__setitem__(2, 9))
-    steps = verifying(SimDisk(tree), DIRECTORY, body_bytes_max=10)
+    steps = verify_steps(SimDisk(tree), DIRECTORY, body_bytes_max=10)
     assert drain(steps).is_good
 
 
 KINDS = {
-    "a segment of another log below the checkpoint": Kind.FOREIGN,
-    "a copy of a segment under a number behind the end": Kind.NAME,
-    "two segments of the log under each other's names": Kind.NAME,
-    "a segment that goes on with the batches of the next one": Kind.ORDER,
-    "a missing segment below the checkpoint": Kind.GAP,
-    "a batch of a later version below the checkpoint": Kind.FORMAT,
-    "a checkpoint that knows other epochs": Kind.CHECKPOINT,
-    "a checkpoint that is lost": Kind.CHECKPOINT,
-    "an index ahead of its segment": Kind.INDEX,
-    "files that do not belong there": Kind.FILE,
+    "a segment of another log below the checkpoint": ProblemKind.FOREIGN,
+    "a copy of a segment under a number behind the end": ProblemKind.NAME,
+    "two segments of the log under each other's names": ProblemKind.NAME,
+    "a segment that goes on with the batches of the next one": ProblemKind.ORDER,
+    "a missing segment below the checkpoint": ProblemKind.GAP,
+    "a batch of a later version below the checkpoint": ProblemKind.FORMAT,
+    "a checkpoint that knows other epochs": ProblemKind.CHECKPOINT,
+    "a checkpoint that is lost": ProblemKind.CHECKPOINT,
+    "an index ahead of its segment": ProblemKind.INDEX,
+    "files that do not belong there": ProblemKind.FILE,
 }
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=lambda one: str(one)[:40])
-def test_a_problem_is_called_what_it_is(name: str, kind: Kind) -> None:
+def test_a_problem_is_called_what_it_is(name: str, kind: ProblemKind) -> None:
     for _, tree in DAMAGES[name]():
         problems, _ = check(tree)
         worst = "damage" if any(one.severity is Severity.DAMAGE for one in problems) else "note"
@@ -185,8 +185,8 @@ def test_files_of_earlier_cuts_and_crashes_are_listed_with_their_size() -> None:
     names = {"00000000000000000007.cut-64": b"cut" * 9, "checkpoint.tmp": b"half"}
     problems, report = check(changed(closed().tree, **names))
     assert {(one.kind, one.path.rpartition("/")[2], one.size) for one in problems} == {
-        (Kind.CUT, "00000000000000000007.cut-64", 27),
-        (Kind.FILE, "checkpoint.tmp", 4),
+        (ProblemKind.CUT, "00000000000000000007.cut-64", 27),
+        (ProblemKind.FILE, "checkpoint.tmp", 4),
     }
     assert report.is_good
 
@@ -194,15 +194,15 @@ def test_files_of_earlier_cuts_and_crashes_are_listed_with_their_size() -> None:
 def test_without_an_identity_nothing_else_is_said_unless_the_id_is_given() -> None:
     tree = changed(closed().tree, identity=None)
     problems, report = check(tree)
-    assert [one.kind for one in problems] == [Kind.IDENTITY]
+    assert [one.kind for one in problems] == [ProblemKind.IDENTITY]
     assert (report.log_id, report.is_good) == (None, False)
-    told = drain(verifying(SimDisk(tree), DIRECTORY, log_id=LOG_ID))
+    told = drain(verify_steps(SimDisk(tree), DIRECTORY, log_id=LOG_ID))
     assert (told.messages, told.problems[Severity.DAMAGE]) == (len(closed().values), 1)
 
 
 def test_another_id_than_the_log_has_is_refused() -> None:
     with pytest.raises(WrongLog):
-        drain(verifying(SimDisk(closed().tree), DIRECTORY, log_id=LogId(1)))
+        drain(verify_steps(SimDisk(closed().tree), DIRECTORY, log_id=LogId(1)))
 
 
 def test_long_work_comes_in_steps_that_say_how_far_it_is() -> None:
@@ -212,7 +212,7 @@ def test_long_work_comes_in_steps_that_say_how_far_it_is() -> None:
     for _ in range(20):
         log.append(encoded, now_ns=1)
     log.close()
-    steps = [step for step in verifying(disk, DIRECTORY) if isinstance(step, Progress)]
+    steps = [step for step in verify_steps(disk, DIRECTORY) if isinstance(step, ReadProgress)]
     done = [step.done_bytes for step in steps]
     assert {step.total_bytes for step in steps} == {20 * encoded.head.length}
     assert len(done) >= 5

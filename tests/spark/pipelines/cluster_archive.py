@@ -1,4 +1,4 @@
-"""What the cluster is asked to do: archive a topic while an executor dies, and again for somebody on Spark Connect.
+"""What the cluster is asked to do: archive a topic while an executor dies, and again over Spark Connect.
 
 cluster_archive.py MASTER BROKER FOLDER [POINT]
 
@@ -19,7 +19,7 @@ from penstock.spark import session
 from penstock.spark.pipelines.archive import Archive, ArchiveOptions
 from penstock.spark.pipelines.lake import Lake
 from penstock.spark.pipelines.remote import Remote
-from penstock.spark.pipelines.spread import SparkSpread
+from penstock.spark.pipelines.task_runner import SparkTaskRunner
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def main(master: str, broker: str, folder: str, point: str = "") -> None:
         "spark.executor.cores": "1",
     }
     spark = session("archive", master=master, config=config)
-    spread = SparkSpread(spark)
+    spread = SparkTaskRunner(spark)
 
     def deadly(call: Any, tasks: Any) -> list[bytes]:
         return spread(KillingExecutor(call, f"{folder}/killed"), tasks)

@@ -24,7 +24,7 @@ def die() -> None:
 
 
 def die_once(mark: str, victim: int = 0) -> None:
-    """The first who comes here dies, or kills somebody; whoever tries again does not."""
+    """The first process that comes here dies, or kills the broker; later ones go on."""
     try:
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -42,25 +42,25 @@ class KillingTask:
     broker: int = 0
 
     def __call__(self, task: Any) -> bytes:
-        from penstock.spark.pipelines import files, ranges
+        from penstock.spark.pipelines import ranges, task_files
 
         if self.point == "before reading":
             die_once(self.mark)
-        flush, close, step = files._flush, ranges.TaskFiles.close, ranges._step
+        flush, close, step = task_files._flush, ranges.TaskFiles.close, ranges._step
         try:
             if self.point == THE_BROKER:
                 ranges._step = lambda *words: (die_once(self.mark, self.broker), step(*words))
             if self.point == "while writing":
-                files._flush = lambda file: (flush(file), die_once(self.mark))
+                task_files._flush = lambda file: (flush(file), die_once(self.mark))
             if self.point == "when all is written":
                 ranges.TaskFiles.close = lambda one: (close(one), die_once(self.mark))[0]
             return self.call(task)
         finally:
-            files._flush, ranges.TaskFiles.close, ranges._step = flush, close, step
+            task_files._flush, ranges.TaskFiles.close, ranges._step = flush, close, step
 
 
 def killing(spread: Any, point: str, mark: Path, broker: int = 0) -> Any:
-    """A spread whose tasks die once, or kill the broker once."""
+    """A task runner whose tasks die once, or kill the broker once."""
     return lambda call, tasks: spread(KillingTask(call, point, str(mark), broker), tasks)
 
 

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 
 from penstock.client import Client, Outgoing
 from penstock.spark.pipelines.archive import Archive, ArchiveOptions
-from penstock.spark.pipelines.lake import Lake, LakeFiles
+from penstock.spark.pipelines.lake import Lake, LakeReader
 from penstock.spark.pipelines.remote import Remote
 
 NEVER = Event()
 
 
 def here(call, tasks):
-    """Implements `Spread` without Spark."""
+    """Implements `TaskRunner` without Spark."""
     return [call(task) for task in tasks]
 
 
@@ -42,7 +42,7 @@ def archived(lake: Path, url: str, *topics: str, spread=here, **options) -> Arch
 
 def places(root: Path) -> Counter:
     """(topic, partition, offset) of every row in the files that the manifests name."""
-    files = LakeFiles(root)
+    files = LakeReader(root)
     found: Counter = Counter()
     for manifest in files.manifests():
         for one in manifest.files:

@@ -9,9 +9,10 @@ import pytest
 from penstock.client import Outgoing
 from penstock.codec import Columns, encode
 from penstock.errors import NotFound, Refused, Unavailable, Unreachable
+from penstock.model import TopicPartition
 from penstock.spark.pipelines.archive import Archive, ArchiveOptions
-from penstock.spark.pipelines.lake import Lake, LakeFiles, Split, Table
-from penstock.spark.pipelines.manifest import Place, ends
+from penstock.spark.pipelines.lake import Lake, LakeReader, Split, TableFormat
+from penstock.spark.pipelines.manifest import ends
 from penstock.spark.pipelines.remote import Remote
 from penstock.spark.pipelines.verify import verify
 
@@ -30,7 +31,7 @@ def test_every_message_is_there_once_and_a_second_run_adds_what_came(client, tmp
     assert (second.messages, second.commits) == (10, 1)
     assert archived(tmp_path, client.url, "orders-for-a-lake").commits == 0
     assert places(tmp_path) == visible(client, "orders-for-a-lake")
-    report = verify(LakeFiles(tmp_path), client, is_content_read=True)
+    report = verify(LakeReader(tmp_path), client, is_content_read=True)
     assert (report.problems, report.rows, report.is_compared) == ([], 2510, True)
     assert all(one.behind == 0 for one in report.partitions.values())
 
@@ -47,7 +48,7 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
     )
     client.append_batch("full", 0, encode(columns).to_bytes())
     archived(tmp_path, client.url, "full")
-    (path,) = LakeFiles(tmp_path).paths()
+    (path,) = LakeReader(tmp_path).paths()
     assert "/topic=full/date=2023-11-14/" in path
     first, second = pq.ParquetFile(path).read().to_pylist()
     assert (first["value"], first["key"], first["priority"]) == (b"\x00\xff", None, 0)
@@ -73,9 +74,9 @@ def test_files_are_divided_by_the_time_of_their_messages(client, tmp_path, split
     values = [str(one).encode() for one in range(5)]
     client.append_batch(topic, 0, encode(Columns(values=values, timestamps=moments)).to_bytes())
     archived(tmp_path, client.url, topic, split=split)
-    assert len(LakeFiles(tmp_path).paths()) == files
+    assert len(LakeReader(tmp_path).paths()) == files
     assert places(tmp_path) == visible(client, topic)
-    assert verify(LakeFiles(tmp_path), client, is_content_read=True).problems == []
+    assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
 
 
 def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
@@ -85,7 +86,7 @@ def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
     client.append_batch("days", 0, encode(Columns(values=values, timestamps=moments)).to_bytes())
     archived(tmp_path, client.url, "days")
     assert places(tmp_path) == visible(client, "days")
-    assert verify(LakeFiles(tmp_path), client, is_content_read=True).problems == []
+    assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
 
 
 def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(client, tmp_path):
@@ -97,9 +98,9 @@ def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(cl
     earliest = client.topic("short").ends(0).earliest
     assert earliest > 0
     archived(tmp_path, client.url, "short")
-    report = verify(LakeFiles(tmp_path), client)
+    report = verify(LakeReader(tmp_path), client)
     assert report.problems == []
-    (gap,) = report.partitions[Place("short", 0)].gaps
+    (gap,) = report.partitions[TopicPartition("short", 0)].gaps
     assert (gap.start, gap.end, gap.reason) == (0, earliest, "expired")
     assert places(tmp_path) == visible(client, "short")
 
@@ -115,9 +116,9 @@ def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, 
         return here(call, tasks)
 
     archived(tmp_path, client.url, "race", spread=late, task_messages_max=100)
-    report = verify(LakeFiles(tmp_path), client)
+    report = verify(LakeReader(tmp_path), client)
     assert report.problems == []
-    assert {one.reason for one in report.partitions[Place("race", 0)].gaps} == {"expired"}
+    assert {one.reason for one in report.partitions[TopicPartition("race", 0)].gaps} == {"expired"}
     assert places(tmp_path) == visible(client, "race")
 
 
@@ -131,10 +132,12 @@ def test_what_compaction_took_is_listed_and_the_broker_agrees(client, tmp_path):
     seen = visible(client, "keyed")
     assert len(seen) < 600
     archived(tmp_path, client.url, "keyed", task_messages_max=50)
-    report = verify(LakeFiles(tmp_path), client)
+    report = verify(LakeReader(tmp_path), client)
     assert report.problems == []
-    assert report.partitions[Place("keyed", 0)].gap_offsets == 600 - len(seen)
-    assert {one.reason for one in report.partitions[Place("keyed", 0)].gaps} == {"compacted"}
+    assert report.partitions[TopicPartition("keyed", 0)].gap_offsets == 600 - len(seen)
+    assert {one.reason for one in report.partitions[TopicPartition("keyed", 0)].gaps} == {
+        "compacted"
+    }
     assert places(tmp_path) == seen
 
 
@@ -145,9 +148,11 @@ def test_latest_is_decided_once_and_survives_a_restart(client, tmp_path):
     publish(client, "later", 3, first=5)
     archived(tmp_path, client.url, "later", starts_latest=True)
     assert places(tmp_path) == {("later", 0, offset): 1 for offset in (5, 6, 7)}
-    report = verify(LakeFiles(tmp_path), client)
+    report = verify(LakeReader(tmp_path), client)
     assert report.problems == []
-    assert [one.reason for one in report.partitions[Place("later", 0)].gaps] == ["before the start"]
+    assert [one.reason for one in report.partitions[TopicPartition("later", 0)].gaps] == [
+        "before the start"
+    ]
 
 
 def test_partitions_that_are_added_later_are_archived_from_their_first_message(client, tmp_path):
@@ -194,8 +199,8 @@ def test_a_topic_that_was_made_again_does_not_go_into_the_lake_of_the_first(clie
     publish(client, "twice", 50)
     with pytest.raises(Refused, match="another topic of the name twice"):
         archived(tmp_path, client.url, "twice")
-    assert "another topic" in verify(LakeFiles(tmp_path), client).problems[0]
-    assert verify(LakeFiles(tmp_path)).problems == []
+    assert "another topic" in verify(LakeReader(tmp_path), client).problems[0]
+    assert verify(LakeReader(tmp_path)).problems == []
 
 
 def test_a_topic_that_is_made_again_while_it_is_read_is_noticed(client, tmp_path):
@@ -210,14 +215,14 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_noticed(client, tmp_path
 
     with pytest.raises(Refused, match="made again"):
         archived(tmp_path, client.url, "swap", spread=swapping)
-    assert LakeFiles(tmp_path).manifests() == []
+    assert LakeReader(tmp_path).manifests() == []
 
 
 def test_a_topic_that_is_not_there_and_a_broker_that_is_away(client, tmp_path):
-    with pytest.raises(NotFound, match="there is no topic nowhere at http"):
+    with pytest.raises(NotFound, match="there is no topic nowhere at penstock"):
         archived(tmp_path, client.url, "nowhere")
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        archived(tmp_path, "http://127.0.0.1:1", "orders")
+        archived(tmp_path, "penstock://127.0.0.1:1", "orders")
 
 
 def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_path):
@@ -226,7 +231,7 @@ def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_p
 
     client.create_topic("delta", partitions=2)
     publish(client, "delta", 300)
-    options = {"table": Table.DELTA, "publish": to_delta, "commit_messages_max": 200}
+    options = {"table": TableFormat.DELTA, "publish": to_delta, "commit_messages_max": 200}
     archived(tmp_path, client.url, "delta", **options)
 
     def broken(_lake, _manifest):
@@ -252,7 +257,7 @@ def test_the_manifest_says_where_each_partition_goes_on(client, tmp_path):
     client.create_topic("spans", partitions=2)
     publish(client, "spans", 7, partition=0)
     archived(tmp_path, client.url, "spans")
-    found = ends(LakeFiles(tmp_path).manifests())
+    found = ends(LakeReader(tmp_path).manifests())
     assert {str(place): (one.start, one.end, one.rows) for place, one in found.items()} == {
         "spans/0": (0, 7, 7)
     }
@@ -287,7 +292,7 @@ def test_a_run_waits_for_a_broker_that_is_away_and_says_why(tmp_path):
         stop.set()
 
     with Lake(tmp_path) as lake:
-        remote = Remote("http://127.0.0.1:1", retries=0)
+        remote = Remote("penstock://127.0.0.1:1", retries=0)
         Archive(lake, remote, here, ArchiveOptions(topics=("t",)), watch).run(stop)
     assert [one.state for one in seen] == ["waiting", "stopped"]
-    assert "no answer from http://127.0.0.1:1" in seen[0].error
+    assert "no answer from penstock://127.0.0.1:1" in seen[0].error

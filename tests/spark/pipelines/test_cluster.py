@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.codec import Columns, encode
-from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.lake import LakeReader
 from penstock.spark.pipelines.verify import verify
 
 from ..standalone import standalone_cluster
@@ -31,10 +31,10 @@ def test_a_cluster_archives_every_message_once_though_executor_and_driver_die(
         dying = [sys.executable, JOB, *words, "when the manifest is there"]
         done = subprocess.run(dying, env=cluster.environment, timeout=600)
         assert done.returncode == -9
-        assert len(LakeFiles(tmp_path / "lake").manifests()) == 1
+        assert len(LakeReader(tmp_path / "lake").manifests()) == 1
         cluster.run(JOB, *words)
     assert (tmp_path / "killed").exists()
     for lake in (tmp_path / "lake", tmp_path / "connected"):
         assert places(lake) == visible(client, "clustered")
-        assert verify(LakeFiles(lake), client, is_content_read=True).problems == []
+        assert verify(LakeReader(lake), client, is_content_read=True).problems == []
     assert client.lag("clustered").total == 0

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
-from penstock.client.pipelines import PipelineReport, report
+from penstock.client.pipelines import PipelineReport, report_pipeline
 
 from .rigs import archived, publish
 
@@ -52,7 +52,8 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     server = ("--server", client.url)
     text = said("pipeline", "status", str(file), *server)
     assert "the broker has not heard of it" in text
-    client.run(report(topic, PipelineReport(kind="archive", state="running", topics=[topic])))
+    said_of_it = PipelineReport(kind="archive", state="running", topics=[topic])
+    report_pipeline(client, topic, said_of_it)
     publish(client, topic, 3)
     archived(tmp_path / "lake", client.url, topic)
     found = json.loads(said("pipeline", "status", str(file), *server, "--json"))

@@ -1,4 +1,4 @@
-"""Exactly once into the lake, whoever is killed, and whenever: multiset equality by (topic, partition, offset)."""
+"""Exactly once into the lake, whichever process is killed, and whenever: multiset equality by offset."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from penstock.errors import Unreachable
-from penstock.spark.pipelines.lake import LakeFiles
+from penstock.spark.pipelines.lake import LakeReader
 from penstock.spark.pipelines.verify import verify
 
 from . import killing
@@ -27,7 +27,7 @@ def driver():
         yield found
 
 
-def place(client, folder, name, turn):
+def topic_and_lake(client, folder, name, turn):
     """A topic with 400 more messages, and the lake that it goes into."""
     topic = f"{name}-{turn // TURNS_A_LAKE}"
     if turn % TURNS_A_LAKE == 0:
@@ -38,9 +38,9 @@ def place(client, folder, name, turn):
 
 def require_whole(client, root, topic):
     assert places(root) == visible(client, topic)
-    report = verify(LakeFiles(root), client, is_content_read=True)
+    report = verify(LakeReader(root), client, is_content_read=True)
     assert report.problems == []
-    # Whoever reads the directory without the manifests sees the same.
+    # A reader of the directory without the manifests sees the same.
     seen = sum(1 for one in root.rglob("*.parquet") if "_penstock" not in one.parts)
     assert seen == report.files
     assert client.lag(f"{topic}-lake").total == 0
@@ -51,7 +51,9 @@ def test_a_driver_that_is_killed_leaves_nothing_out_and_nothing_twice(
     client, tmp_path, point, effort, driver
 ):
     for turn in range(effort(check=1, test=1, torture=50)):
-        topic, lake = place(client, tmp_path, f"driver-{killing.DRIVER_POINTS.index(point)}", turn)
+        topic, lake = topic_and_lake(
+            client, tmp_path, f"driver-{killing.DRIVER_POINTS.index(point)}", turn
+        )
         for _ in range(effort(check=1, test=1, torture=2)):
             driver.kill(client.url, lake, topic, point, runner="here")
         archived(lake, client.url, topic, group=f"{topic}-lake", commit_messages_max=150)
@@ -65,18 +67,20 @@ def test_a_task_that_is_killed_is_done_again_and_counts_once(
 ):
     from pyspark import cloudpickle
 
-    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.task_runner import SparkTaskRunner
 
     # Workers cannot import what only the tests have.
     cloudpickle.register_pickle_by_value(killing)
     for turn in range(effort(check=1, test=1, torture=50)):
-        topic, lake = place(client, tmp_path, f"task-{killing.TASK_POINTS.index(point)}", turn)
+        topic, lake = topic_and_lake(
+            client, tmp_path, f"task-{killing.TASK_POINTS.index(point)}", turn
+        )
         mark = tmp_path / f"mark-{turn}"
-        spread = killing.killing(SparkSpread(spark), point, mark)
+        spread = killing.killing(SparkTaskRunner(spark), point, mark)
         archived(
             lake, client.url, topic, spread=spread, group=f"{topic}-lake", task_messages_max=100
         )
-        assert mark.exists(), "somebody died"
+        assert mark.exists(), "a process died"
         require_whole(client, lake, topic)
 
 
@@ -87,7 +91,9 @@ def test_a_driver_whose_tasks_run_in_spark_is_killed_and_nothing_is_left_out_or_
     spark, client, tmp_path, point, effort, driver
 ):
     for turn in range(effort(check=1, test=1, torture=50)):
-        topic, lake = place(client, tmp_path, f"spark-{killing.DRIVER_POINTS.index(point)}", turn)
+        topic, lake = topic_and_lake(
+            client, tmp_path, f"spark-{killing.DRIVER_POINTS.index(point)}", turn
+        )
         driver.kill(client.url, lake, topic, point, **gateway_of(spark))
         driver_goes_on(spark, client, lake, topic)
 
@@ -99,15 +105,17 @@ def test_a_driver_that_is_killed_with_its_jvm_leaves_nothing_out_and_nothing_twi
     spark, client, tmp_path, point, effort, driver
 ):
     for turn in range(effort(check=1, test=1, torture=10)):
-        topic, lake = place(client, tmp_path, f"whole-{killing.DRIVER_POINTS.index(point)}", turn)
+        topic, lake = topic_and_lake(
+            client, tmp_path, f"whole-{killing.DRIVER_POINTS.index(point)}", turn
+        )
         driver.kill(client.url, lake, topic, point, runner="spark")
         driver_goes_on(spark, client, lake, topic)
 
 
 def driver_goes_on(spark, client, lake, topic):
-    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.task_runner import SparkTaskRunner
 
-    archived(lake, client.url, topic, spread=SparkSpread(spark), group=f"{topic}-lake")
+    archived(lake, client.url, topic, spread=SparkTaskRunner(spark), group=f"{topic}-lake")
     require_whole(client, lake, topic)
 
 
@@ -120,6 +128,8 @@ def serving(data, port=0):
         "penstock",
         "serve",
         "--port",
+        "0",
+        "--binary-port",
         str(port),
         "--data-dir",
         str(data),
@@ -129,7 +139,7 @@ def serving(data, port=0):
     try:
         line = next(one for one in process.stderr if "listens on" in one)
         rest.start()
-        yield process, int(re.search(r"http://\S+:(\d+)", line)[1])
+        yield process, int(re.search(r"penstock://\S+:(\d+)", line)[1])
     finally:
         process.kill()
         process.wait()
@@ -142,14 +152,14 @@ def test_a_broker_that_is_killed_while_it_is_read_is_waited_for(spark, tmp_path,
     from pyspark import cloudpickle
 
     from penstock.client import Client
-    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.task_runner import SparkTaskRunner
 
     cloudpickle.register_pickle_by_value(killing)
     lake, port = tmp_path / "lake", 0
     for turn in range(effort(check=1, test=1, torture=50)):
         with ExitStack() as stack:
             process, port = stack.enter_context(serving(tmp_path / "data", port))
-            with Client(f"http://127.0.0.1:{port}") as client:
+            with Client(f"penstock://127.0.0.1:{port}") as client:
                 if turn == 0:
                     client.create_topic("served", partitions=2)
                 publish(client, "served", 400, first=400 * turn)
@@ -162,11 +172,11 @@ def test_a_broker_that_is_killed_while_it_is_read_is_waited_for(spark, tmp_path,
 
             Thread(target=start_again, daemon=True).start()
             mark = tmp_path / f"mark-{turn}"
-            spread = killing.killing(SparkSpread(spark), killing.THE_BROKER, mark, process.pid)
+            spread = killing.killing(SparkTaskRunner(spark), killing.THE_BROKER, mark, process.pid)
             options = {"group": "served-lake", "task_messages_max": 100, "retries": 8}
-            archived(lake, f"http://127.0.0.1:{port}", "served", spread=spread, **options)
+            archived(lake, f"penstock://127.0.0.1:{port}", "served", spread=spread, **options)
             assert back.wait(60)
-            with Client(f"http://127.0.0.1:{port}") as client:
+            with Client(f"penstock://127.0.0.1:{port}") as client:
                 require_whole(client, lake, "served")
 
 
@@ -175,14 +185,14 @@ def test_a_broker_that_stays_away_is_said_and_nothing_is_half_done(tmp_path):
 
     lake = tmp_path / "lake"
     with serving(tmp_path / "data") as (process, port):
-        url = f"http://127.0.0.1:{port}"
+        url = f"penstock://127.0.0.1:{port}"
         with Client(url) as client:
             client.create_topic("away", partitions=1)
             publish(client, "away", 300)
         spread = killing.killing(here, killing.THE_BROKER, tmp_path / "mark", process.pid)
-        with pytest.raises(Unreachable, match=f"no answer from http://127.0.0.1:{port}"):
+        with pytest.raises(Unreachable, match=f"no answer from penstock://127.0.0.1:{port}"):
             archived(lake, url, "away", spread=spread, task_messages_max=100)
-    assert LakeFiles(lake).manifests() == []
+    assert LakeReader(lake).manifests() == []
     with serving(tmp_path / "data", port), Client(url) as client:
         archived(lake, url, "away", group="away-lake")
         require_whole(client, lake, "away")

@@ -11,20 +11,20 @@ from penstock.spark.pipelines.lake import (
     COMMITS,
     STAGING,
     Lake,
-    LakeFiles,
+    LakeReader,
     Split,
-    Table,
+    TableFormat,
     require_local,
     write_new,
 )
 from penstock.spark.pipelines.manifest import (
     Gap,
+    LakeFile,
     Manifest,
     Span,
-    Stored,
     StreamBatch,
-    seal,
-    unseal,
+    decode_manifest,
+    encode_manifest,
 )
 
 
@@ -36,7 +36,7 @@ def staged(lake, name):
     path = lake.root / STAGING / "0" / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(name.encode())
-    return Stored(path=f"topic=t/{name}", staged=f"0/{name}", rows=1, size=len(name), checksum=0)
+    return LakeFile(path=f"topic=t/{name}", staged=f"0/{name}", rows=1, size=len(name), checksum=0)
 
 
 def test_a_commit_moves_its_files_and_the_next_one_goes_on_from_it(tmp_path):
@@ -59,7 +59,7 @@ def test_what_was_decided_is_finished_and_what_was_not_is_removed(tmp_path, monk
         with monkeypatch.context() as patch:
             patch.setattr(lake, "publish", lambda _manifest: None)
             lake.commit([span(0, 1)], [decided])
-    assert LakeFiles(tmp_path).path_of(decided).parent.name == "0", (
+    assert LakeReader(tmp_path).path_of(decided).parent.name == "0", (
         "still in staging, and found there"
     )
     (tmp_path / COMMITS / ".draft").write_text("half")
@@ -113,8 +113,8 @@ def of_another_lake(path):
 
 def forged(path):
     # Sealed as it should be, but not the one that the next commit follows.
-    manifest, _ = unseal(path.read_bytes(), "")
-    path.write_bytes(seal(msgspec.structs.replace(manifest, made_at="yesterday"))[0])
+    manifest, _ = decode_manifest(path.read_bytes(), "")
+    path.write_bytes(encode_manifest(msgspec.structs.replace(manifest, made_at="yesterday"))[0])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_manifest_that_is_not_what_was_written_is_never_believed(tmp_path, dam
         lake.commit([span(5, 7)], [])
     damage(root / COMMITS / f"{0:020d}.json")
     with pytest.raises(Damaged):
-        LakeFiles(root).manifests()
+        LakeReader(root).manifests()
     with pytest.raises(Damaged):
         Lake(root)
     # The lock was given back.
@@ -136,16 +136,16 @@ def test_a_manifest_that_is_not_what_was_written_is_never_believed(tmp_path, dam
 
 
 def test_a_lake_is_what_it_was_made_as(tmp_path):
-    with Lake(tmp_path, table=Table.DELTA, split=Split.HOUR):
+    with Lake(tmp_path, table=TableFormat.DELTA, split=Split.HOUR):
         pass
     with pytest.raises(Refused, match="has split hour, not day"):
         Lake(tmp_path, split=Split.DAY)
     with pytest.raises(Refused, match="has table delta, not parquet"):
-        Lake(tmp_path, table=Table.PARQUET)
+        Lake(tmp_path, table=TableFormat.PARQUET)
     with Lake(tmp_path) as lake:
-        assert (lake.identity.table, lake.identity.split) == (Table.DELTA, Split.HOUR)
+        assert (lake.identity.table, lake.identity.split) == (TableFormat.DELTA, Split.HOUR)
     with pytest.raises(FileMissing):
-        LakeFiles(tmp_path / "nowhere")
+        LakeReader(tmp_path / "nowhere")
     with pytest.raises(Refused, match="s3://"):
         require_local("s3://bucket/lake")
 
@@ -170,7 +170,7 @@ FROZEN = Manifest(
         )
     ],
     files=[
-        Stored(
+        LakeFile(
             path="topic=orders/date=2026-01-31/p00002-00000000000000000100-00000007.parquet",
             staged="00000000000000000007/a1b2-c3d4/20484-p00002.parquet",
             rows=8,
@@ -189,8 +189,8 @@ FROZEN = Manifest(
 
 
 def test_manifests_of_format_1_are_read_and_written_as_ever():
-    assert unseal(GOLDEN.read_bytes(), "golden")[0] == FROZEN
-    assert seal(FROZEN)[0] == GOLDEN.read_bytes()
+    assert decode_manifest(GOLDEN.read_bytes(), "golden")[0] == FROZEN
+    assert encode_manifest(FROZEN)[0] == GOLDEN.read_bytes()
     guide = (Path(__file__).parents[3] / "docs/formats/lake.md").read_text()
-    for kind in (Manifest, Span, Stored):
+    for kind in (Manifest, Span, LakeFile):
         assert all(f"`{name}`" in guide for name in kind.__struct_fields__), kind

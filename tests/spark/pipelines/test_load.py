@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import NotFound, Refused, Unavailable
 from penstock.spark.pipelines import load as load_module
-from penstock.spark.pipelines import loading
+from penstock.spark.pipelines import load_task
 from penstock.spark.pipelines.load import Load, LoadOptions, grouped
 from penstock.spark.pipelines.model import FileFormat
 from penstock.spark.pipelines.remote import Remote
@@ -39,7 +39,7 @@ def test_parquet_rows_become_messages_by_key_and_a_second_run_adds_nothing(
     client, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(load_module, "PART_ROWS", 300)
-    monkeypatch.setattr(loading, "CHUNK_ROWS", 70)
+    monkeypatch.setattr(load_task, "CHUNK_ROWS", 70)
     client.create_topic("rows", partitions=3)
     write_parquet(tmp_path / "a.parquet", range(1000))
     state = tmp_path / "state"
@@ -51,18 +51,20 @@ def test_parquet_rows_become_messages_by_key_and_a_second_run_adds_nothing(
     found = Counter(json.loads(one)["number"] for one in values(client, "rows").elements())
     assert found == Counter(range(1005))
     client.create_topic("twin", partitions=3)
-    placed = {one.key: partition for partition, one in client.read("rows")}
+    by_partition = {one.key: partition for partition, one in client.read("rows")}
     for key in [b"k1", b"k7", b"k999"]:
-        assert client.publish("twin", b"", key=key).partition == placed[key], "as the broker would"
+        assert client.publish("twin", b"", key=key).partition == by_partition[key], (
+            "as the broker would"
+        )
 
 
 def test_what_was_stored_before_a_crash_is_not_stored_again(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(load_task, "CHUNK_ROWS", 10)
     client.create_topic("crash", partitions=2)
-    whole = loading.BATCH_BYTES
-    monkeypatch.setattr(loading, "BATCH_BYTES", 50)
+    whole = load_task.BATCH_BYTES
+    monkeypatch.setattr(load_task, "BATCH_BYTES", 50)
     write_parquet(tmp_path / "a.parquet", range(500))
-    sent, real = [], loading.append_batch
+    sent, real = [], load_task._send
 
     def failing(*words, **more):
         # More batches than the broker remembers one by one, then the machine stops.
@@ -71,20 +73,20 @@ def test_what_was_stored_before_a_crash_is_not_stored_again(client, tmp_path, mo
         sent.append(words)
         return real(*words, **more)
 
-    monkeypatch.setattr(loading, "append_batch", failing)
+    monkeypatch.setattr(load_task, "_send", failing)
     with pytest.raises(Unavailable, match="the power is gone"):
         loaded(tmp_path / "s", client.url, "crash", tmp_path / "a.parquet", PARQUET, key="id")
     assert 0 < sum(values(client, "crash").values()) < 500
-    monkeypatch.setattr(loading, "append_batch", real)
+    monkeypatch.setattr(load_task, "_send", real)
     # Larger portions than before, of which some rows are stored: they are numbered, so that it does not matter.
-    monkeypatch.setattr(loading, "BATCH_BYTES", whole)
+    monkeypatch.setattr(load_task, "BATCH_BYTES", whole)
     loaded(tmp_path / "s", client.url, "crash", tmp_path / "a.parquet", PARQUET, key="id")
     found = Counter(json.loads(one)["number"] for one in values(client, "crash").elements())
     assert found == Counter(range(500))
 
 
 def test_two_attempts_at_the_same_time_store_each_row_once(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(load_task, "CHUNK_ROWS", 10)
     client.create_topic("both", partitions=1)
     write_parquet(tmp_path / "a.parquet", range(200))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Outgoing
-from penstock.client.pipelines import describe
+from penstock.client.pipelines import describe_pipeline
 from penstock.errors import PenstockError, Refused
-from penstock.spark.pipelines.describe import read_pipeline
-from penstock.spark.pipelines.lake import LakeFiles
-from penstock.spark.pipelines.running import run
+from penstock.spark.pipelines.lake import LakeReader
+from penstock.spark.pipelines.parser import read_pipeline
+from penstock.spark.pipelines.runner import run
 from penstock.spark.pipelines.verify import verify
 from penstock.spark.pipelines.views import lake_rows
 
@@ -48,7 +48,7 @@ def offsets(root):
     import pyarrow.parquet as pq
 
     found = Counter()
-    for path in LakeFiles(root).paths():
+    for path in LakeReader(root).paths():
         for row in pq.ParquetFile(path).read(columns=["partition", "offset"]).to_pylist():
             found[row["partition"], row["offset"]] += 1
     return found
@@ -74,11 +74,11 @@ def test_a_stream_goes_through_transforms_into_a_lake_once(
     )
     assert offsets(tmp_path / "lake") == expected
     assert deltalake.DeltaTable(str(tmp_path / "lake")).count() == 15
-    assert verify(LakeFiles(tmp_path / "lake")).problems == []
-    assert client.run(describe(topic)).state == "stopped"
+    assert verify(LakeReader(tmp_path / "lake")).problems == []
+    assert describe_pipeline(client, topic).state == "stopped"
     assert client.topic(topic).config["keep_unread"]
     assert set(client.offsets("sizes")) == {topic}
-    # The same rows once more, because somebody lost the checkpoint? No.
+    # A lost checkpoint does not archive the same rows once more.
     other = text.replace("sinks:", f"checkpoint: {tmp_path}/other\nsinks:")
     with pytest.raises(PenstockError, match="filled by another checkpoint"):
         ran(spark, other, tmp_path, client.url)
@@ -160,7 +160,7 @@ def test_files_are_loaded_by_tasks_and_an_archive_is_a_view(spark, client, topic
     assert ran(spark, text, tmp_path, client.url)[-1].messages == 100
     assert ran(spark, text, tmp_path, client.url)[-1].messages == 0
     archived(tmp_path / "lake", client.url, topic)
-    (tmp_path / "lake" / "stray.parquet").write_bytes(b"nobody's")
+    (tmp_path / "lake" / "stray.parquet").write_bytes(b"stray")
     rows = lake_rows(spark, Path(tmp_path / "lake"))
     assert {"topic", "date", "key", "value", "headers"} <= set(rows.columns)
     assert rows.selectExpr("count(DISTINCT key) AS n").collect()[0]["n"] == 100

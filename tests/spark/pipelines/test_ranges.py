@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Refused
-from penstock.spark.pipelines.manifest import Place, Span
-from penstock.spark.pipelines.partitions import Partition, lag, plan
-from penstock.spark.pipelines.ranges import RangeTask, cut, joined, share
+from penstock.model import TopicPartition
+from penstock.spark.pipelines.manifest import Span
+from penstock.spark.pipelines.partitions import BrokerPartition, lag, plan
+from penstock.spark.pipelines.ranges import RangeTask, cut, join_spans, share
 from penstock.spark.pipelines.rows import gaps_in
 
 
@@ -19,7 +20,7 @@ def span(start, end, *, partition=0, log=1, rows=None):
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.integers(1, 60))
 def test_a_share_is_all_there_is_or_all_there_is_room_for(counts, room):
-    waiting = {Place("t", number): count for number, count in enumerate(counts)}
+    waiting = {TopicPartition("t", number): count for number, count in enumerate(counts)}
     given_out = share(waiting, room)
     assert all(0 < count <= waiting[place] for place, count in given_out.items())
     assert sum(given_out.values()) == min(room, sum(counts))
@@ -50,8 +51,8 @@ def test_gaps_are_what_a_set_says_is_missing(present, expected):
 )
 def test_repeated_plans_cover_every_offset_once(known_end, earliest, more, room, size):
     latest = max(known_end, earliest) + more
-    partition = Partition(Place("t", 0), earliest, latest, 7, False)
-    known = {Place("t", 0): span(0, known_end, log=7)} if known_end else {}
+    partition = BrokerPartition(TopicPartition("t", 0), earliest, latest, 7, False)
+    known = {TopicPartition("t", 0): span(0, known_end, log=7)} if known_end else {}
     covered, last = [], known_end
     while True:
         planned = plan(
@@ -61,14 +62,14 @@ def test_repeated_plans_cover_every_offset_once(known_end, earliest, more, room,
             break
         assert sum(one.end - one.start for one in planned.tasks) <= room
         spans = [span(one.start, one.end, log=7) for one in planned.tasks]
-        (whole,) = joined([*planned.gone, *spans])
+        (whole,) = join_spans([*planned.expired, *spans])
         assert whole.start == last
         covered += [one for task in planned.tasks for one in range(task.start, task.end)]
-        known, last = {Place("t", 0): whole}, whole.end
+        known, last = {TopicPartition("t", 0): whole}, whole.end
     assert covered == [*range(max(known_end, earliest), latest)]
     assert lag(known, [partition]) == 0
 
 
 def test_a_task_that_is_left_out_is_noticed():
     with pytest.raises(Refused, match="left something out before offset 9"):
-        joined([span(0, 5), span(9, 12)])
+        join_spans([span(0, 5), span(9, 12)])

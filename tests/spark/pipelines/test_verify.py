@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.pipelines.files import sync_and_sum
-from penstock.spark.pipelines.lake import COMMITS, LakeFiles
-from penstock.spark.pipelines.manifest import Gap, Manifest, Span, seal
-from penstock.spark.pipelines.verify import Report, check_offsets, verify
+from penstock.spark.pipelines.lake import COMMITS, LakeReader
+from penstock.spark.pipelines.manifest import Gap, Manifest, Span, encode_manifest
+from penstock.spark.pipelines.task_files import sync_and_checksum
+from penstock.spark.pipelines.verify import LakeReport, check_offsets, verify
 
 from .rigs import archived, publish
 
@@ -40,11 +40,11 @@ def rewrite(root, change):
     change(body)
     import msgspec
 
-    path.write_bytes(seal(msgspec.convert(body, Manifest))[0])
+    path.write_bytes(encode_manifest(msgspec.convert(body, Manifest))[0])
 
 
 def last_file(root):
-    files = LakeFiles(root)
+    files = LakeReader(root)
     return files.path_of(files.manifests()[-1].files[0])
 
 
@@ -53,7 +53,7 @@ def with_rows(root, change):
     path = last_file(root)
     table = change(pq.ParquetFile(path).read())
     pq.write_table(table, path, store_schema=False)
-    size, number = sync_and_sum(path)
+    size, number = sync_and_checksum(path)
 
     def agree(body):
         body["files"][0] |= {"size": size, "checksum": number, "rows": table.num_rows}
@@ -130,9 +130,9 @@ SPOILED = [
 
 @pytest.mark.parametrize(("spoil", "said"), SPOILED, ids=[one.__name__ for one, _ in SPOILED])
 def test_a_spoiled_lake_is_found_out(root, spoil, said):
-    assert verify(LakeFiles(root), is_content_read=True).problems == []
+    assert verify(LakeReader(root), is_content_read=True).problems == []
     spoil(root)
-    problems = verify(LakeFiles(root), is_content_read=True).problems
+    problems = verify(LakeReader(root), is_content_read=True).problems
     assert any(said in one for one in problems), problems
 
 
@@ -144,8 +144,8 @@ def test_a_gap_that_the_broker_can_still_show_is_a_loss(client, root):
         body["spans"][0] |= {"gap_offsets": 1, "gaps": [gap], "rows": 39}
 
     rewrite(root, excuse)
-    assert verify(LakeFiles(root)).problems == [], "by itself the lake is consistent"
-    (problem,) = verify(LakeFiles(root), client).problems
+    assert verify(LakeReader(root)).problems == [], "by itself the lake is consistent"
+    (problem,) = verify(LakeReader(root), client).problems
     assert problem == "spoiled/0: offset 65 is in the broker, not in the lake"
 
 
@@ -162,9 +162,9 @@ def test_more_gaps_than_are_listed_are_counted():
         gap_offsets=5,
         gaps=[Gap(0, 1, "compacted"), Gap(2, 3, "compacted")],
     )
-    report = Report("lake")
+    report = LakeReport("lake")
     check_offsets(span, np.array([1, 3, 5, 7, 9]), 0, report)
     assert report.problems == []
-    report = Report("lake")
+    report = LakeReport("lake")
     check_offsets(span, np.array([1, 3, 5, 7]), 0, report)
     assert "6 offsets are missing, the manifest says 5" in report.problems[-1]

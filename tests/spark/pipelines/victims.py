@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Any
 
-# Whoever is not dead by then hangs: an alarm ends it, which is not the death that was asked for.
+# A process that is not dead by then hangs: an alarm ends it, which is not the death that was asked for.
 LIMIT_S = 300
 KILLED = -signal.SIGKILL
 _OPTIONS = {"commit_messages_max": 150, "task_messages_max": 50}
@@ -54,12 +54,12 @@ def _spread(runner: str, gateway_port: int = 0, gateway_secret: str = "") -> Any
     """
     if runner == "here":
         return lambda call, tasks: [call(task) for task in tasks]
-    from penstock.spark.pipelines.spread import SparkSpread
+    from penstock.spark.pipelines.task_runner import SparkTaskRunner
     from penstock.spark.session import session
 
     if runner == "spark":
-        return SparkSpread(session("victim", master="local[2]"))
-    return SparkSpread(_attached(gateway_port, gateway_secret))
+        return SparkTaskRunner(session("victim", master="local[2]"))
+    return SparkTaskRunner(_attached(gateway_port, gateway_secret))
 
 
 def _attached(port: int, secret: str) -> Any:
@@ -106,7 +106,7 @@ def _forked(victim: dict[str, Any]) -> int:
         try:
             _run(victim)
         finally:
-            # Whoever comes here should be dead. Nothing of the parent may be flushed or closed twice.
+            # The process should be dead by now. Nothing of the parent may be flushed or closed twice.
             traceback.print_exc()
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -117,7 +117,7 @@ def _import_early(runner: str) -> None:
     import penstock.spark.pipelines.archive
 
     if runner != "here":
-        import penstock.spark.pipelines.spread  # noqa: F401 - for those who are forked
+        import penstock.spark.pipelines.task_runner  # noqa: F401 - for those who are forked
 
 
 if __name__ == "__main__":

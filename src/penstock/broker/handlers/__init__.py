@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...api.command import Command
-from ..changes import Handler
+from ..partition.changes import Handler
 from . import (
     answers,
+    classic,
     consume,
     dead_letters,
     delays,
@@ -21,11 +22,13 @@ from . import (
     members,
     publish,
     queries,
+    schemas,
     topics,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
+    **classic.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
@@ -36,5 +39,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **members.HANDLERS,
     **publish.HANDLERS,
     **queries.HANDLERS,
+    **schemas.HANDLERS,
     **topics.HANDLERS,
 }

@@ -17,14 +17,13 @@ from ...api.answers import (
     TakeBack,
 )
 from ...api.command import Command
-from ...delivery import Answered, Delivery, by_offset
+from ...delivery import AnswerResult, Delivery, offset_answers
 from ...delivery.offsets import each_offset
 from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
-from .. import consumption
-from ..changes import Handler
-from ..giving_back import take_back
 from ..groups import existing
-from ..partition import Now, Partition
+from ..partition import Now, Partition, consumption
+from ..partition.changes import Handler
+from ..partition.giving_back import give_back_all, take_back
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -42,9 +41,12 @@ def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | Penst
 def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
-        if said.offsets and not 0 <= min(said.offsets) <= max(said.offsets) < _OFFSET_MAX:
+        try:
+            offsets = BitMap64(said.offsets)
+        except OverflowError:
+            raise Refused("an offset is a number from 0 on") from None
+        if offsets and offsets.max() >= _OFFSET_MAX:
             raise Refused("an offset is a number from 0 on")
-        offsets = BitMap64(said.offsets)
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
@@ -65,7 +67,7 @@ def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | Pensto
 
 def _carry_out(
     partition: Partition, delivery: Delivery, said: LeaseAnswer, offsets: BitMap64, now: Now
-) -> Answered:
+) -> AnswerResult:
     held = (partition, delivery, said.lease, offsets, now)
     match said.kind:
         case Kind.ACK:
@@ -92,7 +94,7 @@ def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) ->
     )
 
 
-def _retries(delivery: Delivery, answered: Answered) -> dict[int, int]:
+def _retries(delivery: Delivery, answered: AnswerResult) -> dict[int, int]:
     waiting = delivery.waiting
     return {
         offset: max(0, waiting[offset] - delivery.now_ns) // _MS
@@ -101,7 +103,7 @@ def _retries(delivery: Delivery, answered: Answered) -> dict[int, int]:
     }
 
 
-def _finished(delivery: Delivery, answered: Answered) -> frozenset[int]:
+def _finished(delivery: Delivery, answered: AnswerResult) -> frozenset[int]:
     done = each_offset(answered.done | answered.repeated)
     return frozenset(filter(delivery.progress.is_finished, done))
 
@@ -117,18 +119,21 @@ def answer_offset(node: "Node", command: AnswerOffset, now: Now) -> None:
     owner = command.owner
     match command.kind:
         case OffsetKind.ACK:
-            partition.record(by_offset.ack(delivery, offset, member=owner), now)
+            partition.record(offset_answers.ack(delivery, offset, member=owner), now)
         case OffsetKind.ACK_UP_TO:
-            partition.record(by_offset.ack_up_to(delivery, offset, member=owner), now)
+            partition.record(offset_answers.ack_up_to(delivery, offset, member=owner), now)
         case OffsetKind.NACK:
-            lease = by_offset.held(delivery, offset, member=owner).number
+            lease = offset_answers.held(delivery, offset, member=owner).number
             offsets = BitMap64((offset,))
             consumption.nack(partition, delivery, lease, offsets, now, error=command.reason)
 
 
 def release_member(node: "Node", command: ReleaseMember, now: Now) -> None:
     for partition, delivery in existing(node.topic(command.topic).partitions, command.group):
-        consumption.release(partition, delivery, command.member, now)
+        if command.is_unseen:
+            give_back_all(partition, delivery, command.member, now)
+        else:
+            consumption.release(partition, delivery, command.member, now)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -9,17 +9,17 @@ from ...api.groups import Mode
 from ...api.leased import LeasedMessages
 from ...api.start import EARLIEST
 from ...model import check_name
-from .. import consumption, groups
-from ..changes import Handler
-from ..consumption import Wanted
-from ..partition import Now
+from .. import groups
+from ..partition import Now, consumption
+from ..partition.changes import Handler
+from ..partition.consumption import Wanted
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
 def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
-    """Lease messages of any partition to a member, each time beginning with another partition."""
+    """Lease messages of any partition to a member, beginning behind those that were leased from last."""
     check_name(command.member, "member")
     topic = node.topic(command.topic)
     partitions, group = topic.partitions, command.group
@@ -37,11 +37,15 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
     client = (command.topic, group, command.member)
     if (known := node.replays.answer_to(client, command.request_id)) is not None:
         return known
-    topic.turn = (topic.turn + 1) % len(places)
-    in_turn = (*places[topic.turn :], *places[: topic.turn])
+    # Each lease from a partition moves the beginning on by one, so each partition has its turn.
+    first = sum([delivery.next_lease for _, delivery in places]) % len(places)
+    in_turn = (*places[first:], *places[:first])
+    limit, limit_with_lanes = command.limit, command.limit_with_lanes
+    if limit_with_lanes is not None and not all(one.machine.lanes.is_flat for one in partitions):
+        limit = min(limit, limit_with_lanes)
     wanted = Wanted(
         command.member,
-        command.limit,
+        limit,
         duration_ms,
         command.priority,
         bytes_max=command.bytes_max,

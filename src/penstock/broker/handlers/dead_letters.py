@@ -23,14 +23,14 @@ from ...codec import encode_messages
 from ...config import LimitsConfig
 from ...errors import NoSpace, PartitionFaulty, Refused, TooLarge
 from ...model import Message
-from ..changes import Handler
-from ..dead_letters import REDRIVE_GROUP, dead_letter_topic, dead_letters_in, message_at
-from ..forwarding import can_reopen
-from ..outbox import Redrive
 from ..partition import Now, Partition
-from ..partitioner import partition_of
-from ..records import Redriven
-from ..slots import Partitions
+from ..partition.changes import Handler
+from ..partition.dead_letters import REDRIVE_GROUP, dead_letter_topic, dead_letters_in, message_at
+from ..partition.forwarding import can_reopen
+from ..partition.outbox import Redrive
+from ..partition.partitioner import partition_of
+from ..partition.records import Redriven
+from ..partition.slots import Partitions
 
 if TYPE_CHECKING:
     from ..node import Node

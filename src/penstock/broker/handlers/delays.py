@@ -12,14 +12,15 @@ from ...api.delays import (
     DelayPlace,
     DelayStats,
     DescribeDelays,
+    Fired,
+    FireDelayed,
     GetDelayed,
     ListDelayed,
     RescheduleDelayed,
 )
 from ...errors import NotFound
-from .. import delaying
-from ..changes import Handler
-from ..partition import Now, Partition
+from ..partition import Now, Partition, delaying, firing
+from ..partition.changes import Handler
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -68,6 +69,15 @@ def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition
     raise NotFound("delayed message", f"{topic}/{which.id}")
 
 
+def fire(node: "Node", command: FireDelayed, now: Now) -> Fired:
+    partition = node.partition(command.topic, command.partition)
+    machine, log = partition.machine, partition.messages
+    end = log.end_offset
+    count = firing.fire(partition, now)
+    is_urgent = machine.lanes.last_urgent >= end
+    return Fired(count, log.end_offset, is_urgent, machine.delays.next_ns())
+
+
 def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:
     names = sorted(node.open) if command.topic is None else [command.topic]
     return {name: [*map(delaying.stats_of, node.topic(name).partitions)] for name in names}
@@ -78,5 +88,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     GetDelayed: get,
     CancelDelayed: cancel,
     RescheduleDelayed: reschedule,
+    FireDelayed: fire,
     DescribeDelays: describe,
 }

@@ -7,32 +7,37 @@ from msgspec.structs import replace
 
 from ...api.command import Command
 from ...api.fetch import (
+    DescribeBounds,
     Fetch,
     FetchReply,
     FileRange,
+    FindEpochEnd,
+    FindTimestamp,
+    LogBounds,
     Peek,
     Read,
     ReadReply,
     SkippedRange,
+    TimedOffset,
 )
 from ...api.leased import LeasedPart
 from ...api.receipts import Place
 from ...api.received import Received
 from ...codec import batches_in
 from ...codec.decode import Messages, open_body
-from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX
+from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX, Head
 from ...config import OnDamage
 from ...delivery import commands
 from ...delivery.offsets import each_offset
 from ...errors import DamagedBatch, Refused
 from ...log import Log
 from ...model import Message
-from ..changes import Handler
-from ..damage import behind
-from ..dead_letters import index_of
-from ..delaying import ids_of
 from ..partition import Now
-from ..start import offset_in
+from ..partition.changes import Handler
+from ..partition.damage import behind
+from ..partition.dead_letters import index_of
+from ..partition.delaying import ids_of
+from ..partition.start import offset_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -140,6 +145,46 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
     return ReadReply(found, ids, offset, log.start_offset, log.end_offset, tuple(skipped))
 
 
+def describe_bounds(node: "Node", command: DescribeBounds, _now: Now) -> LogBounds:
+    log = node.partition(command.topic, command.partition).messages
+    return LogBounds(log.start_offset, log.end_offset, log.epoch)
+
+
+def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int, int]:
+    log = node.partition(command.topic, command.partition).messages
+    known = [one.epoch for one in log.epochs if one.epoch <= command.epoch]
+    return (known[-1], log.end_of_epoch(known[-1])) if known else (-1, -1)
+
+
+def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> TimedOffset | None:
+    log = node.partition(command.topic, command.partition).messages
+    found: Head | None = None
+    offset, wanted = int(log.start_offset), command.time_ns
+    while offset < log.end_offset:
+        try:
+            head = log.head_at(offset)
+        except DamagedBatch as damage:
+            offset = damage.next_offset or log.end_offset
+            continue
+        if head.message_count and (wanted is None or head.max_timestamp >= wanted):
+            if wanted is None:
+                is_later = found is None or head.max_timestamp > found.max_timestamp
+                found = head if is_later else found
+            elif (timed := _timed_in(log, head, wanted)) is not None:
+                return timed
+        offset = head.next_offset
+    return None if found is None else _timed_in(log, found, found.max_timestamp)
+
+
+def _timed_in(log: Log, head: Head, time_ns: int) -> TimedOffset | None:
+    """The first message of a batch with such a timestamp. One before the log's start does not count."""
+    data = log.read(max(head.base_offset, log.start_offset), bytes_max=1).data
+    for one in Messages(open_body(data, head, size_max=BODY_BYTES_MAX), head):
+        if one.timestamp >= time_ns and one.offset >= log.start_offset:
+            return TimedOffset(one.offset, one.timestamp, head.epoch)
+    return None
+
+
 def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
     partition = node.partition(command.topic, command.partition)
     delivery = partition.group(command.group)
@@ -154,7 +199,7 @@ def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
         if offset < readable_from or delivery.progress.is_finished(offset):
             continue
         try:
-            opened = partition.shelf.at(offset)
+            opened = partition.cache.at(offset)
         except DamagedBatch as damage:
             if found and partition.config.on_damage is OnDamage.STOP:
                 break
@@ -176,4 +221,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     Fetch: fetch,
     Read: read,
     Peek: peek,
+    DescribeBounds: describe_bounds,
+    FindTimestamp: find_timestamp,
+    FindEpochEnd: find_epoch_end,
 }

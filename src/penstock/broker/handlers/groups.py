@@ -9,10 +9,12 @@ from ...api.command import Command, ScopedCommand
 from ...api.groups import (
     CloseGroup,
     Commit,
+    DescribeBacklog,
     DescribeGroup,
     DescribeLag,
     DescribeLanes,
     FaultyPartition,
+    GroupBacklog,
     GroupCommand,
     GroupFacts,
     GroupLag,
@@ -36,11 +38,11 @@ from ...delivery import Delivery
 from ...delivery.commands import rewind
 from ...delivery.offsets import each_offset
 from ...errors import GroupBusy, NotFound
-from .. import consumption, groups
-from ..changes import Handler
-from ..partition import Now, Partition
-from ..records import ModeSet, PartitionRecord
-from ..start import offset_in
+from .. import groups
+from ..partition import Now, Partition, consumption
+from ..partition.changes import Handler
+from ..partition.records import ModeSet, PartitionRecord
+from ..partition.start import offset_in
 from ..topics import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
     places = _places(node, command)
     for topic in _by_topic(places):
         node.assigned.require_empty(command.group, topic)
+    node.classic.require_empty(command.group)
     for partition, _ in places:
         partition.close_group(command.group, now)
     node.assigned.forget([command.group])
@@ -144,6 +147,21 @@ def describe_lag(node: "Node", command: DescribeLag, now: Now) -> GroupLag:
             for one in node.faults()
             if one.topic in topics
         ],
+    )
+
+
+def describe_backlog(node: "Node", command: DescribeBacklog, _now: Now) -> GroupBacklog:
+    partition = node.partition(command.topic, command.partition)
+    delivery, log = partition.group(command.group), partition.messages
+    return GroupBacklog(
+        log.start_offset,
+        log.end_offset,
+        log.size,
+        len(log.segments),
+        delivery.progress.unfinished_below(log.end_offset),
+        delivery.leases.in_flight,
+        delivery.expired_count,
+        len(partition.machine.delays.pending),
     )
 
 
@@ -218,6 +236,7 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
     if not command.is_forced:
         for topic in topics:
             node.assigned.require_empty(group, topic)
+        node.classic.require_empty(group)
     for partition, delivery in places:
         consumption.expire(partition, delivery, now)
     moves = _planned(places, command.to)
@@ -260,6 +279,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     DescribeGroup: describe_group,
     ListRebalances: list_rebalances,
     DescribeLag: describe_lag,
+    DescribeBacklog: describe_backlog,
     DescribeLanes: describe_lanes,
     ListInFlight: list_in_flight,
     PlanReset: plan_reset,

@@ -5,10 +5,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
-from ...api.health import DeliveryFigures, Health, SeeHealth, SeeReliability
-from ..changes import Handler
+from ...api.health import (
+    DeliveryFigures,
+    Health,
+    Sample,
+    SeeFigures,
+    SeeHealth,
+    SeeReliability,
+)
+from ..figures import figures_of
 from ..findings import findings_of
 from ..partition import Now
+from ..partition.changes import Handler
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -16,6 +24,19 @@ if TYPE_CHECKING:
 
 def see_health(node: "Node", _command: SeeHealth, now: Now) -> Health:
     return Health(node.guard.look(now), findings_of(node))
+
+
+def see_figures(node: "Node", command: SeeFigures, now: Now) -> list[Sample]:
+    found = figures_of(node, command.groups_max, now)
+    return [one for one in found if _is_within(one.labels, command.prefixes)]
+
+
+def _is_within(labels: Mapping[str, str], prefixes: tuple[str, ...]) -> bool:
+    """Whether a figure is of a topic that begins with one of the prefixes, or of the node as a whole."""
+    if not prefixes:
+        return True
+    topic = labels.get("topic")
+    return "group" not in labels if topic is None else topic.startswith(prefixes)
 
 
 def see_reliability(node: "Node", command: SeeReliability, _now: Now) -> dict[str, DeliveryFigures]:
@@ -36,5 +57,6 @@ def see_reliability(node: "Node", command: SeeReliability, _now: Now) -> dict[st
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     SeeHealth: see_health,
+    SeeFigures: see_figures,
     SeeReliability: see_reliability,
 }

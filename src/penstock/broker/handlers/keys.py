@@ -15,9 +15,9 @@ from ...api.keys import (
 )
 from ...api.principals import covers
 from ...errors import NotFound
-from ..changes import Handler
 from ..keys import KeyRevoked, KeyStored
 from ..partition import Now
+from ..partition.changes import Handler
 
 if TYPE_CHECKING:
     from ..node import Node

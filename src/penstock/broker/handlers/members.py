@@ -20,8 +20,8 @@ from ...api.members import (
 )
 from ...groups.commands import standing
 from ...model import TopicPartition
-from ..changes import Handler
 from ..partition import Now
+from ..partition.changes import Handler
 from .groups import require_offsets
 
 if TYPE_CHECKING:

@@ -6,30 +6,36 @@ from typing import TYPE_CHECKING, Any
 from ...api.command import Command
 from ...api.publish import (
     BatchStored,
+    CheckBacklog,
     Publish,
+    PublishAt,
     PublishBatch,
     PublishEach,
     Published,
     PublishedRun,
+    PublishedTo,
     PublishOutcome,
     PublishValues,
     Schedule,
+    ScheduleValues,
 )
-from ...codec import Columns, encode
+from ...codec import Columns, Encoded, encode
 from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
-from ...errors import NoSpace
-from .. import delaying, publishing
-from ..backlog import is_limited, require_room
-from ..batches import checked_batch
-from ..changes import Handler
-from ..partition import Now
+from ...errors import NoSpace, OffsetOutOfRange
+from ..partition import Now, Partition, delaying, publishing
+from ..partition.backlog import is_limited, require_room
+from ..partition.batches import checked_batch
+from ..partition.changes import Handler
 
 if TYPE_CHECKING:
     from ..node import Node
 
 _MS = 1_000_000
+# Beyond these, values that are to come later are cut into several batches.
+_BATCH_BYTES_MAX = 4 << 20
+_BATCH_MESSAGES_MAX = 8192
 
 
 def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
@@ -56,16 +62,43 @@ def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[P
     size = sum(map(len, values))
     node.guard.admit_bytes(size, now)
     topic.router.next_call(topic.partitions)
-    partition, ttl_ms = topic.partitions[topic.router.turn], topic.facts.config.ttl_ms
+    partition = topic.partitions[topic.router.turn]
     if is_limited(partition):
         require_room(partition, len(values), size)
-    columns = Columns(
-        values=values,
-        timestamps=now.wall_ns,
-        expires_at=None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS,
-    )
-    encoded = encode(columns, compression=partition.compression, limits=partition.limits)
-    return PublishedRun(partition.append(encoded, now), len(values))
+    return PublishedRun(partition.append(_encoded(partition, values, now), now), len(values))
+
+
+def _encoded(partition: Partition, values: Sequence[bytes], now: Now) -> Encoded:
+    ttl_ms = partition.config.ttl_ms
+    expires_at = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
+    columns = Columns(values=values, timestamps=now.wall_ns, expires_at=expires_at)
+    return encode(columns, compression=partition.compression, limits=partition.limits)
+
+
+def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
+    partition = node.partition(command.topic, command.partition)
+    log = partition.messages
+    if command.offset > log.end_offset:
+        raise OffsetOutOfRange(command.offset, start=log.start_offset, end=log.end_offset)
+    size = 0
+    if command.offset == log.end_offset:
+        if command.messages:
+            limits = partition.limits
+            encoded = publishing.encode_for(partition, command.messages, now, limits=limits)
+        else:
+            encoded = _encoded(partition, command.values, now)
+        partition.append(encoded, now)
+        size = encoded.head.length
+    try:
+        node.guard.admit_bytes(size, now)
+    except NoSpace:
+        return PublishedTo(log.end_offset, is_disk_full=True)
+    return PublishedTo(log.end_offset, is_disk_full=False)
+
+
+def check_backlog(node: "Node", command: CheckBacklog, _now: Now) -> None:
+    partition = node.partition(command.topic, command.partition)
+    require_room(partition, command.messages, command.size_bytes)
 
 
 def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
@@ -76,9 +109,9 @@ def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
 def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
     encoded, messages = checked_batch(command.batch, node.limits)
-    node.guard.admit_bytes(encoded.head.length, now)
     if messages is not None and encoded.head.marks == NO_MARKS:
         return publish(node, Publish(command.topic, messages, command.partition), now)
+    node.guard.admit_bytes(encoded.head.length, now)
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
@@ -98,10 +131,39 @@ def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
     )
 
 
+def schedule_values(node: "Node", command: ScheduleValues, now: Now) -> Sequence[Published]:
+    topic, values, due_ns = node.topic(command.topic), command.values, command.due_ns
+    node.guard.admit_bytes(sum(map(len, values)), now)
+    topic.router.next_call(topic.partitions)
+    partition = topic.partitions[topic.router.turn]
+    ttl_ms = partition.config.ttl_ms
+    expires_at = None if ttl_ms == OFF else max(due_ns, now.wall_ns) + ttl_ms * _MS
+    stored = [
+        partition.schedule(
+            Columns(values=some, timestamps=now.wall_ns, expires_at=expires_at, due_at=due_ns), now
+        )
+        for some in _batches(values)
+    ]
+    return PublishedRun(stored[0]._replace(durable_at=stored[-1].durable_at), len(values))
+
+
+def _batches(values: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Halves of halves, until each is good for a batch."""
+    half = len(values) // 2
+    if not half or (
+        sum(map(len, values)) <= _BATCH_BYTES_MAX and len(values) <= _BATCH_MESSAGES_MAX
+    ):
+        return [values]
+    return _batches(values[:half]) + _batches(values[half:])
+
+
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     Publish: publish,
     PublishEach: publish_each,
     PublishValues: publish_values,
+    PublishAt: publish_at,
     PublishBatch: publish_batch,
+    CheckBacklog: check_backlog,
     Schedule: schedule,
+    ScheduleValues: schedule_values,
 }

@@ -19,8 +19,8 @@ from ...api.queries import (
     TopicEnds,
 )
 from ...errors import OffsetOutOfRange
-from ..changes import Handler
 from ..partition import Now
+from ..partition.changes import Handler
 from ..queries import QueryForgotten, QueryStarted
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from ...api.topics import (
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
+    DescribeLayouts,
     DescribeTopic,
     DescribeTopics,
     ListTopics,
@@ -16,11 +17,13 @@ from ...api.topics import (
     SweepTopics,
     Swept,
     TopicDescription,
+    TopicLayout,
+    TrimPartition,
 )
 from ..catalogue import Topic
-from ..changes import Handler
 from ..partition import Now, Partition
-from ..slots import Fault
+from ..partition.changes import Handler
+from ..partition.slots import Fault
 from ..sweeping import Sweep, sweep_topics
 from ..topics import config_from, settings_of
 
@@ -50,10 +53,17 @@ def delete_topic(node: "Node", command: DeleteTopic, now: Now) -> None:
 
 def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
     chosen = [*node.open] if command.name is None else [node.topic(command.name).facts.name]
-    swept, refused = sweep_topics(node, dict.fromkeys(chosen, (*Sweep,)), now)
+    wanted = dict.fromkeys(chosen, (*Sweep,))
+    swept, refused = sweep_topics(node, wanted, now, older_than_ns=command.older_than_ns)
     if refused:
         raise next(iter(refused.values()))
     return swept
+
+
+def trim(node: "Node", command: TrimPartition, now: Now) -> int:
+    partition = node.partition(command.topic, command.partition)
+    before = partition.messages.end_offset if command.before is None else command.before
+    return partition.trim(before, now)
 
 
 def list_topics(node: "Node", command: ListTopics, _now: Now) -> list[str]:
@@ -67,6 +77,21 @@ def describe_topic(node: "Node", command: DescribeTopic, _now: Now) -> TopicDesc
 
 def describe_topics(node: "Node", command: DescribeTopics, _now: Now) -> list[TopicDescription]:
     return [_described(node.open[name]) for name in command.names if name in node.open]
+
+
+def describe_layouts(node: "Node", command: DescribeLayouts, _now: Now) -> list[TopicLayout]:
+    found = (node.open[name] for name in command.names if name in node.open)
+    return [
+        TopicLayout(
+            one.facts.name,
+            one.facts.topic_id,
+            tuple(
+                -1 if isinstance(slot, Fault) else slot.messages.epoch
+                for slot in one.partitions.slots
+            ),
+        )
+        for one in found
+    ]
 
 
 def _described(topic: Topic) -> TopicDescription:
@@ -88,7 +113,9 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     AddPartitions: add_partitions,
     DeleteTopic: delete_topic,
     SweepTopics: sweep,
+    TrimPartition: trim,
     ListTopics: list_topics,
     DescribeTopic: describe_topic,
     DescribeTopics: describe_topics,
+    DescribeLayouts: describe_layouts,
 }

@@ -1,1 +1,1 @@
-"""The client for asyncio. `tools/unasync.py` generates the synchronous one from it, but for `io` and `worker_pool`."""
+"""The client for asyncio. `tools/unasync.py` generates the synchronous one from it, but for what waits."""

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...api.answers import Kind, LeaseAnswer
+from ...api.answers import Answer, Kind, LeaseAnswer
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
-from ..ack_batcher import AnswerBuffer, AnswersReply, send_answers
+from ..ack_batcher import AnswerBuffer
+from ..poll import refusals_of
+from .connector import AsyncConnector
 from .io import Lock
-from .pool import AsyncPool
 
 _LOG = logging.getLogger("penstock.client")
 
@@ -23,11 +24,11 @@ class AsyncAckBatcher:
 
     def __init__(
         self,
-        pool: AsyncPool,
+        connector: AsyncConnector,
         buffer: AnswerBuffer,
         on_error: Callable[[PenstockError], Any] | None,
     ) -> None:
-        self._pool, self._buffer = pool, buffer
+        self._connector, self._buffer = connector, buffer
         self._on_error = on_error or _log
         self._lock = Lock()
         # Whether the server may have had the answers before: then a lease that is over is no error.
@@ -49,7 +50,9 @@ class AsyncAckBatcher:
 
     async def _send_batch(self, answers: list[LeaseAnswer]) -> None:
         try:
-            reply = await self._pool.run(send_answers(answers), on_failure=self._note_failure)
+            reply = await self._connector.execute(
+                Answer(answers), may_repeat=True, on_failure=self._note_failure
+            )
         except (Unavailable, OSError):
             self._buffer.put_back(answers)
             raise
@@ -61,14 +64,15 @@ class AsyncAckBatcher:
             self._is_repeat = True
             self._buffer.put_back(answers)
             raise
-        if reply.failed:
-            self._report(answers, reply)
+        self._report(answers, refusals_of(answers, reply.value))
         self._is_repeat = False
 
     def _note_failure(self, error: PenstockError) -> None:
         self._is_repeat |= isinstance(error, Unreachable) and error.is_sent
 
-    def _report(self, answers: list[LeaseAnswer], reply: AnswersReply) -> None:
+    def _report(self, answers: list[LeaseAnswer], refusals: list[PenstockError]) -> None:
+        if not refusals:
+            return
         # A message that was only given back needs no report.
         given_back = {
             (one.topic, one.partition, offset)
@@ -76,7 +80,7 @@ class AsyncAckBatcher:
             if one.kind is Kind.RELEASE
             for offset in one.offsets
         }
-        for error in reply.errors():
+        for error in refusals:
             self._buffer.drop_stale(error)
             where = tuple(error.fields.get(name) for name in ("topic", "partition", "offset"))
             is_known = isinstance(error, StaleReceipt) and self._is_repeat

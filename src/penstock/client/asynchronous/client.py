@@ -1,60 +1,73 @@
 """The client: one method for everything that a server can be asked."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from ...api.arguments import instance, several, whole_number
-from ...api.units import Duration
-from ...errors import NotFound
-from ...model import Message
-from .. import delays
-from .. import fetch as fetch_calls
-from .. import groups as group_calls
-from .. import poll as poll_calls
-from .. import publish as publish_calls
-from .. import topics as topic_calls
-from ..address import DEFAULT_URL, Address
-from ..calls import Call, Content, Moment, get
+from msgspec.structs import replace
+
+from ...api.answers import Kind
+from ...api.arguments import instance, several, text, whole_number
+from ...api.consume import Poll
+from ...api.delays import (
+    DelayedId,
+    GetDelayed,
+)
+from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
+from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
+from ...errors import NotFound, PenstockError
+from ...model import Message, Priority
+from .. import fetch as fetching
+from ..address import Address, default_address
+from ..commands import (
+    Content,
+    Moment,
+    acks_of,
+    name_of,
+    partition_number,
+)
 from ..consumer_options import ConsumerOptions, ConsumerSettings
-from ..delays import Delayed, DelayedPlace, DelayStats
 from ..fetch import Fetched, FetchOptions, FetchRequest
-from ..groups import ALL_LETTERS, DeadLetter, Group, GroupName, Lag, Letters, Redrive, Redriven
-from ..leased_messages import Delivered, Polled, Received
-from ..poll import AnswerResult, Receipts, Results, all_or_first_error, receipts_of
+from ..leased_messages import Delivered, Polled, Received, parts_of, reason_text
+from ..poll import AnswerResult, ReceiptAnswers, Receipts, Results, all_or_first_error, receipts_of
 from ..producer import ProducerOptions, ProducerSettings
-from ..publish import BatchStored, Outgoing, Published, PublishOptions
+from ..publish import (
+    Batches,
+    BatchStored,
+    Outgoing,
+    Published,
+    PublishOptions,
+    batch_stored_of,
+    outgoing_of,
+    published_of,
+)
 from ..settings import ClientSettings
-from ..stats import Lanes, Reliability, Stats
-from ..stats import lanes as lanes_call
-from ..topics import Compaction, Topic, TopicCreated, TopicGrown
 from ..worker import WorkerOptions
-from .pool import AsyncPool
+from .admin import AsyncAdmin
+from .connector import AsyncConnector
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
     from .producer import AsyncProducer
     from .worker import AsyncWorker
 
-T = TypeVar("T")
-_PAGE_ITEMS_MAX = 500
 
+class AsyncClient(AsyncAdmin):
+    """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
-class AsyncClient:
-    """A client of one server. Safe to share; connections are kept and used again.
-
-        async with AsyncClient("http://127.0.0.1:8080") as client:
+        async with AsyncClient("penstock://127.0.0.1:9092") as client:
             await client.create_topic("orders")
             placed = await client.publish("orders", b"lamp", key=b"ann")
 
-    Errors are those of `penstock.errors`. Calls that can be repeated without harm are tried again when the server does
-    not answer or asks for patience; the others raise at once, and `Unreachable.is_sent` says whether they may have been
-    carried out.
+    Without an address it is that of PENSTOCK_SERVER, or of this machine. Errors are those of `penstock.errors`. What
+    can be repeated without harm is tried again when the server does not answer or asks for patience; the rest raises
+    at once, and `Unreachable.is_sent` says whether it may have been carried out.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
         key: str | None = None,
         settings: ClientSettings | None = None,
@@ -62,60 +75,14 @@ class AsyncClient:
         if settings is None:
             settings = ClientSettings()
         instance("settings", settings, ClientSettings)
-        self.pool = AsyncPool(Address.parse(url), key, settings)
+        address = Address.parse(default_address() if url is None else url)
+        self.connector = AsyncConnector(address, key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
 
     @property
     def url(self) -> str:
-        return self.pool.name
-
-    async def run(self, call: Call[T]) -> T:
-        """The result of any call; see the modules of `penstock.client`."""
-        return await self.pool.run(call)
-
-    async def _pages(self, call_of: Callable[[str | None], Call[Any]]) -> AsyncIterator[Any]:
-        """All pages of a list. `call_of` makes the call for the page at a cursor."""
-        page = await self.run(call_of(None))
-        yield page
-        while page.cursor is not None:
-            page = await self.run(call_of(page.cursor))
-            yield page
-
-    # Topics
-
-    async def create_topic(
-        self, name: str, *, partitions: int | None = None, config: Mapping[str, Any] | None = None
-    ) -> TopicCreated:
-        """Make a topic. AlreadyExists; InvalidConfig names every setting that is wrong."""
-        return await self.run(topic_calls.create(name, partitions, config))
-
-    async def topics(self) -> list[str]:
-        """The names of all topics that this client's key may see."""
-        return [one async for page in self._pages(topic_calls.names) for one in page.topics]
-
-    async def describe_topics(self) -> list[Topic]:
-        return [one async for page in self._pages(topic_calls.describe_all) for one in page.topics]
-
-    async def topic(self, name: str) -> Topic:
-        """Partitions, offsets, sizes and settings of a topic. NotFound."""
-        return await self.run(topic_calls.describe(name))
-
-    async def configure_topic(self, name: str, config: Mapping[str, Any]) -> Topic:
-        """Change some settings; the others stay."""
-        return await self.run(topic_calls.configure(name, config))
-
-    async def add_partitions(self, name: str, total: int) -> TopicGrown:
-        """More partitions, up to a new total. Keys may then go elsewhere than before."""
-        return await self.run(topic_calls.grow(name, total))
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with everything in it, dead letters included."""
-        await self.run(topic_calls.delete(name))
-
-    async def compact_topic(self, name: str) -> Compaction:
-        """Remove what retention lets go, now."""
-        return await self.run(topic_calls.compact(name))
+        return self.connector.name
 
     # Publish and read
 
@@ -128,42 +95,101 @@ class AsyncClient:
         **options: Unpack[PublishOptions],
     ) -> Published:
         """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
-        message = publish_calls.message_json(value, options)
-        return (await self.run(publish_calls.publish(topic, [message], acks)))[0]
+        if type(value) is bytes and not options:
+            command = PublishValues(name_of("topic", topic), [value])
+            reply = await self.connector.execute(command, acks=acks_of(acks))
+            return published_of(reply.value.first, reply.guarantee)
+        return (await self._publish(topic, [outgoing_of(value, options)], acks))[0]
 
     async def publish_many(
         self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
     ) -> list[Published]:
-        """Publish messages with one request. PartlyPublished has a result or an error for each."""
-        items = [*map(publish_calls.outgoing_json, several("messages", messages))]
-        return await self.run(publish_calls.publish(topic, items, acks))
+        """Publish messages together. PartlyPublished has a result or an error for each."""
+        items = [outgoing_of(one, {}) for one in several("messages", messages)]
+        return await self._publish(topic, items, acks)
+
+    async def _publish(self, topic: str, items: list[Outgoing], acks: str) -> list[Published]:
+        """One request for each partition that is named, one for all other messages, and one for each delayed one."""
+        name, wanted, now_ns, batches = (
+            name_of("topic", topic),
+            acks_of(acks),
+            time.time_ns(),
+            Batches(),
+        )
+        if not items:
+            await self.topic(name)
+            return []
+        for index, one in enumerate(items):
+            try:
+                batches.add(index, one, now_ns)
+            except PenstockError as error:
+                if len(items) == 1:
+                    raise
+                batches.results[index] = error
+        for partition, found in batches.plain.items():
+            command = PublishEach(name, [message for _, message in found], partition)
+            try:
+                reply = await self.connector.execute(command, acks=wanted)
+            except PenstockError as error:
+                batches.results.update((index, error) for index, _ in found)
+                continue
+            for (index, _), stored in zip(found, reply.value, strict=True):
+                is_error = isinstance(stored, PenstockError)
+                made = stored if is_error else published_of(stored, reply.guarantee)
+                batches.results[index] = made
+        for index, partition, delayed in batches.delayed:
+            try:
+                reply = await self.connector.execute(
+                    Schedule(name, [delayed], partition), acks=wanted
+                )
+                batches.results[index] = published_of(
+                    reply.value[0], reply.guarantee, delayed.due_ns
+                )
+            except PenstockError as error:
+                batches.results[index] = error
+        await self._add_moments(name, batches)
+        return batches.in_order()
+
+    async def _add_moments(self, topic: str, batches: Batches) -> None:
+        """Of a message that repeats an earlier one, which is delayed: when that one comes."""
+        for index, one in batches.results.items():
+            if isinstance(one, Published) and one.duplicate and one.delayed:
+                which = DelayedId(one.partition, one.offset)
+                try:
+                    first = await self.execute(GetDelayed(topic, which))
+                except NotFound:
+                    batches.results[index] = replace(one, deliver_at=None)
+                else:
+                    batches.results[index] = replace(one, deliver_at=time_text(first.due_ns))
 
     async def append_batch(
         self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
         whole_batch = instance("a batch", batch, bytes)
-        call = publish_calls.append_batch(topic, partition, whole_batch, acks, is_numbered=False)
-        return await self.run(call)
+        command = PublishBatch(name_of("topic", topic), partition_number(partition), whole_batch)
+        reply = await self.connector.execute(command, acks=acks_of(acks))
+        return batch_stored_of(reply.value, reply.guarantee)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on. Belongs to no group, and finishes no message."""
-        return await self.run(fetch_calls.fetch(FetchRequest(topic, partition, **options)))
+        from .prefetch import fetch
+
+        return await fetch(self.connector, FetchRequest(topic, partition, **options))
 
     async def fetches(
         self, topic: str, partition: int, **options: Unpack[FetchOptions]
     ) -> AsyncIterator[Fetched]:
         """Fetches up to the end of the partition; with a `timeout`, until no message comes for so long.
 
-        The server prepares the next one while the caller uses one, so two are in memory at once. Close the iterator:
-        until then it keeps a connection.
+        The server prepares the next one while the caller uses one, so two are in memory at once.
         """
         from .prefetch import AsyncPrefetch
 
-        options.setdefault("limit", fetch_calls.LIMIT_MAX_BATCHES)
-        options.setdefault("max_bytes", fetch_calls.PREFETCH_BYTES)
+        options.setdefault("limit", fetching.LIMIT_MAX_BATCHES)
+        options.setdefault("max_bytes", fetching.PREFETCH_BYTES)
         request: FetchRequest | None = FetchRequest(topic, partition, **options)
-        prefetch = AsyncPrefetch(self.pool)
+        prefetch = AsyncPrefetch(self.connector)
         try:
             while request is not None:
                 fetched = await prefetch.fetch(request, request.at)
@@ -186,10 +212,12 @@ class AsyncClient:
         `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
         `is_followed`: then it waits for more, for ever.
         """
+        from .prefetch import fetch
+
         described = await self.topic(topic)
-        reader = fetch_calls.topic_reader(described, start, partition, is_followed=is_followed)
+        reader = fetching.topic_reader(described, start, partition, is_followed=is_followed)
         while (reading := reader.next()) is not None:
-            fetched = await self.run(fetch_calls.fetch(reading.request))
+            fetched = await fetch(self.connector, reading.request)
             for message in fetched:
                 if reading.end is None or message.offset < reading.end:
                     yield reading.request.partition, message
@@ -211,173 +239,54 @@ class AsyncClient:
         """Lease messages to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
 
         A client may have 1000 unanswered messages of a partition, or `max_in_flight_per_consumer` of the topic; a poll
-        brings no more.
+        brings no more. Repeated because its answer was lost, it brings the messages of the first time, and no attempt
+        counts.
         """
-        call = poll_calls.poll(
-            topic,
-            group,
-            limit=limit,
-            timeout=timeout,
-            owner=self._name if owner is None else owner,
-            visibility_timeout=visibility_timeout,
-            priority=priority,
+        lease = visibility_timeout
+        command = Poll(
+            name_of("topic", topic),
+            name_of("group", group),
+            self._name if owner is None else text("the name of an owner", owner),
+            whole_number("limit", limit, 1),
+            None if lease is None else duration_ms(lease, "visibility_timeout"),
+            None if priority is None else Priority(priority_of(priority)),
+            token_hex(8),
         )
-        return await self.run(call)
+        found: Any = await self.execute(command, wait_s=duration_s(timeout, "timeout"))
+        return Polled(parts_of(found.parts, self.connector.name), Received)
 
     async def ack(self, held: Receipts) -> list[AnswerResult]:
         """Finish messages. StaleReceipt if the lease of one is over; the others are finished all the same."""
-        return await self._answer(held, poll_calls.ack)
+        return all_or_first_error(await self._answer(held, Kind.ACK))
 
     async def nack(
         self, held: Receipts, reason: str = "", *, delay: Duration | None = None
     ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
-        return await self._answer(held, lambda found: poll_calls.nack(found, reason, delay))
+        ms = None if delay is None else duration_ms(delay, "delay")
+        return all_or_first_error(await self._answer(held, Kind.NACK, reason, ms))
 
     async def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:
         """No attempt will ever succeed: a dead letter, at once."""
-        return await self._answer(held, lambda found: poll_calls.reject(found, reason))
+        return all_or_first_error(await self._answer(held, Kind.REJECT, reason))
 
     async def extend(self, held: Receipts, timeout: Duration) -> list[AnswerResult]:  # noqa: ASYNC109 - the server's
         """Still working on it: the lease ends so long from now."""
-        return await self._answer(held, lambda found: poll_calls.extend(found, timeout))
-
-    async def _answer(
-        self, held: Receipts, call_of: Callable[[Sequence[str]], Call[Results]]
-    ) -> list[AnswerResult]:
-        receipts = receipts_of(held)
-        return all_or_first_error(await self.run(call_of(receipts)) if receipts else [])
+        ms = duration_ms(timeout, "timeout")
+        return all_or_first_error(await self._answer(held, Kind.EXTEND, ms=ms))
 
     async def answer_ack(self, receipts: list[str]) -> Results:
         """Finish messages by receipt; returns a result or an error for each."""
-        return await self.run(poll_calls.ack(receipts)) if receipts else []
+        return await self._answer(receipts, Kind.ACK)
 
-    # Groups and dead letters
-
-    async def groups(self) -> list[GroupName]:
-        return [one async for page in self._pages(group_calls.names) for one in page.groups]
-
-    async def group(self, name: str) -> Group:
-        return await self.run(group_calls.describe(name))
-
-    async def delete_group(self, name: str) -> None:
-        """Forget a group and its progress."""
-        await self.run(group_calls.delete(name))
-
-    async def lag(self, group: str) -> Lag:
-        """How far a group is behind, in all and on every partition."""
-        return await self.run(group_calls.lag(group))
-
-    async def offsets(self, group: str) -> dict[str, dict[str, int]]:
-        """The offset that the group reads next, by topic and partition."""
-        return (await self.run(group_calls.offsets(group))).offsets
-
-    async def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; False if it was finished already."""
-        return (await self.run(group_calls.commit(group, offsets))).advanced
-
-    async def reset(
-        self,
-        group: str,
-        to: Moment,
-        *,
-        topic: str | None = None,
-        is_dry_run: bool = False,
-        is_forced: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
-        call = group_calls.reset(group, to, topic=topic, is_dry_run=is_dry_run, is_forced=is_forced)
-        return (await self.run(call)).partitions
-
-    async def in_flight(self, group: str) -> list[dict[str, Any]]:
-        """The messages that members of a group hold: place, consumer, attempts, deadline."""
-        pages = self._pages(lambda cursor: group_calls.in_flight(group, cursor))
-        return [one async for page in pages for one in page.in_flight]
-
-    async def dead_letters(
-        self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
-    ) -> list[DeadLetter]:
-        """The first `limit` dead letters that match, and why each was given up."""
-        limit = whole_number("limit", limit, 1)
-        size = min(limit, _PAGE_ITEMS_MAX)
-        found: list[DeadLetter] = []
-        async for page in self._pages(
-            lambda cursor: group_calls.dead_letters(topic, letters, size, cursor)
-        ):
-            found += page.dead_letters
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
-        """One dead letter by its place. NotFound, also if it was redriven."""
-        page = await self.run(group_calls.dead_letter(topic, partition, offset))
-        for one in page.dead_letters:
-            if (one.partition, one.offset) == (partition, offset):
-                return one
-        raise NotFound("dead letter", f"{topic} {partition}/{offset}")
-
-    async def count_dead_letters(
-        self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
-    ) -> list[dict[str, Any]]:
-        """How many there are by reason, error or consumer."""
-        return (await self.run(group_calls.count_dead_letters(topic, by, letters))).groups
-
-    async def redrive(self, topic: str, order: Redrive) -> Redriven:
-        """Send dead letters back to the topic, or only to the group that failed."""
-        return await self.run(group_calls.redrive(topic, order))
-
-    # Messages for later
-
-    async def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
-        """Messages that wait for their time, the next to come first; at most `limit`."""
-        limit = whole_number("limit", limit, 1)
-        size = min(limit, _PAGE_ITEMS_MAX)
-        found: list[Delayed] = []
-        async for page in self._pages(lambda cursor: delays.listed(topic, size, cursor)):
-            found += page.messages
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    async def delayed_get(self, place: DelayedPlace) -> Delayed:
-        """A delayed message, also if it is finished. NotFound."""
-        return await self.run(delays.describe(place))
-
-    async def cancel_delayed(self, place: DelayedPlace) -> Delayed:
-        """Never deliver it. NotPending if it came already, or was cancelled."""
-        return await self.run(delays.cancel(place))
-
-    async def reschedule(
-        self,
-        place: DelayedPlace,
-        *,
-        delay: Duration | None = None,
-        deliver_at: Moment | None = None,
-    ) -> Delayed:
-        """Deliver it at another time. NotPending if it came already, or was cancelled."""
-        return await self.run(delays.reschedule(place, delay, deliver_at))
-
-    async def delay_stats(self) -> DelayStats:
-        """How many messages wait for their time, in all and by topic."""
-        return await self.run(delays.stats())
-
-    # Figures
-
-    async def stats(self) -> Stats:
-        """Sizes of everything."""
-        return await self.run(get("/stats", Stats))
-
-    async def reliability(self) -> Reliability:
-        """How many messages are leased, wait for a retry, or were given up; in all and by group."""
-        return await self.run(get("/reliability/stats", Reliability))
-
-    async def lanes(self, group: str | None = None) -> Lanes:
-        """The backlog of each priority lane: of a group, or of the one that is furthest behind on each topic."""
-        return await self.run(lanes_call(group))
-
-    async def health(self) -> dict[str, Any]:
-        return await self.run(get("/health", dict[str, Any]))
+    async def _answer(
+        self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> Results:
+        receipts = receipts_of(held)
+        answers = ReceiptAnswers(kind, receipts, reason_text(reason), ms)
+        if not receipts:
+            return []
+        return answers.results(await self.execute(answers.command()), time.time_ns())
 
     # Producers, consumers and workers
 
@@ -385,7 +294,7 @@ class AsyncClient:
         """Sends messages one by one and stores them in large batches, each exactly once."""
         from .producer import AsyncProducer
 
-        return AsyncProducer(self.pool, topic, ProducerSettings(**options))
+        return AsyncProducer(self.connector, topic, ProducerSettings(**options))
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
@@ -393,7 +302,7 @@ class AsyncClient:
         """A member of a group that takes messages, with heartbeats, and answers in batches."""
         from .consumer import AsyncConsumer
 
-        return AsyncConsumer(self.pool, group, topics, ConsumerSettings(**options))
+        return AsyncConsumer(self.connector, group, topics, ConsumerSettings(**options))
 
     def worker(
         self,
@@ -408,7 +317,7 @@ class AsyncClient:
         return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
-        await self.pool.close()
+        await self.connector.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,21 +9,22 @@ from typing import Self
 
 from ...api.answers import Kind
 from ...api.arguments import text, whole_number
+from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..consumer_options import ConsumerSettings, topics_of
-from ..leased_messages import Delivered, Polled
+from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership
-from ..membership import commit as commit_call
-from ..membership import poll as poll_call
+from ..membership import commit as commit_command
+from ..membership import poll as poll_command
 from ..retry import chance
-from ..topics import describe
 from .ack_batcher import AsyncAckBatcher
-from .io import Background, Connection, Event, check_callback
+from .connection import Pending
+from .connector import AsyncConnector, Call
+from .io import Background, Event, check_callback
 from .member import AsyncMember
-from .pool import AsyncPool
 
 # The longest wait of one request: a proxy in between might end a longer one.
 _WAIT_S = 20.0
@@ -52,7 +53,7 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        pool: AsyncPool,
+        connector: AsyncConnector,
         group: str,
         topics: str | Sequence[str],
         settings: ConsumerSettings,
@@ -60,19 +61,19 @@ class AsyncConsumer:
         self.group, self.topics, self.settings = group, topics_of(topics), settings
         for name in ("on_assigned", "on_revoked", "on_lost"):
             check_callback(name, getattr(settings, name))
-        self._pool = pool
+        self._connector = connector
         self._buffer = AnswerBuffer()
-        self._ack_batcher = AsyncAckBatcher(pool, self._buffer, settings.on_error)
+        self._ack_batcher = AsyncAckBatcher(connector, self._buffer, settings.on_error)
         # Always under a name: a join whose answer was lost can be repeated then.
         name = settings.member or f"member-{token_hex(6)}"
         membership = Membership(check_name(text("the name of a group", group), "group"), name)
-        self._member = AsyncMember(pool, settings, membership, self.topics)
+        self._member = AsyncMember(connector, settings, membership, self.topics)
         # Messages of the last poll that an iteration has not given to the program.
         self._unseen: deque[Delivered] = deque()
         # What auto commit acks when more is asked for.
         self._uncommitted: Delivered | Polled[Delivered] | None = None
         self._request_id = ""
-        self._polling: Connection | None = None
+        self._polling: Pending | None = None
         self._background: Background | None = None
         self._stop, self._wake, self._send_now = Event(), Event(), Event()
         self._is_closed = False
@@ -162,7 +163,7 @@ class AsyncConsumer:
                 if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
-            if await self._stop.wait(self._pool.settings.retry.pause_s(tries, chance())):
+            if await self._stop.wait(self._connector.settings.retry.pause_s(tries, chance())):
                 return Polled([], Delivered)
 
     async def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
@@ -190,21 +191,20 @@ class AsyncConsumer:
         tries = 0
         while not self._stop.is_set():
             tries += 1
-            call = poll_call(
-                self._member.membership,
-                self.settings,
-                limit=limit,
-                wait_s=wait_s,
-                request_id=self._request_id,
+            command = poll_command(
+                self._member.membership, self.settings, limit=limit, request_id=self._request_id
             )
             try:
-                self._polling = connection = await self._pool.begin(call)
-                # `stop` sets the event and then looks for a connection, so one of the two ends this poll.
+                sent = await self._connector.begin(Call(command, wait_s=wait_s))
+                self._polling = sent.pending
+                # `stop` sets the event and then looks for a poll, so one of the two ends this one.
                 if self._stop.is_set():
-                    connection.abort()
-                return await self._pool.end(call, connection)
+                    sent.pending.cancel()
+                found = (await self._connector.end(sent)).value
+                changes = 0 if found.standing is None else found.standing.changes
+                return Polled(parts_of(found.parts, self._connector.name), Delivered, changes)
             except PenstockError as error:
-                retry = self._pool.settings.retry
+                retry = self._connector.settings.retry
                 pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
                 if pause_s is None and not self._stop.is_set():
                     raise
@@ -218,7 +218,7 @@ class AsyncConsumer:
         self._stop.set()
         polling = self._polling
         if polling is not None:
-            polling.abort()
+            polling.cancel()
 
     # Answer
 
@@ -253,10 +253,10 @@ class AsyncConsumer:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
         offsets = offsets_after(reached)
         await self._ack_batcher.send()
-        done = await self._pool.run(commit_call(self._member.membership, offsets))
+        done = await self._connector.execute(commit_command(self._member.membership, offsets))
         for place, offset in offsets.items():
             self._buffer.finish_below(place, offset)
-        return done.advanced
+        return bool(done.value)
 
     # Be a member
 
@@ -271,8 +271,9 @@ class AsyncConsumer:
         if self.settings.visibility_timeout is not None:
             self._lease_s = duration_s(self.settings.visibility_timeout)
         else:
-            found = [await self._pool.run(describe(topic)) for topic in self.topics]
-            self._lease_s = min(one.config["visibility_timeout_ms"] for one in found) / 1000
+            found = [await self._connector.execute(DescribeTopic(topic)) for topic in self.topics]
+            leases_ms = [one.value.settings["visibility_timeout_ms"] for one in found]
+            self._lease_s = min(leases_ms) / 1000
         await self._member.join()
         self._background = Background(self._run_background, "penstock-consumer")
 

@@ -9,8 +9,8 @@ from .. import membership as calls
 from ..consumer_options import ConsumerSettings, OnPartitions
 from ..leased_messages import Delivered, Polled
 from ..membership import Membership
+from .connector import AsyncConnector, Call
 from .io import call_back
-from .pool import AsyncPool
 
 
 class MembershipChange(NamedTuple):
@@ -26,12 +26,12 @@ class AsyncMember:
 
     def __init__(
         self,
-        pool: AsyncPool,
+        connector: AsyncConnector,
         settings: ConsumerSettings,
         membership: Membership,
         topics: Sequence[str],
     ) -> None:
-        self._pool, self._settings, self._topics = pool, settings, topics
+        self._connector, self._settings, self._topics = connector, settings, topics
         self.membership = membership
         # The partitions that `on_assigned` was called with, and those of them that the group asks back.
         self.assigned: set[str] = set()
@@ -42,9 +42,10 @@ class AsyncMember:
         self._failure: PenstockError | None = None
 
     async def join(self) -> None:
-        call = calls.join(self.membership, self._topics, self._settings, is_rejoin=self._is_rejoin)
-        joined = await self._pool.run(call)
-        self.membership = Membership(self.membership.group, joined.member_id, joined.generation)
+        group, is_rejoin = self.membership.group, self._is_rejoin
+        command = calls.join(self.membership, self._topics, self._settings, is_rejoin=is_rejoin)
+        joined = (await self._connector.execute(command)).value
+        self.membership = Membership(group, joined.member, joined.standing.generation)
         self._is_rejoin = True
         self._is_unknown = False
         self.has_changes = self._settings.is_assigned
@@ -61,16 +62,18 @@ class AsyncMember:
         if self._is_unknown:
             return await self._rejoin()
         try:
-            reply = await self._pool.run(calls.heartbeat(self.membership))
+            reply = await self._connector.execute(calls.heartbeat(self.membership))
         except UnknownMember:
             return await self._rejoin()
         except PenstockError:
             self.has_changes = True
             raise
+        standing = reply.value
         self.membership = self.membership._replace(
-            generation=reply.generation, changes=reply.changes
+            generation=standing.generation, changes=standing.changes
         )
-        readable, self.revoking = set(reply.partitions_assigned), set(reply.partitions_to_revoke)
+        readable = set(map(str, standing.assigned))
+        self.revoking = set(map(str, standing.to_release))
         current = readable | self.revoking
         lost, gained = self.assigned - current, readable - self.assigned
         self.assigned = (self.assigned & current) | gained
@@ -101,12 +104,13 @@ class AsyncMember:
         self.has_changes = True
         # The next refresh finds out what has changed meanwhile.
         with suppress(StaleGeneration, UnknownMember):
-            await self._pool.run(calls.revoke(self.membership, places))
+            await self._connector.execute(calls.release(self.membership, places))
 
     async def heartbeat(self) -> None:
         """Send a heartbeat. The task that polls handles what the answer says."""
         try:
-            reply = await self._pool.run_once(calls.heartbeat(self.membership))
+            sent = await self._connector.begin(Call(calls.heartbeat(self.membership)))
+            standing = (await self._connector.end(sent)).value
         except Unavailable:
             return  # A session has more heartbeats than one.
         except (UnknownMember, StaleGeneration) as error:
@@ -116,7 +120,7 @@ class AsyncMember:
         else:
             # A new generation counts, too: under the old one the server would refuse a poll.
             known = self.membership.changes, self.membership.generation
-            if (reply.changes, reply.generation) != known:
+            if (standing.changes, standing.generation) != known:
                 self.has_changes = self._settings.is_assigned
 
     def note_refusal(self, error: UnknownMember | StaleGeneration) -> None:
@@ -130,4 +134,4 @@ class AsyncMember:
 
     async def leave(self) -> None:
         """Leave the group; other members may have at once what this one holds."""
-        await self._pool.run(calls.leave(self.membership))
+        await self._connector.execute(calls.leave(self.membership))

@@ -1,76 +1,84 @@
-"""Fetches one request ahead: the server prepares the next answer while the caller uses this one."""
+"""Fetches one request ahead: the server prepares the next reply while the caller uses this one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...errors import Unavailable
-from ..calls import Call
-from ..fetch import Fetched, FetchRequest, fetch, more_at
-from ..wire import Headers
-from .io import Connection, OnHead
-from .pool import AsyncPool
+from ...api.units import duration_s
+from ...errors import PenstockError, Unavailable
+from ..fetch import Fetched, FetchRequest, fetch_command, fetched_of
+from .connector import AsyncConnector, Call, Sent
 
 NextRequest = Callable[[int], FetchRequest | None]
-"""The request that follows an answer which ends at an offset; None: no more."""
+"""The request that follows a reply which ends at an offset; None: no more."""
 
 
 class _EarlyFetch(NamedTuple):
     request: FetchRequest
-    call: Call[Fetched]
-    connection: Connection
+    sent: Sent
 
 
 class AsyncPrefetch:
     """Keeps at most one early request under way; `drop` it at the end.
 
-    An early answer is checked like any other. If it fails so that another try may help, it is asked for again when
+    An early reply is checked like any other. If it fails so that another try may help, it is asked for again when
     the caller wants it.
     """
 
-    def __init__(self, pool: AsyncPool) -> None:
-        self._pool = pool
+    def __init__(self, connector: AsyncConnector) -> None:
+        self._connector = connector
         self._early: _EarlyFetch | None = None
 
     async def fetch(self, request: FetchRequest, following: NextRequest) -> Fetched:
-        """The answer to a request. The request that follows it is sent as soon as the head of this answer is here."""
-
-        async def on_head(headers: Headers) -> None:
-            await self._begin(following, more_at(headers))
-
-        fetched = await self._early_answer(request, on_head)
+        """The reply to a request. The request that follows it is sent before this returns."""
+        fetched = await self._early_reply(request)
         if fetched is None:
-            fetched = await self._pool.run(fetch(request), on_head)
-        if self._early is None:
-            # The answer came in one piece, and `on_head` was not called.
-            await self._begin(following, fetched.more_at)
+            fetched = await fetch(self._connector, request)
+        following_request = None if fetched.more_at is None else following(fetched.more_at)
+        if following_request is not None:
+            await self._begin(following_request)
         return fetched
 
-    async def _early_answer(self, request: FetchRequest, on_head: OnHead) -> Fetched | None:
-        """The answer to the early request; None if it is for another one, or has to be asked for again."""
+    async def _early_reply(self, request: FetchRequest) -> Fetched | None:
+        """The reply to the early request; None if it is for another one, or has to be asked for again."""
         early = self._early
         if early is None or early.request != request:
             self.drop()
             return None
         self._early = None
         try:
-            return await self._pool.end_early(early.call, early.connection, on_head)
+            reply = await self._connector.end(early.sent, is_early=True)
+            return fetched_of(reply.value, self._connector.name)
         except Unavailable:
-            self.drop()
             return None
 
-    async def _begin(self, following: NextRequest, offset: int | None) -> None:
-        self.drop()
-        request = None if offset is None else following(offset)
-        if request is None:
+    async def _begin(self, request: FetchRequest) -> None:
+        # A server that did not answer before gets no early requests.
+        if self._connector.breaker.failures:
             return
-        # If the answer is damaged, the second request has the server check it, too, and say where.
-        call = fetch(request, is_checked=False)
-        connection = await self._pool.begin_early(call)
-        if connection is not None:
-            self._early = _EarlyFetch(request, call, connection)
+        # If the reply is damaged, the second request has the server check it, too, and say where.
+        command = fetch_command(request, is_checked=False)
+        try:
+            sent = await self._connector.begin(Call(command, wait_s=duration_s(request.timeout)))
+        except Unavailable:
+            return
+        self._early = _EarlyFetch(request, sent)
 
     def drop(self) -> None:
         """Give up the early request."""
         early, self._early = self._early, None
         if early is not None:
-            self._pool.drop_early(early.connection)
+            early.sent.pending.cancel()
+
+
+async def fetch(connector: AsyncConnector, request: FetchRequest) -> Fetched:
+    """The reply to a request, after as many tries as the policy allows, also if what comes is damaged."""
+    command, wait_s = fetch_command(request), duration_s(request.timeout, "timeout")
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            reply = await connector.end(await connector.begin(Call(command, wait_s=wait_s)))
+            return fetched_of(reply.value, connector.name)
+        except PenstockError as error:
+            if not await connector.pause(error, tries, is_repeatable=True):
+                raise

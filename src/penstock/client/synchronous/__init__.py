@@ -1,1 +1,1 @@
-"""The client for threads. `tools/unasync.py` generates it from `asynchronous`, but for `io` and `worker_pool`."""
+"""The client for threads. `tools/unasync.py` generates it from `asynchronous`, but for what waits."""

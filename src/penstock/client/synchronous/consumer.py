@@ -10,21 +10,22 @@ from typing import Self
 
 from ...api.answers import Kind
 from ...api.arguments import text, whole_number
+from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..consumer_options import ConsumerSettings, topics_of
-from ..leased_messages import Delivered, Polled
+from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership
-from ..membership import commit as commit_call
-from ..membership import poll as poll_call
+from ..membership import commit as commit_command
+from ..membership import poll as poll_command
 from ..retry import chance
-from ..topics import describe
 from .ack_batcher import AckBatcher
-from .io import Background, Connection, Event, check_callback
+from .connection import Pending
+from .connector import Call, Connector
+from .io import Background, Event, check_callback
 from .member import Member
-from .pool import Pool
 
 # The longest wait of one request: a proxy in between might end a longer one.
 _WAIT_S = 20.0
@@ -53,7 +54,7 @@ class Consumer:
 
     def __init__(
         self,
-        pool: Pool,
+        connector: Connector,
         group: str,
         topics: str | Sequence[str],
         settings: ConsumerSettings,
@@ -61,19 +62,19 @@ class Consumer:
         self.group, self.topics, self.settings = group, topics_of(topics), settings
         for name in ("on_assigned", "on_revoked", "on_lost"):
             check_callback(name, getattr(settings, name))
-        self._pool = pool
+        self._connector = connector
         self._buffer = AnswerBuffer()
-        self._ack_batcher = AckBatcher(pool, self._buffer, settings.on_error)
+        self._ack_batcher = AckBatcher(connector, self._buffer, settings.on_error)
         # Always under a name: a join whose answer was lost can be repeated then.
         name = settings.member or f"member-{token_hex(6)}"
         membership = Membership(check_name(text("the name of a group", group), "group"), name)
-        self._member = Member(pool, settings, membership, self.topics)
+        self._member = Member(connector, settings, membership, self.topics)
         # Messages of the last poll that an iteration has not given to the program.
         self._unseen: deque[Delivered] = deque()
         # What auto commit acks when more is asked for.
         self._uncommitted: Delivered | Polled[Delivered] | None = None
         self._request_id = ""
-        self._polling: Connection | None = None
+        self._polling: Pending | None = None
         self._background: Background | None = None
         self._stop, self._wake, self._send_now = Event(), Event(), Event()
         self._is_closed = False
@@ -163,7 +164,7 @@ class Consumer:
                 if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
-            if self._stop.wait(self._pool.settings.retry.pause_s(tries, chance())):
+            if self._stop.wait(self._connector.settings.retry.pause_s(tries, chance())):
                 return Polled([], Delivered)
 
     def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
@@ -191,21 +192,20 @@ class Consumer:
         tries = 0
         while not self._stop.is_set():
             tries += 1
-            call = poll_call(
-                self._member.membership,
-                self.settings,
-                limit=limit,
-                wait_s=wait_s,
-                request_id=self._request_id,
+            command = poll_command(
+                self._member.membership, self.settings, limit=limit, request_id=self._request_id
             )
             try:
-                self._polling = connection = self._pool.begin(call)
-                # `stop` sets the event and then looks for a connection, so one of the two ends this poll.
+                sent = self._connector.begin(Call(command, wait_s=wait_s))
+                self._polling = sent.pending
+                # `stop` sets the event and then looks for a poll, so one of the two ends this one.
                 if self._stop.is_set():
-                    connection.abort()
-                return self._pool.end(call, connection)
+                    sent.pending.cancel()
+                found = (self._connector.end(sent)).value
+                changes = 0 if found.standing is None else found.standing.changes
+                return Polled(parts_of(found.parts, self._connector.name), Delivered, changes)
             except PenstockError as error:
-                retry = self._pool.settings.retry
+                retry = self._connector.settings.retry
                 pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
                 if pause_s is None and not self._stop.is_set():
                     raise
@@ -219,7 +219,7 @@ class Consumer:
         self._stop.set()
         polling = self._polling
         if polling is not None:
-            polling.abort()
+            polling.cancel()
 
     # Answer
 
@@ -254,10 +254,10 @@ class Consumer:
             raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
         offsets = offsets_after(reached)
         self._ack_batcher.send()
-        done = self._pool.run(commit_call(self._member.membership, offsets))
+        done = self._connector.execute(commit_command(self._member.membership, offsets))
         for place, offset in offsets.items():
             self._buffer.finish_below(place, offset)
-        return done.advanced
+        return bool(done.value)
 
     # Be a member
 
@@ -272,8 +272,9 @@ class Consumer:
         if self.settings.visibility_timeout is not None:
             self._lease_s = duration_s(self.settings.visibility_timeout)
         else:
-            found = [self._pool.run(describe(topic)) for topic in self.topics]
-            self._lease_s = min(one.config["visibility_timeout_ms"] for one in found) / 1000
+            found = [self._connector.execute(DescribeTopic(topic)) for topic in self.topics]
+            leases_ms = [one.value.settings["visibility_timeout_ms"] for one in found]
+            self._lease_s = min(leases_ms) / 1000
         self._member.join()
         self._background = Background(self._run_background, "penstock-consumer")
 

@@ -10,8 +10,8 @@ from .. import membership as calls
 from ..consumer_options import ConsumerSettings, OnPartitions
 from ..leased_messages import Delivered, Polled
 from ..membership import Membership
+from .connector import Call, Connector
 from .io import call_back
-from .pool import Pool
 
 
 class MembershipChange(NamedTuple):
@@ -27,12 +27,12 @@ class Member:
 
     def __init__(
         self,
-        pool: Pool,
+        connector: Connector,
         settings: ConsumerSettings,
         membership: Membership,
         topics: Sequence[str],
     ) -> None:
-        self._pool, self._settings, self._topics = pool, settings, topics
+        self._connector, self._settings, self._topics = connector, settings, topics
         self.membership = membership
         # The partitions that `on_assigned` was called with, and those of them that the group asks back.
         self.assigned: set[str] = set()
@@ -43,9 +43,10 @@ class Member:
         self._failure: PenstockError | None = None
 
     def join(self) -> None:
-        call = calls.join(self.membership, self._topics, self._settings, is_rejoin=self._is_rejoin)
-        joined = self._pool.run(call)
-        self.membership = Membership(self.membership.group, joined.member_id, joined.generation)
+        group, is_rejoin = self.membership.group, self._is_rejoin
+        command = calls.join(self.membership, self._topics, self._settings, is_rejoin=is_rejoin)
+        joined = (self._connector.execute(command)).value
+        self.membership = Membership(group, joined.member, joined.standing.generation)
         self._is_rejoin = True
         self._is_unknown = False
         self.has_changes = self._settings.is_assigned
@@ -62,16 +63,18 @@ class Member:
         if self._is_unknown:
             return self._rejoin()
         try:
-            reply = self._pool.run(calls.heartbeat(self.membership))
+            reply = self._connector.execute(calls.heartbeat(self.membership))
         except UnknownMember:
             return self._rejoin()
         except PenstockError:
             self.has_changes = True
             raise
+        standing = reply.value
         self.membership = self.membership._replace(
-            generation=reply.generation, changes=reply.changes
+            generation=standing.generation, changes=standing.changes
         )
-        readable, self.revoking = set(reply.partitions_assigned), set(reply.partitions_to_revoke)
+        readable = set(map(str, standing.assigned))
+        self.revoking = set(map(str, standing.to_release))
         current = readable | self.revoking
         lost, gained = self.assigned - current, readable - self.assigned
         self.assigned = (self.assigned & current) | gained
@@ -102,12 +105,13 @@ class Member:
         self.has_changes = True
         # The next refresh finds out what has changed meanwhile.
         with suppress(StaleGeneration, UnknownMember):
-            self._pool.run(calls.revoke(self.membership, places))
+            self._connector.execute(calls.release(self.membership, places))
 
     def heartbeat(self) -> None:
         """Send a heartbeat. The task that polls handles what the answer says."""
         try:
-            reply = self._pool.run_once(calls.heartbeat(self.membership))
+            sent = self._connector.begin(Call(calls.heartbeat(self.membership)))
+            standing = (self._connector.end(sent)).value
         except Unavailable:
             return  # A session has more heartbeats than one.
         except (UnknownMember, StaleGeneration) as error:
@@ -117,7 +121,7 @@ class Member:
         else:
             # A new generation counts, too: under the old one the server would refuse a poll.
             known = self.membership.changes, self.membership.generation
-            if (reply.changes, reply.generation) != known:
+            if (standing.changes, standing.generation) != known:
                 self.has_changes = self._settings.is_assigned
 
     def note_refusal(self, error: UnknownMember | StaleGeneration) -> None:
@@ -131,4 +135,4 @@ class Member:
 
     def leave(self) -> None:
         """Leave the group; other members may have at once what this one holds."""
-        self._pool.run(calls.leave(self.membership))
+        self._connector.execute(calls.leave(self.membership))

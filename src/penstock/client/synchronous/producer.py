@@ -7,15 +7,15 @@ from typing import Self
 
 import msgspec
 
+from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError
-from ..calls import Content
+from ..commands import Content, acks_of
 from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
-from ..producer_batch import Batch, checked_message, extra_of
-from ..publish import HeadersIn, Published
-from ..topics import describe
-from .io import Background, Connection, Event, Lock, acquire_within
-from .pool import Pool
+from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
+from ..publish import Published, batch_stored_of
+from .connector import Call, Connector
+from .io import Background, Event, Lock, acquire_within
 
 _SPACE_CHECK_S = 1.0
 # A server nearby has answered by then, and `send` takes the answer sooner than a background that has to be woken.
@@ -65,9 +65,10 @@ class Producer:
     from the next `flush` or `close`.
     """
 
-    def __init__(self, pool: Pool, topic: str, settings: ProducerSettings) -> None:
-        self.topic, self.settings, self._pool = topic, settings, pool
-        retry = pool.settings.retry
+    def __init__(self, connector: Connector, topic: str, settings: ProducerSettings) -> None:
+        self.topic, self.settings, self._connector = topic, settings, connector
+        self._acks = acks_of(settings.acks)
+        retry = connector.settings.retry
         self._queues = BatchQueues(
             topic, settings, retry, event=Event, lock=Lock, delivery_of=Delivery
         )
@@ -136,9 +137,9 @@ class Producer:
         """Ask for the number of partitions, and start the background. NotFound if there is no such topic."""
         with self._start_lock:
             if not self._queues.queues:
-                topic = self._pool.run(describe(self.topic))
+                reply = self._connector.execute(DescribeTopic(self._queues.topic))
                 self._background = Background(self._run_background, "penstock-producer")
-                self._queues.grow(topic.partitions)
+                self._queues.grow(len(reply.value.partitions))
 
     def _wait_for_space(self) -> None:
         while self._queues.is_full:
@@ -148,14 +149,11 @@ class Producer:
                 self._queues.wake.set()
                 self._queues.has_space.wait(_SPACE_CHECK_S)
 
-    def _send_sealed(
-        self, queue: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
-    ) -> None:
+    def _send_sealed(self, queue: PartitionQueue, within_s: float | None = None) -> None:
         """Send the sealed batches. The answer to the last one is collected later, while the next batch is filled.
 
         With `within_s` an answer that takes longer is left to the background, with the batches behind it, and so long
         this waits for the background to send: two threads that send take far longer than one after the other.
-        `is_patient`: see `_send`.
         """
         if not queue.sealed or queue.retry or not acquire_within(queue.lock, within_s or 0):
             return
@@ -166,7 +164,7 @@ class Producer:
                 if not queue.retry:
                     request = self._queues.next_request(queue)
                     if request is not None:
-                        self._send(queue, request, is_patient=is_patient)
+                        self._send(queue, request)
         finally:
             queue.lock.release()
 
@@ -174,48 +172,36 @@ class Producer:
         """Collect the answer if there is one to come; False if it takes longer. One over the timeout is an error."""
         if queue.in_flight is None:
             return True
-        waited_s = 0.0
-        request, connection = queue.in_flight
-        if within_s is not None and not connection.is_answered(within_s):
-            waited_s = time.monotonic() - queue.sent_at_s
-            if waited_s < self._pool.settings.timeout_s:
-                self._queues.wake.set()
-                return False
+        request, sent = queue.in_flight
+        is_late = within_s is not None and not sent.pending.is_answered(within_s)
+        if is_late and time.monotonic() - queue.sent_at_s < self._connector.settings.timeout_s:
+            self._queues.wake.set()
+            return False
         queue.in_flight = None
         try:
-            stored = self._pool.end(request.call, connection, waited_s=waited_s)
+            reply = self._connector.end(sent)
         except PenstockError as error:
             self._queues.fail(queue, request, error)
         except BaseException:
-            self._queues.interrupt(queue, request, self._pool.name)
+            self._queues.interrupt(queue, request, self._connector.name)
             raise
         else:
+            stored = batch_stored_of(reply.value, reply.guarantee)
             self._queues.settle(queue, request.batch, stored, None)
         return True
 
-    def _send(self, queue: PartitionQueue, request: Request, *, is_patient: bool) -> None:
-        """Send a request. Not `is_patient`: only if a connection is free now, while there are answers to collect.
-
-        The background is not patient: the requests whose answers it has to collect may have all connections.
-        """
+    def _send(self, queue: PartitionQueue, request: Request) -> None:
         request.batch.tries += 1
         try:
-            if is_patient or not any(one.in_flight for one in self._queues.queues):
-                connection: Connection | None = self._pool.begin(request.call)
-            else:
-                connection = self._pool.begin_now(request.call)
+            sent = self._connector.begin(Call(request.command, self._acks))
         except PenstockError as error:
             self._queues.fail(queue, request, error)
             return
         except BaseException:
-            self._queues.interrupt(queue, request, self._pool.name)
+            self._queues.interrupt(queue, request, self._connector.name)
             raise
-        if connection is None:
-            request.batch.tries -= 1
-            queue.retry = (request, time.monotonic())
-            return
         queue.sent_at_s = time.monotonic()
-        queue.in_flight = (request, connection)
+        queue.in_flight = (request, sent)
 
     def _run_background(self) -> None:
         """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
@@ -229,20 +215,18 @@ class Producer:
             queues.seal_late()
             until_s = time.monotonic() + round_s
             for queue in queues.queues:
-                self._send_sealed(queue, _left_s(until_s), is_patient=False)
+                self._send_sealed(queue, _left_s(until_s))
                 if queue.retry or queues.is_answer_due(queue):
-                    self._finish(queue, _left_s(until_s), is_patient=False)
+                    self._finish(queue, _left_s(until_s))
 
-    def _finish(
-        self, queue: PartitionQueue, within_s: float | None = None, *, is_patient: bool = True
-    ) -> None:
+    def _finish(self, queue: PartitionQueue, within_s: float | None = None) -> None:
         """Send a failed request again if it is time, and collect the answer."""
         if not acquire_within(queue.lock, 0):
             return
         try:
             if queue.retry is not None and queue.retry[1] <= time.monotonic():
                 (request, _), queue.retry = queue.retry, None
-                self._send(queue, request, is_patient=is_patient)
+                self._send(queue, request)
             self._collect_within(queue, within_s)
         finally:
             queue.lock.release()

@@ -1,7 +1,7 @@
-"""Making a damaged log whole again without destroying anything.
+"""Repairs a damaged log without destroying anything.
 
-Safe to interrupt anywhere. While files are being changed the identity has another name, so that nobody opens a log that
-is half repaired; whoever repairs it again finds, by the offsets, what is left to do.
+Safe to interrupt anywhere. While files are being changed the identity has another name, so that a log that is half
+repaired cannot be opened; the next repair finds, by the offsets, what is left to do.
 
  1  identity becomes identity.repairing
  2  what is cut is copied into files of its own; files that go as a whole only get another name
@@ -19,7 +19,6 @@ from enum import Enum
 
 from ...codec import Compression, seed_of, stamp
 from ...codec.body import Body
-from ...codec.encode import Span as TimeSpan
 from ...codec.encode import assemble
 from ...codec.head import NO_MARKS
 from ...config import LogConfig
@@ -42,14 +41,14 @@ from ..layout import (
     segment_path,
 )
 from ..segment import Segment
-from .repair_plan import FilePlan, Fill, Plan, Span
-from .verify import Progress
+from .repair_plan import FilePlan, Fill, RepairPlan, Span
+from .verify import ReadProgress
 
 _STAND_IN_BYTES_MAX = 1024
 
 
-class Deed(Enum):
-    """What a repair does to a file."""
+class RepairAction(Enum):
+    """The ways in which a repair changes a file."""
 
     CUT = "cut"  # Bytes moved out of a segment.
     PUT_ASIDE = "put aside"  # A whole segment moved out of the log.
@@ -62,9 +61,9 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a repair does, or did. `kept_as` is the path that has the bytes now; empty if all were zero."""
+    """One change by a repair. `kept_as` is the path that has the bytes now; empty if all were zero."""
 
-    deed: Deed
+    deed: RepairAction
     path: str
     position: int = 0
     size: int = 0
@@ -74,60 +73,62 @@ class Change:
     reason: str = ""
 
 
-def changes_of(plan: Plan) -> Iterator[Change]:
-    """What a plan comes to, for people to read."""
+def changes_of(plan: RepairPlan) -> Iterator[Change]:
+    """Yields the changes of a plan, for users to read."""
     for one in plan.files:
-        deed = Deed.PUT_ASIDE if one.is_put_aside else Deed.CUT
+        deed = RepairAction.PUT_ASIDE if one.is_put_aside else RepairAction.CUT
         for cut in one.cuts:
             size = cut.end - cut.position
             yield Change(deed, one.file.path, cut.position, size, cut.kept_as, reason=cut.reason)
         if one.is_moved:
-            yield Change(Deed.RENAMED, one.file.path, kept_as=one.path)
+            yield Change(RepairAction.RENAMED, one.file.path, kept_as=one.path)
         yield from (_filled(one.path, fill) for fill in one.fills)
     for fill in plan.new_segments:
         yield _filled(segment_path(plan.directory, fill.first_offset), fill)
     for base in sorted(plan.stale_indexes):
-        yield Change(Deed.INDEXED, segment_path(plan.directory, base, INDEX))
+        yield Change(RepairAction.INDEXED, segment_path(plan.directory, base, INDEX))
     if plan.checkpoint is not None:
-        yield Change(Deed.CHECKPOINTED, f"{plan.directory}/{CHECKPOINT}")
+        yield Change(RepairAction.CHECKPOINTED, f"{plan.directory}/{CHECKPOINT}")
     if not plan.is_identity_good:
-        yield Change(Deed.IDENTIFIED, f"{plan.directory}/{IDENTITY}")
+        yield Change(RepairAction.IDENTIFIED, f"{plan.directory}/{IDENTITY}")
 
 
 def _filled(path: str, fill: Fill) -> Change:
-    return Change(Deed.FILLED, path, first_offset=fill.first_offset, next_offset=fill.next_offset)
+    return Change(
+        RepairAction.FILLED, path, first_offset=fill.first_offset, next_offset=fill.next_offset
+    )
 
 
-def repairing(plan: Plan, config: LogConfig) -> Generator[Progress, None, None]:
-    """Carry out a plan, in steps. On return everything is durable."""
+def repair_steps(plan: RepairPlan, config: LogConfig) -> Generator[ReadProgress, None, None]:
+    """Run a plan, in steps. On return everything is durable."""
     assert not plan.obstacles
     if plan.is_needed:
         yield from _Repair(plan, config).steps()
 
 
 class _Repair:
-    def __init__(self, plan: Plan, config: LogConfig) -> None:
+    def __init__(self, plan: RepairPlan, config: LogConfig) -> None:
         self.plan, self.config = plan, config
         self.disk, self.directory = plan.disk, plan.directory
         self.seed = seed_of(plan.log_id)
 
-    def steps(self) -> Iterator[Progress]:
+    def steps(self) -> Iterator[ReadProgress]:
         changed = [one for one in self.plan.files if one.is_changed]
         total, done = sum(one.file.size for one in changed), 0
         self._begin()
         for one in changed:
             self._copy_cuts(one)
-            yield Progress(done, 2 * total)
+            yield ReadProgress(done, 2 * total)
             done += one.file.size
         self._remove_indexes(changed)
         for one in changed:
             self._change(one)
-            yield Progress(done, 2 * total)
+            yield ReadProgress(done, 2 * total)
             done += one.file.size
         self._unpark()
         for fill in self.plan.new_segments:
             self._write_new_segment(fill)
-        yield Progress(done, 2 * total)
+        yield ReadProgress(done, 2 * total)
         self._settle()
         self._end()
 
@@ -135,7 +136,7 @@ class _Repair:
         return f"{self.directory}/{name}"
 
     def _begin(self) -> None:
-        """Take the identity away. One that is wrong is put aside once there is a right one."""
+        """Rename the identity. A wrong one is set aside once there is a right one."""
         disk = self.disk
         if self.plan.is_identity_good:
             disk.rename(self._path(IDENTITY), self._path(REPAIRING))
@@ -145,7 +146,7 @@ class _Repair:
         disk.sync_directory(self.directory)
 
     def _put_away(self, name: str) -> None:
-        """Give a small file that is no good another name, if it is there."""
+        """Rename a small file that is damaged, if it exists."""
         path = self._path(name)
         if self.disk.exists(path):
             with closing(self.disk.open(path)) as file:
@@ -190,7 +191,7 @@ class _Repair:
         self.disk.sync_directory(self.directory)
 
     def _write_anew(self, one: FilePlan, path: str) -> None:
-        """The parts of a segment into a file that takes the name when it is durable."""
+        """Write the parts of a segment to a new file, which replaces the old one when it is durable."""
         temporary = path + TEMPORARY
         with closing(self.disk.open(one.file.path)) as old:
             try:
@@ -222,7 +223,7 @@ class _Repair:
         replace_file(self.disk, self.directory, name, stand_in(fill, self.seed))
 
     def _settle(self) -> None:
-        """Make everything durable, and write down that it is."""
+        """Sync everything, and write indexes and the checkpoint."""
         changed = {one.base_offset for one in self.plan.files if one.is_changed}
         changed |= {fill.first_offset for fill in self.plan.new_segments}
         names = self.disk.list(self.directory)
@@ -259,11 +260,11 @@ class _Repair:
 
 
 def stand_in(fill: Fill, seed: int) -> bytes:
-    """An empty batch in place of lost offsets. All that is before it is durable, and it says so."""
+    """Returns an empty batch for lost offsets. Everything before it is durable, and its head says so."""
     last_delta = fill.next_offset - fill.first_offset - 1
-    times = TimeSpan(fill.append_time, fill.append_time, last_delta)
+    span = fill.append_time, fill.append_time, last_delta
     encoded = assemble(
-        Body(0), times, NO_MARKS, compression=Compression.NONE, size_max=_STAND_IN_BYTES_MAX
+        Body(0), span, NO_MARKS, compression=Compression.NONE, size_max=_STAND_IN_BYTES_MAX
     )
     head = stamp(
         encoded.head,

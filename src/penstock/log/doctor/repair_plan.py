@@ -1,4 +1,4 @@
-"""What a repair will do, decided before anything is changed.
+"""The plan of a repair, decided before anything is changed.
 
 Of every file the whole batches in their place stay. The bytes between them go into files of their own, and empty
 batches stand for the offsets that went with them, so that ranges stay adjacent and everything behind can be read.
@@ -28,15 +28,23 @@ from ..layout import (
     cut_path,
     segment_path,
 )
-from .pieces import Kind
-from .survey import Break, Event, Kept, LogFile, Survey, find_files, note_epoch
+from .survey import (
+    ChainBreak,
+    ChainedBatch,
+    Event,
+    LogFile,
+    ProblemKind,
+    Survey,
+    find_files,
+    note_epoch,
+)
 from .verify import (
     UNTOUCHABLE,
     Check,
     Problem,
-    Progress,
-    Report,
+    ReadProgress,
     Severity,
+    VerifyReport,
     checkpoint_of,
     identity_of,
     nothing_left,
@@ -75,7 +83,7 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FilePlan:
-    """What becomes of one file."""
+    """The changes to one file."""
 
     file: LogFile
     spans: list[Span] = field(default_factory=list)
@@ -84,24 +92,24 @@ class FilePlan:
 
     @property
     def parts(self) -> list[Span | Fill]:
-        """What it will hold, in order."""
+        """The parts that the file will have, in order."""
         both: list[Span | Fill] = [*self.fills, *self.spans]
         return sorted(both, key=lambda part: part.first_offset)
 
     @property
     def base_offset(self) -> int:
-        """The offset that it will start with."""
+        """The first offset that the file will have."""
         return min((part.first_offset for part in self.parts), default=self.file.base_offset)
 
     @property
     def path(self) -> str:
-        """The name that it will have."""
+        """The path that the file will have."""
         directory = self.file.path.rpartition("/")[0]
         return segment_path(directory, self.base_offset)
 
     @property
     def is_put_aside(self) -> bool:
-        """It goes as a whole."""
+        """Whether the whole file is moved out of the log."""
         return bool(self.cuts) and not self.parts
 
     @property
@@ -116,7 +124,7 @@ class FilePlan:
     def is_changed(self) -> bool:
         return self.is_put_aside or self.is_rewritten or self.is_moved
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: ChainedBatch) -> None:
         head, end = kept.head, kept.position + kept.head.length
         span = Span(kept.position, end, head.base_offset, head.next_offset)
         last = self.spans[-1] if self.spans else None
@@ -140,7 +148,7 @@ class FilePlan:
 
 
 @dataclass(slots=True)
-class Plan:
+class RepairPlan:
     """Everything that a repair will do. With obstacles it does nothing.
 
     `checkpoint` lacks the place of its offset, which is known when all is written; None if the old one stays.
@@ -165,19 +173,19 @@ class Plan:
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Ranges of offsets whose messages are gone."""
+        """Returns the ranges of offsets whose messages are lost."""
         fills = [*self.new_segments, *(fill for plan in self.files for fill in plan.fills)]
         return sorted((fill.first_offset, fill.next_offset) for fill in fills)
 
 
-def planning(
+def plan_steps(
     disk: Disk,
     directory: str,
     *,
     log_id: LogId | None = None,
     body_bytes_max: int = _BODY_BYTES_MAX,
-) -> Generator[Progress, None, Plan]:
-    """Look at a whole log, in steps, and decide. `log_id` stands in for an identity that cannot be read."""
+) -> Generator[ReadProgress, None, RepairPlan]:
+    """Read a whole log, in steps. Returns the plan. `log_id` replaces an identity that cannot be read."""
     known_id, is_good = _identified(disk, directory, log_id)
     seed = seed_of(known_id)
     checkpoint, problem = checkpoint_of(disk, directory, seed)
@@ -193,7 +201,7 @@ def planning(
     planner.finish()
     # An interrupted repair may have cut what a checkpoint that was written by closing knew nothing about.
     is_changed = planner.is_changed or problem is not None or not is_good
-    return Plan(
+    return RepairPlan(
         disk,
         directory,
         known_id,
@@ -209,7 +217,8 @@ def planning(
 
 
 def _identified(disk: Disk, directory: str, given: LogId | None) -> tuple[LogId, bool]:
-    """Whose log this is, and whether its identity can stay. A wrong answer would take out every batch."""
+    """Returns the id of the log, and whether its identity can stay. WrongLog, DamagedFile: with a wrong id every batch
+    would be cut."""
     found, problem = identity_of(disk, directory)
     if found is None and given is None:
         assert problem is not None
@@ -229,7 +238,7 @@ def _identified(disk: Disk, directory: str, given: LogId | None) -> tuple[LogId,
 
 
 def _is_log(disk: Disk, directory: str, log_id: LogId) -> bool:
-    """Does anything in there pass with this id? With no bytes at all there is nothing to contradict it."""
+    """Whether a batch in the log verifies with this id, or the log is empty."""
     files = find_files(disk, directory, seed_of(log_id))
     if checkpoint_of(disk, directory, seed_of(log_id))[0] is not None:
         return True
@@ -239,7 +248,7 @@ def _is_log(disk: Disk, directory: str, log_id: LogId) -> bool:
 
 
 def _in_the_way(disk: Disk, directory: str) -> Iterator[Problem]:
-    """Links and directories under names that a repair has to give to files of its own."""
+    """Yields links and directories under names that a repair needs for files."""
     for name in disk.list(directory):
         path = f"{directory}/{name}"
         try:
@@ -248,17 +257,17 @@ def _in_the_way(disk: Disk, directory: str) -> Iterator[Problem]:
             elif name.endswith((INDEX, TIME_INDEX, TEMPORARY, PARKED)):
                 disk.size(path)
         except (Damaged, Refused) as error:
-            yield Problem(Severity.DAMAGE, Kind.FILE, path, str(error))
+            yield Problem(Severity.DAMAGE, ProblemKind.FILE, path, str(error))
 
 
 class _Planner:
     def __init__(self, survey: Survey) -> None:
-        self.survey, self.check = survey, Check(survey, Report())
+        self.survey, self.check = survey, Check(survey, VerifyReport())
         self.files = [FilePlan(file) for file in survey.files]
         self.new_segments: list[Fill] = []
         self.obstacles: list[Problem] = []
         self._plan_of = {plan.file: plan for plan in self.files}
-        self._breaks: list[Break] = []
+        self._breaks: list[ChainBreak] = []
         self._epochs: list[EpochStart] = []
         self._is_checkpoint_wrong = False
 
@@ -267,26 +276,26 @@ class _Planner:
         is_moved = any(plan.is_changed for plan in self.files)
         return is_moved or bool(self.new_segments) or self._is_checkpoint_wrong
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[ReadProgress]:
         for event in self.survey.run():
             self._take(event)
             yield from self._watch(self.check.take(event))
         yield from self._watch(self.check.finish())
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Kept):
+        if isinstance(event, ChainedBatch):
             self._plan_of[event.file].keep(event)
             note_epoch(self._epochs, event.head)
-        elif isinstance(event, Break):
+        elif isinstance(event, ChainBreak):
             self._breaks.append(event)
 
-    def _watch(self, steps: Iterator[Progress | Problem]) -> Iterator[Progress]:
+    def _watch(self, steps: Iterator[ReadProgress | Problem]) -> Iterator[ReadProgress]:
         for step in steps:
-            if isinstance(step, Progress):
+            if isinstance(step, ReadProgress):
                 yield step
             elif step.severity is Severity.DAMAGE and step.kind in UNTOUCHABLE:
                 self.obstacles.append(step)
-            elif step.kind is Kind.CHECKPOINT:
+            elif step.kind is ProblemKind.CHECKPOINT:
                 self._is_checkpoint_wrong = True
 
     def finish(self) -> None:
@@ -301,8 +310,8 @@ class _Planner:
         for plan in self.files:
             self._name_cuts(plan, names)
 
-    def _fills(self, broken: Break) -> Iterator[Fill]:
-        """Stand-ins for what a break has lost, each of one epoch and not too long."""
+    def _fills(self, broken: ChainBreak) -> Iterator[Fill]:
+        """Yields empty ranges for the offsets that a break has lost, each of one epoch and not too long."""
         first, end = broken.end_offset, broken.next_offset
         assert end is not None
         known = [one for one in self._known_epochs() if one.offset < end]
@@ -321,8 +330,8 @@ class _Planner:
         is_known = checkpoint is not None and self.check.are_epochs_right
         return checkpoint.epochs if checkpoint is not None and is_known else ()
 
-    def _place(self, broken: Break, fill: Fill) -> None:
-        """Where the bytes were, if their file goes on to be this part of the log; else a segment of its own."""
+    def _place(self, broken: ChainBreak, fill: Fill) -> None:
+        """Add a range to the file that held its bytes, if that keeps this part of the log; else as a new segment."""
         if broken.start is not None:
             file, position = broken.start
             plan = self._plan_of[file]
@@ -333,7 +342,7 @@ class _Planner:
                 return
         self.new_segments.append(fill)
 
-    def _cut_off(self, torn: Break) -> None:
+    def _cut_off(self, torn: ChainBreak) -> None:
         assert torn.start is not None
         file, position = torn.start
         reason = torn.faults[0].reason if torn.faults else "offsets are missing before it"
@@ -355,7 +364,7 @@ class _Planner:
                 plan.cuts[number] = cut._replace(kept_as=kept_as)
 
     def checkpoint(self) -> Checkpoint:
-        """What will be true when everything is done, the place of the end left out."""
+        """Returns the checkpoint after the repair, without the position of the end."""
         survey, old = self.survey, self.survey.checkpoint
         torn = survey.torn
         end_offset = survey.end_offset if torn is None else torn.end_offset
@@ -379,7 +388,7 @@ class _Planner:
         )
 
     def _all_epochs(self) -> list[EpochStart]:
-        """Where epochs begin: as the old checkpoint says, if it is right, and as the batches behind it do."""
+        """Returns where epochs begin: by the old checkpoint, if it is right, and by the batches behind it."""
         known, found = list(self._known_epochs()), self._epochs
         if not known:
             return [one._replace(offset=self.survey.start_offset) for one in found[:1]] + found[1:]

@@ -10,14 +10,13 @@ from ...model import LogId
 from ...ports import Disk
 from ..checkpoint import EpochStart
 from ..layout import PARKED
-from ..scan import Found, walk_around
-from .audit import IndexAudit
+from ..scan import HeadPosition, walk_around
 from .survey import LogFile, find_files, note_epoch
-from .verify import Progress, checkpoint_of
+from .verify import IndexAudit, ReadProgress, checkpoint_of
 
 
 class IndexState(Enum):
-    """What the index of a segment is worth."""
+    """The state of a segment's index."""
 
     GOOD = "good"
     MISSING = "missing"
@@ -66,12 +65,12 @@ class LogStats:
         return self.segments[-1].next_offset if self.segments else self.start_offset
 
     def total(self, name: str) -> int:
-        """The sum of a field over all segments."""
+        """Returns the sum of a field over all segments."""
         return sum(getattr(segment, name) for segment in self.segments)
 
     @property
     def compression_ratio(self) -> float:
-        """How many times smaller bodies are stored than they are."""
+        """How many times smaller bodies are stored than they are uncompressed."""
         stored = self.total("stored_bytes")
         return self.total("body_bytes") / stored if stored else 1.0
 
@@ -82,7 +81,7 @@ class LogStats:
 
     @property
     def append_times(self) -> tuple[int | None, int | None]:
-        """Of the first and of the last batch."""
+        """The append times of the first and of the last batch."""
         first = (segment.first_append_time for segment in self.segments)
         last = (segment.last_append_time for segment in reversed(self.segments))
         return (
@@ -91,8 +90,10 @@ class LogStats:
         )
 
 
-def measuring(disk: Disk, directory: str, *, log_id: LogId) -> Generator[Progress, None, LogStats]:
-    """Read the heads of a log, a segment a step. Says nothing about bodies: `verifying` does."""
+def stats_steps(
+    disk: Disk, directory: str, *, log_id: LogId
+) -> Generator[ReadProgress, None, LogStats]:
+    """Read the heads of a log, a segment a step. Returns the figures. Bodies are for `verify_steps`."""
     seed = seed_of(log_id)
     checkpoint, _ = checkpoint_of(disk, directory, seed)
     stats = LogStats(log_id)
@@ -107,7 +108,7 @@ def measuring(disk: Disk, directory: str, *, log_id: LogId) -> Generator[Progres
             continue
         stats.segments.append(_segment(disk, directory, file, seed, stats.epochs))
         done_bytes += file.size
-        yield Progress(done_bytes, total_bytes)
+        yield ReadProgress(done_bytes, total_bytes)
     return stats
 
 
@@ -130,7 +131,7 @@ def _segment(
     return found
 
 
-def _heads(disk: Disk, file: LogFile, seed: int) -> Iterator[Found]:
+def _heads(disk: Disk, file: LogFile, seed: int) -> Iterator[HeadPosition]:
     with closing(disk.open(file.path)) as handle:
         around = walk_around(handle, 0, file.size, seed=seed, next_offset=file.base_offset)
-        yield from (found for found in around if isinstance(found, Found))
+        yield from (found for found in around if isinstance(found, HeadPosition))

@@ -1,4 +1,4 @@
-"""Checking a whole log without changing it."""
+"""Checks a whole log without changing it."""
 
 import re
 from collections import Counter
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from ...codec import seed_of
+from ...codec import Head, seed_of
 from ...config import LimitsConfig
 from ...errors import Damaged, DamagedFile, Refused, WrongLog
 from ...model import LogId, Offset
 from ...ports import Disk
 from ..checkpoint import Checkpoint, read_checkpoint
 from ..identity import read_identity
+from ..index import Index, read_index
 from ..layout import (
     CHECKPOINT,
     IDENTITY,
@@ -24,11 +25,11 @@ from ..layout import (
     TEMPORARY,
     TIME_INDEX,
     base_offset_of,
+    read_file,
     segment_path,
 )
-from .audit import CheckpointAudit, IndexAudit, audit_snapshots
-from .pieces import Kind
-from .survey import Break, Event, Fault, FileEnd, Kept, LogFile, Survey
+from ..snapshot import SUFFIX, read_snapshot, snapshot_offsets
+from .survey import ChainBreak, ChainedBatch, Event, Fault, FileEnd, LogFile, ProblemKind, Survey
 
 # How many bytes a step reads at the most before it lets the caller breathe.
 _STEP_BYTES = 4 << 20
@@ -39,12 +40,10 @@ _SNAPSHOT = re.compile(r"\d{20}\.snapshot", re.ASCII)
 
 
 class Severity(Enum):
-    """What a problem costs."""
+    """How serious a problem is."""
 
     NOTE = "note"  # Nothing: the log works, or puts it right by itself.
-    TORN = (
-        "torn"  # What a crash left half written. Nobody was promised it; the next open cuts it off.
-    )
+    TORN = "torn"  # A crash left it half written. No client was told that it is durable; the next open cuts it.
     DAMAGE = "damage"  # What was stored is not there any more, or cannot be used as it is.
 
 
@@ -53,7 +52,7 @@ class Problem:
     """Something that is not as it should be, and the offsets that it touches, if that is known."""
 
     severity: Severity
-    kind: Kind
+    kind: ProblemKind
     path: str
     reason: str
     position: int = 0
@@ -62,15 +61,15 @@ class Problem:
     next_offset: int | None = None
 
 
-class Progress(NamedTuple):
-    """How much of the log was read so far."""
+class ReadProgress(NamedTuple):
+    """How many bytes of the log were read so far."""
 
     done_bytes: int
     total_bytes: int
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """A log as a whole: what is whole and in its place, including what follows a tear."""
 
     log_id: LogId | None = None
@@ -89,23 +88,23 @@ class Report:
         return not (self.problems[Severity.TORN] or self.problems[Severity.DAMAGE])
 
 
-Step = Progress | Problem
+Step = ReadProgress | Problem
 
 
-def verifying(
+def verify_steps(
     disk: Disk,
     directory: str,
     *,
     log_id: LogId | None = None,
     is_live: bool = False,
     body_bytes_max: int = _BODY_BYTES_MAX,
-) -> Generator[Step, None, Report]:
+) -> Generator[Step, None, VerifyReport]:
     """Check every byte of a log, in steps; problems come as they are found.
 
-    `log_id` stands in for an identity that cannot be read. `is_live` says that somebody may be writing: an end that
-    is not whole is then no problem. Bodies that unpack to more than `body_bytes_max` are not parsed.
+    Returns the report. `log_id` replaces an identity that cannot be read. `is_live`: a broker may be writing, so an end
+    that is not whole is no problem. Bodies that unpack to more than `body_bytes_max` are not parsed.
     """
-    report = Report()
+    report = VerifyReport()
     for step in _steps(
         disk, directory, report, log_id=log_id, is_live=is_live, limit=body_bytes_max
     ):
@@ -116,7 +115,13 @@ def verifying(
 
 
 def _steps(
-    disk: Disk, directory: str, report: Report, *, log_id: LogId | None, is_live: bool, limit: int
+    disk: Disk,
+    directory: str,
+    report: VerifyReport,
+    *,
+    log_id: LogId | None,
+    is_live: bool,
+    limit: int,
 ) -> Iterator[Step]:
     found, problem = identity_of(disk, directory)
     if found is not None and log_id is not None and found != log_id:
@@ -134,7 +139,7 @@ def _steps(
         reason = (
             "it cannot be read, and there are no segments: nobody knows how far the log reached"
         )
-        yield Problem(Severity.DAMAGE, Kind.CHECKPOINT, f"{directory}/{CHECKPOINT}", reason)
+        yield Problem(Severity.DAMAGE, ProblemKind.CHECKPOINT, f"{directory}/{CHECKPOINT}", reason)
     problems = Check(survey, report).run()
     yield from map(_as_in_use, problems) if is_live else problems
 
@@ -153,12 +158,12 @@ def _look(
 
 
 def identity_of(disk: Disk, directory: str) -> tuple[LogId | None, Problem | None]:
-    """Whose log this is, and what is wrong with the file that says so."""
+    """Returns the id of the log, and what is wrong with its identity."""
     try:
         return read_identity(disk, directory), None
     except (Damaged, Refused) as error:
         problem = Problem(
-            Severity.DAMAGE, Kind.IDENTITY, f"{directory}/{IDENTITY}", _reason_of(error)
+            Severity.DAMAGE, ProblemKind.IDENTITY, f"{directory}/{IDENTITY}", _reason_of(error)
         )
     path = f"{directory}/{REPAIRING}"
     if not disk.exists(path):
@@ -174,21 +179,21 @@ def identity_of(disk: Disk, directory: str) -> tuple[LogId | None, Problem | Non
 def checkpoint_of(
     disk: Disk, directory: str, seed: int
 ) -> tuple[Checkpoint | None, Problem | None]:
-    """The checkpoint, and what is wrong with it. Without one, opening reads everything."""
+    """Returns the checkpoint, and what is wrong with it. Without one, opening reads everything."""
     path = f"{directory}/{CHECKPOINT}"
     try:
         found = read_checkpoint(disk, directory, seed)
     except Damaged as error:
-        return None, Problem(Severity.NOTE, Kind.CHECKPOINT, path, _reason_of(error))
+        return None, Problem(Severity.NOTE, ProblemKind.CHECKPOINT, path, _reason_of(error))
     except Refused as error:  # A directory, say: opening would neither get past it nor replace it.
-        return None, Problem(Severity.DAMAGE, Kind.CHECKPOINT, path, _reason_of(error))
+        return None, Problem(Severity.DAMAGE, ProblemKind.CHECKPOINT, path, _reason_of(error))
     if found is None:
-        return None, Problem(Severity.NOTE, Kind.CHECKPOINT, path, "there is none")
+        return None, Problem(Severity.NOTE, ProblemKind.CHECKPOINT, path, "there is none")
     return found, None
 
 
 def nothing_left(disk: Disk, directory: str, survey: Survey) -> bool:
-    """There was a log once, and neither segments nor a checkpoint that can be read."""
+    """Whether there was a log once, but there are neither segments nor a readable checkpoint."""
     is_unreadable = survey.checkpoint is None and disk.exists(f"{directory}/{CHECKPOINT}")
     return is_unreadable and not survey.files
 
@@ -198,19 +203,19 @@ def _reason_of(error: Damaged | Refused) -> str:
 
 
 def _as_in_use(step: Step) -> Step:
-    """Somebody is writing: what looks torn may be about to become whole, and files come and go."""
-    if isinstance(step, Progress):
+    """Returns a problem as a note: while a broker writes, what looks torn may become whole, and files come and go."""
+    if isinstance(step, ReadProgress):
         return step
-    is_fleeting = step.severity is Severity.TORN or step.kind is Kind.FILE
+    is_fleeting = step.severity is Severity.TORN or step.kind is ProblemKind.FILE
     if not is_fleeting:
         return step
     return replace(step, severity=Severity.NOTE, reason=f"{step.reason} (the log is in use)")
 
 
 class Check:
-    """Turns what a survey meets into problems."""
+    """Turns the events of a survey into problems."""
 
-    def __init__(self, survey: Survey, report: Report) -> None:
+    def __init__(self, survey: Survey, report: VerifyReport) -> None:
         self.survey, self.report = survey, report
         self.disk, self.directory = survey.disk, survey.directory
         self._total_bytes = sum(file.size for file in survey.files)
@@ -222,7 +227,7 @@ class Check:
 
     @property
     def are_epochs_right(self) -> bool:
-        """Does the checkpoint know the epochs of all batches that it should?"""
+        """Whether the checkpoint has the epochs of all batches below it."""
         return self._checkpoint is not None and self._checkpoint.are_epochs_right
 
     def run(self) -> Iterator[Step]:
@@ -233,17 +238,17 @@ class Check:
 
     def take(self, event: Event) -> Iterator[Step]:
         match event:
-            case Kept():
+            case ChainedBatch():
                 yield from self._take_batch(event)
-            case Break():
+            case ChainBreak():
                 yield from self._take_break(event)
             case FileEnd(file, is_whole):
                 yield from self._take_end(file, is_whole)
         if self._done_bytes - self._shown_bytes >= _STEP_BYTES:
             self._shown_bytes = self._done_bytes
-            yield Progress(self._done_bytes, self._total_bytes)
+            yield ReadProgress(self._done_bytes, self._total_bytes)
 
-    def _take_batch(self, kept: Kept) -> Iterator[Problem]:
+    def _take_batch(self, kept: ChainedBatch) -> Iterator[Problem]:
         file, position, head = kept
         report = self.report
         report.batches += 1
@@ -261,15 +266,15 @@ class Check:
         right = segment_path(self.directory, offset)
         if position == 0 and file.path != right:
             reason = f"it starts at offset {offset}"
-            yield Problem(Severity.DAMAGE, Kind.NAME, file.path, reason)
+            yield Problem(Severity.DAMAGE, ProblemKind.NAME, file.path, reason)
 
-    def _take_break(self, broken: Break) -> Iterator[Problem]:
+    def _take_break(self, broken: ChainBreak) -> Iterator[Problem]:
         assert broken.next_offset is not None
         lost = (broken.end_offset, broken.next_offset)
         self.report.lost_offsets += lost[1] - lost[0]
         if not broken.faults:
             path, reason = segment_path(self.directory, lost[0]), "no file holds these offsets"
-            yield Problem(Severity.DAMAGE, Kind.GAP, path, reason, 0, 0, *lost)
+            yield Problem(Severity.DAMAGE, ProblemKind.GAP, path, reason, 0, 0, *lost)
         for number, fault in enumerate(broken.faults):
             yield _problem(fault, Severity.DAMAGE, lost if number == 0 else None)
 
@@ -286,7 +291,7 @@ class Check:
         if reason:
             self.stale_indexes.add(file.base_offset)
             path = segment_path(self.directory, file.base_offset, INDEX)
-            yield Problem(Severity.NOTE, Kind.INDEX, path, reason)
+            yield Problem(Severity.NOTE, ProblemKind.INDEX, path, reason)
 
     def finish(self) -> Iterator[Step]:
         survey, report = self.survey, self.report
@@ -296,7 +301,7 @@ class Check:
         report.end_offset = survey.end_offset if survey.torn is None else survey.torn.end_offset
         if self._checkpoint is not None and (reason := self._checkpoint.verdict(survey.files)):
             path = f"{self.directory}/{CHECKPOINT}"
-            yield Problem(Severity.DAMAGE, Kind.CHECKPOINT, path, reason)
+            yield Problem(Severity.DAMAGE, ProblemKind.CHECKPOINT, path, reason)
         for path, reason, can_do_without in audit_snapshots(
             self.disk,
             self.directory,
@@ -305,18 +310,18 @@ class Check:
             end_offset=report.end_offset,
         ):
             severity = Severity.NOTE if can_do_without else Severity.DAMAGE
-            yield Problem(severity, Kind.SNAPSHOT, path, reason)
-        yield Progress(self._total_bytes, self._total_bytes)
+            yield Problem(severity, ProblemKind.SNAPSHOT, path, reason)
+        yield ReadProgress(self._total_bytes, self._total_bytes)
 
-    def _torn(self, torn: Break) -> Iterator[Problem]:
-        """Everything from the first doubtful place on: one problem a file."""
+    def _torn(self, torn: ChainBreak) -> Iterator[Problem]:
+        """Yields one problem for each file from the first torn position on."""
         assert torn.start is not None
         first, position = torn.start
         offsets = (torn.end_offset, max(torn.end_offset, self.survey.end_offset))
         faults = {fault.file: fault for fault in reversed(torn.faults)}
         for file in self.survey.files[self.survey.files.index(first) :]:
             start = position if file is first else 0
-            blank = Fault(file, start, file.size, Kind.BATCH, "it follows what was torn")
+            blank = Fault(file, start, file.size, ProblemKind.BATCH, "it follows what was torn")
             fault = faults.get(file, blank)._replace(position=start, end=file.size)
             severity = Severity.DAMAGE if fault.kind in _NEVER_TORN else Severity.TORN
             if fault.end > start or fault.kind is not blank.kind:
@@ -325,7 +330,7 @@ class Check:
     def _other_files(self) -> Iterator[Problem]:
         for file in self.survey.leftovers:
             reason = "retention was done with it; the next open removes it"
-            yield Problem(Severity.NOTE, Kind.FILE, file.path, reason, 0, file.size)
+            yield Problem(Severity.NOTE, ProblemKind.FILE, file.path, reason, 0, file.size)
         bases = {file.base_offset for file in (*self.survey.files, *self.survey.leftovers)}
         for name in self.disk.list(self.directory):
             kind, reason = _role(name, bases)
@@ -334,10 +339,10 @@ class Check:
                 yield Problem(Severity.NOTE, kind, path, reason, 0, _size_of(self.disk, path))
 
 
-UNTOUCHABLE = frozenset({Kind.FILE, Kind.FORMAT})
+UNTOUCHABLE = frozenset({ProblemKind.FILE, ProblemKind.FORMAT})
 """A link, or batches of a later version: nothing is wrong with them, only with us. Not for a repair to take out."""
 
-_NEVER_TORN = UNTOUCHABLE | {Kind.NAME, Kind.FOREIGN}
+_NEVER_TORN = UNTOUCHABLE | {ProblemKind.NAME, ProblemKind.FOREIGN}
 
 
 def _problem(fault: Fault, severity: Severity, offsets: tuple[int, int] | None) -> Problem:
@@ -347,21 +352,21 @@ def _problem(fault: Fault, severity: Severity, offsets: tuple[int, int] | None) 
     return Problem(severity, fault.kind, path, fault.reason, position, size, first, following)
 
 
-def _role(name: str, bases: set[Offset]) -> tuple[Kind | None, str]:
-    """What a file is worth mentioning for, by its name."""
+def _role(name: str, bases: set[Offset]) -> tuple[ProblemKind | None, str]:
+    """Returns why a file is reported, by its name; None if it is not."""
     stem, dot, suffix = name.rpartition(".")
     if name in {IDENTITY, CHECKPOINT, REPAIRING} or _SNAPSHOT.fullmatch(name):
         return None, ""
     if _CUT.fullmatch(name):
-        return Kind.CUT, "bytes that a recovery or a repair took out"
+        return ProblemKind.CUT, "bytes that a recovery or a repair took out"
     if name.endswith(TEMPORARY):
-        return Kind.FILE, "left by a crash; the next open removes it"
+        return ProblemKind.FILE, "left by a crash; the next open removes it"
     base = base_offset_of(stem + LOG)
     if base is not None and dot + suffix in {INDEX, TIME_INDEX}:
-        return (None, "") if base in bases else (Kind.INDEX, "there is no segment to it")
+        return (None, "") if base in bases else (ProblemKind.INDEX, "there is no segment to it")
     if base_offset_of(name.removesuffix(PARKED)) is not None:
         return None, ""
-    return Kind.FILE, "not a file of a log"
+    return ProblemKind.FILE, "not a file of a log"
 
 
 def _size_of(disk: Disk, path: str) -> int:
@@ -369,3 +374,128 @@ def _size_of(disk: Disk, path: str) -> int:
         return disk.size(path)
     except Refused:  # A directory, or gone already.
         return 0
+
+
+class CheckpointAudit:
+    """Checks whether a checkpoint with a right checksum fits the log."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._places: set[tuple[int, int]] = set()
+        self._reason = ""
+        self.are_epochs_right = True
+
+    def see(self, kept: ChainedBatch) -> None:
+        """Compare with the next batch of the chain."""
+        file, position, head = kept
+        offset = self._checkpoint.offset
+        if head.base_offset < offset < head.next_offset:
+            self._reason = f"offset {offset} is inside a batch"
+        if head.base_offset == offset:
+            self._places.add((file.base_offset, position))
+        if head.next_offset == offset:
+            self._places.add((file.base_offset, position + head.length))
+        if head.base_offset < offset and self._epoch_at(head.base_offset) != head.epoch:
+            self._reason = f"it knows another epoch for offset {head.base_offset}"
+            self.are_epochs_right = False
+
+    def _epoch_at(self, offset: int) -> int:
+        started = [one.epoch for one in self._checkpoint.epochs if one.offset <= offset]
+        return started[-1] if started else -1
+
+    def verdict(self, files: list[LogFile]) -> str:
+        """Returns what is wrong with the checkpoint, or an empty text."""
+        checkpoint = self._checkpoint
+        bases = {file.base_offset for file in files}
+        place = (checkpoint.segment, checkpoint.position)
+        if checkpoint.offset in bases:
+            self._places.add((checkpoint.offset, 0))
+        if self._places and place not in self._places:
+            self._reason = f"offset {checkpoint.offset} is not at byte {place[1]} of {place[0]}.log"
+        needed = {checkpoint.start_offset, checkpoint.segment}
+        is_fresh = not bases and needed == {checkpoint.offset} and checkpoint.position == 0
+        if not is_fresh and (missing := needed - bases):
+            self._reason = f"the segment of offset {min(missing)} is missing"
+        return self._reason
+
+
+class IndexAudit:
+    """Checks the saved indexes of a segment. They may cover a part of it, and may be missing."""
+
+    def __init__(self, disk: Disk, directory: str, file: LogFile, seed: int) -> None:
+        self.reason = ""
+        self.is_missing = False
+        self._index: Index | None = None
+        self._entry = 0
+        self._is_end_met = False
+        paths = [segment_path(directory, file.base_offset, one) for one in (INDEX, TIME_INDEX)]
+        if not all(map(disk.exists, paths)):
+            self.is_missing = True
+            return
+        try:
+            contents = [read_file(disk, path) for path in paths]
+        except (Damaged, Refused) as error:
+            self.reason = str(error)
+            return
+        self._index = read_index(contents[0], contents[1], interval_bytes=1, seed=seed)
+        self._judge_header(file)
+
+    def _judge_header(self, file: LogFile) -> None:
+        if self._index is None:
+            self.reason = "its checksum or shape is wrong"
+        elif self._index.base_offset != file.base_offset:
+            self.reason = f"it is the index of {self._index.base_offset}.log"
+        elif self._index.size > file.size:
+            self.reason = f"it is ahead of the segment: {self._index.size} of {file.size} bytes"
+
+    def see(self, position: int, head: Head) -> None:
+        """Compare with the next batch of the segment."""
+        index = self._index
+        if self.reason or index is None or position >= index.size:
+            return
+        if position == 0 and index.first_time != head.append_time:
+            self.reason = "its first append time is not that of the log"
+        while self._entry < len(index.positions) and index.positions[self._entry] <= position:
+            self._see_entry(index, position, head)
+        if position + head.length == index.size:
+            self._is_end_met = True
+            if (index.next_offset, index.last_time) != (head.next_offset, head.append_time):
+                self.reason = "its end is not that of the log"
+
+    def _see_entry(self, index: Index, position: int, head: Head) -> None:
+        entry, self._entry = self._entry, self._entry + 1
+        found = (
+            index.positions[entry],
+            index.offsets[entry] + index.base_offset,
+            index.times[entry],
+        )
+        if found != (position, head.base_offset, head.append_time):
+            self.reason = f"no batch of offset {found[1]} starts at byte {found[0]}"
+
+    def verdict(self) -> str:
+        """Returns what is wrong with the indexes, or an empty text, also if there are none."""
+        index = self._index
+        is_whole = index is None or index.size == 0 or self._is_end_met
+        if not self.reason and not is_whole:
+            self.reason = "it ends inside a batch"
+        return self.reason
+
+
+def audit_snapshots(
+    disk: Disk, directory: str, *, seed: int, start_offset: int, end_offset: int
+) -> Iterator[tuple[str, str, bool]]:
+    """Yields path, reason and whether the journal can do without, for each damaged snapshot."""
+    damaged: list[tuple[str, str]] = []
+    newest: Offset | None = None
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        try:
+            read_snapshot(disk, directory, offset, seed=seed)
+        except DamagedFile as error:
+            damaged.append((error.path, error.reason))
+            continue
+        newest = offset if newest is None else newest
+    can_do_without = newest is not None or start_offset == 0
+    yield from ((path, reason, can_do_without) for path, reason in damaged)
+    if newest is not None and not start_offset <= newest <= end_offset:
+        reason = f"its offset is outside of the log, [{start_offset}, {end_offset}]"
+        yield segment_path(directory, newest, SUFFIX), reason, False

@@ -1,5 +1,5 @@
-"""HTTP: one table of routes, served by uvicorn in our own loop; the OpenAPI document is made from the same table.
+"""HTTP: one table of routes, and one protocol that serves it; the OpenAPI document is made from the same table.
 
-`table` lists the routes, `door` is the ASGI application, `serving` the life of the process. Nothing here is imported
-before somebody serves.
+`table` lists the routes, `connection` is the protocol, `app` the application. The shapes of JSON are in `api.json`.
+Nothing here is imported before a process serves.
 """

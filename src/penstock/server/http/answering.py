@@ -1,7 +1,7 @@
 """Answers of consumers for messages that they hold: by receipt, or by offset."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -15,108 +15,49 @@ from ...api.answers import (
     TakeBack,
     by_lease,
     checked_reason,
+    decode_answers,
+    stale_receipt,
 )
+from ...api.json.answers import (
+    AckOut,
+    Answered,
+    AnsweredOut,
+    ExtendIn,
+    ExtendOut,
+    ManyOut,
+    NackIn,
+    NackOut,
+    OffsetAnswer,
+    ReceiptsIn,
+    RejectIn,
+    ack_out,
+    receipt_or_error,
+    receipts_of,
+    result_of,
+)
+from ...api.json.reading import decode
+from ...api.json.times import span_ms
 from ...api.principals import Action
-from ...api.receipts import Place, Receipt, read_receipt
+from ...api.receipts import Receipt
 from ...api.units import time_text
-from ...broker.dead_letters import dead_letter_topic
+from ...broker.partition.dead_letters import dead_letter_topic
 from ...errors import (
     BadRequest,
+    MalformedBatch,
     NotFound,
     OffsetOutOfRange,
     PenstockError,
-    Refused,
     StaleReceipt,
     TooLarge,
     WrongOwner,
 )
 from ...model import check_name
-from .requests import Request, decode
-from .responses import Answer, json_response, nothing
+from .requests import Request
+from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn
-from .shapes import Int64, Strict
 from .statuses import error_fields, error_response
-from .times import Span, span_ms
 
 _MS = 1_000_000
-RECEIPTS_MAX = 100_000
-
-
-class ReceiptsIn(Strict):
-    """One receipt, or many."""
-
-    receipt_handle: str | None = None
-    receipt_handles: list[str] | None = None
-    consumer_id: str | None = None
-
-
-class NackIn(ReceiptsIn):
-    """A failure: why, and how long to wait (the topic's backoff, if not said)."""
-
-    reason: str = ""
-    delay: Span | None = None
-
-
-class RejectIn(ReceiptsIn):
-    reason: str = ""
-
-
-class ExtendIn(ReceiptsIn):
-    """A new deadline, from now."""
-
-    timeout: Span | None = None
-    extension_seconds: float | None = None
-
-
-class AckOut(msgspec.Struct, kw_only=True):
-    """`committed_offset`: everything up to it is finished."""
-
-    receipt_handle: str
-    success: bool
-    topic: str
-    partition: int
-    offset: int
-    committed_offset: int
-    offset_advanced: bool
-    in_flight_count: int
-
-
-class ManyOut(msgspec.Struct):
-    """For many receipts: what one would get, or `success: false` with `error`, `message` and `status`."""
-
-    results: list[dict[str, Any]]
-
-
-class NackOut(msgspec.Struct, kw_only=True):
-    receipt_handle: str
-    success: bool
-    topic: str
-    partition: int
-    offset: int
-    action: str
-    delivery_count: int
-    next_visible_at: str | None
-    dlq_topic: str | None
-
-
-class ExtendOut(msgspec.Struct, kw_only=True):
-    receipt_handle: str
-    success: bool
-    topic: str
-    partition: int
-    offset: int
-    new_deadline: str
-
-
-class OffsetAnswer(Strict):
-    """A message by its place, in the query or as JSON. With `owner`, only if that one holds it."""
-
-    topic: str
-    group: str
-    partition: Int64
-    offset: Int64
-    owner: str | None = None
-    reason: str = ""
 
 
 _ACK = msgspec.json.Decoder(ReceiptsIn)
@@ -126,26 +67,17 @@ _EXTEND = msgspec.json.Decoder(ExtendIn)
 _OFFSET = msgspec.json.Decoder(OffsetAnswer)
 
 
-class _Answered(NamedTuple):
-    """A receipt whose answer was taken, with the outcome of its lease."""
-
-    text: str
-    receipt: Receipt
-    outcome: LeaseOutcome
-    now_ns: int
-
-
-Shown = Callable[[_Answered], Any]
+Shown = Callable[[Answered], Any]
 
 
 async def ack(request: Request) -> Answer:
     """Finish messages."""
-    return await respond(request, await request.json(_ACK), Kind.ACK, ack_out)
+    return await respond(request, request.json(_ACK), Kind.ACK, ack_out)
 
 
 async def nack(request: Request) -> Answer:
     """Failed: try again later, or give up if that was the last attempt."""
-    sent = await request.json(_NACK)
+    sent = request.json(_NACK)
     delay_ms = None if sent.delay is None else span_ms("delay", sent.delay)
     reason = checked_reason(sent.reason)
     return await respond(request, sent, Kind.NACK, nack_out, reason=reason, ms=delay_ms)
@@ -153,14 +85,14 @@ async def nack(request: Request) -> Answer:
 
 async def reject(request: Request) -> Answer:
     """No attempt will ever succeed: a dead letter, at once."""
-    sent = await request.json(_REJECT)
+    sent = request.json(_REJECT)
     reason = checked_reason(sent.reason)
     return await respond(request, sent, Kind.REJECT, nack_out, reason=reason)
 
 
 async def extend(request: Request) -> Answer:
     """Still working on it."""
-    sent = await request.json(_EXTEND)
+    sent = request.json(_EXTEND)
     if (sent.timeout is None) == (sent.extension_seconds is None):
         raise BadRequest("give one of timeout and extension_seconds", field="timeout")
     if sent.timeout is not None:
@@ -168,7 +100,7 @@ async def extend(request: Request) -> Answer:
     else:
         duration_ms = span_ms("extension_seconds", (sent.extension_seconds or 0) * 1000)
 
-    def out(done: _Answered) -> ExtendOut:
+    def out(done: Answered) -> ExtendOut:
         return ExtendOut(
             receipt_handle=done.text,
             success=True,
@@ -192,7 +124,7 @@ async def respond(
 ) -> Answer:
     """Answer for messages by their receipts and say what came of each: flat for one, a list for many."""
     texts = receipts_of(sent)
-    receipts = [_receipt_or_error(text) for text in texts]
+    receipts = [receipt_or_error(text) for text in texts]
     leases = by_lease([one for one in receipts if isinstance(one, Receipt)])
     answers = [
         LeaseAnswer(kind, *place, lease, offsets, reason, ms)
@@ -200,11 +132,10 @@ async def respond(
     ]
     is_admin = request.action is Action.CHANGE_GROUP
     outcomes = await request.execute(TakeBack(answers) if is_admin else Answers(answers))
-    request.door.traffic.count_answer(kind.value, len(texts))
-    now_ns = request.door.driver.driver.clock.now_ns()
+    now_ns = request.now_ns()
     by_place = dict(zip(leases, outcomes, strict=True))
     results = [
-        _result(text, receipt, by_place, now_ns)
+        result_of(text, receipt, by_place, now_ns)
         for text, receipt in zip(texts, receipts, strict=True)
     ]
     if sent.receipt_handle is not None:
@@ -223,59 +154,7 @@ async def respond(
     return json_response({"results": shown})
 
 
-def receipts_of(sent: ReceiptsIn) -> Sequence[str]:
-    if (sent.receipt_handle is None) == (sent.receipt_handles is None):
-        raise BadRequest("give one of receipt_handle and receipt_handles", field="receipt_handle")
-    if sent.receipt_handle is not None:
-        return [sent.receipt_handle]
-    receipts = sent.receipt_handles or []
-    if len(receipts) > RECEIPTS_MAX:
-        raise TooLarge("receipts in one request", found=len(receipts), limit=RECEIPTS_MAX)
-    if not receipts:
-        raise BadRequest("receipt_handles is empty", field="receipt_handles")
-    return receipts
-
-
-def _receipt_or_error(text: str) -> Receipt | Refused:
-    try:
-        return read_receipt(text)
-    except Refused as error:
-        return error
-
-
-def _result(
-    text: str,
-    receipt: Receipt | Refused,
-    outcomes: Mapping[tuple[Place, int], LeaseOutcome | PenstockError],
-    now_ns: int,
-) -> _Answered | PenstockError:
-    if isinstance(receipt, Refused):
-        return receipt
-    outcome = outcomes[receipt.place, receipt.lease]
-    if isinstance(outcome, PenstockError):
-        return outcome
-    place, offset = receipt.place, receipt.offset
-    if offset in outcome.missing:
-        return NotFound("message", f"{place.topic}/{place.partition}/{offset}")
-    if offset in outcome.stale:
-        return StaleReceipt(text)
-    return _Answered(text, receipt, outcome, now_ns)
-
-
-def ack_out(done: _Answered) -> AckOut:
-    return AckOut(
-        receipt_handle=done.text,
-        success=True,
-        topic=done.receipt.place.topic,
-        partition=done.receipt.place.partition,
-        offset=done.receipt.offset,
-        committed_offset=done.outcome.floor - 1,
-        offset_advanced=done.outcome.has_floor_moved,
-        in_flight_count=done.outcome.in_flight,
-    )
-
-
-def nack_out(done: _Answered) -> NackOut:
+def nack_out(done: Answered) -> NackOut:
     topic, offset = done.receipt.place.topic, done.receipt.offset
     retry_ms = done.outcome.retry_in_ms.get(offset)
     is_dead = retry_ms is None and offset in done.outcome.finished
@@ -290,6 +169,35 @@ def nack_out(done: _Answered) -> NackOut:
         next_visible_at=None if retry_ms is None else time_text(done.now_ns + retry_ms * _MS),
         dlq_topic=dead_letter_topic(topic) if is_dead else None,
     )
+
+
+async def answer_in_columns(request: Request) -> Answer:
+    """Acks, nacks, rejects, extends and messages given back, in their order."""
+    if request.content_type != BATCH:
+        raise BadRequest(f"content-type must be {BATCH.decode()}")
+    answers = decode_answers(request.body)
+    for one in answers:
+        checked_reason(one.reason)
+    outcomes = await request.execute(Answers(answers))
+    failed = [
+        {"topic": one.topic, "partition": one.partition, "offset": offset} | error_fields(error)
+        for one, outcome in zip(answers, outcomes, strict=True)
+        for offset, error in _failures(one, outcome)
+    ]
+    count = sum(len(one.offsets) for one in answers) - len(failed)
+    return json_response(AnsweredOut(count, failed))
+
+
+def _failures(
+    said: LeaseAnswer, outcome: LeaseOutcome | PenstockError
+) -> Iterator[tuple[int, PenstockError]]:
+    """Offsets whose answer was not taken, and why."""
+    if isinstance(outcome, PenstockError):
+        yield from ((offset, outcome) for offset in said.offsets)
+        return
+    yield from ((offset, stale_receipt(said, offset)) for offset in outcome.stale)
+    for offset in outcome.missing:
+        yield offset, NotFound("message", f"{said.topic}/{said.partition}/{offset}")
 
 
 async def ack_offset(request: Request) -> Answer:
@@ -308,7 +216,7 @@ async def ack_cumulative(request: Request) -> Answer:
 
 
 async def _by_offset(request: Request, kind: OffsetKind) -> Answer:
-    body = await request.body()
+    body = request.body
     asked = decode(body, _OFFSET) if body else request.query(OffsetAnswer)
     if asked.offset < 0:
         raise BadRequest(f"an offset is not negative, got {asked.offset}", field="offset")
@@ -323,7 +231,6 @@ async def _by_offset(request: Request, kind: OffsetKind) -> Answer:
             checked_reason(asked.reason),
         )
     )
-    request.door.traffic.count_answer("nack" if kind is OffsetKind.NACK else "ack", 1)
     return nothing()
 
 
@@ -372,5 +279,17 @@ ROUTES = (
         "ack-cumulative",
         ack_cumulative,
         "Finish everything up to an offset: 204 only if it counted",
+    ),
+    Route(
+        method="POST",
+        path="/messages/answers",
+        call=answer_in_columns,
+        action=Action.ANSWER,
+        summary="Answer for many messages in columns; each that failed is listed",
+        tag="answers",
+        other_bodies={BATCH.decode(): "docs/formats/answers.md"},
+        answer=AnsweredOut,
+        errors=(MalformedBatch, TooLarge),
+        topic_in=TopicIn.REST,
     ),
 )

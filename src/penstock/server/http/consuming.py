@@ -8,94 +8,46 @@ import msgspec
 
 from ...api.answers import ReleaseMember
 from ...api.consume import CountHeld, Poll
+from ...api.json.messages import is_base64_wanted, received_out
+from ...api.json.poll import ConsumeQuery, PollOut, PollQuery, checked_request_id, lane_of, lease_ms
+from ...api.json.times import Span, span_ms
 from ...api.leased import LeasedMessages
 from ...api.principals import Action
 from ...broker.groups import check_group
-from ...errors import (
-    BadRequest,
-    DamagedBatch,
-    ModeConflict,
-    NotFound,
-    PenstockError,
-    TooLarge,
-    TooManyGroups,
-)
-from ...model import Priority, check_name
-from .leased import OPENED_BYTES, fitting_count, leased_response
+from ...errors import BadRequest, DamagedBatch, ModeConflict, NotFound, PenstockError, TooManyGroups
+from ...model import check_name
+from ..leased_parts import OPENED_BYTES, fitting_count, leased_parts
 from .requests import Request
-from .responses import BATCH, NDJSON, SSE, Answer, Stream, encode_json, json_response
+from .responses import (
+    BATCH,
+    NDJSON,
+    SSE,
+    Answer,
+    HeaderPairs,
+    Response,
+    Stream,
+    encode_json,
+    json_response,
+)
 from .routing import Route, TopicIn
-from .shapes import Int64, ReceivedOut, Strict, is_base64_wanted, priority_of, received_out
-from .times import Span, span_ms
 
 _MS = 1_000_000
-_STREAM_LEASE_MS = 2000
-_STREAM_UNANSWERED = 32
 _STREAM_UNANSWERED_MAX = 10_000
 # Long enough to cost nothing, short enough for a proxy that closes what is silent.
 _KEEP_ALIVE_NS = 15_000 * _MS
-_OWNER = "http"
-_REQUEST_ID_MAX = 128
-
-
-class PollQuery(Strict):
-    """A poll of a group: how many, how long to wait, how long to lend, of one priority only.
-
-    Repeated with its `request_id` it gets the same answer: a response that was lost costs no attempt.
-    """
-
-    group: str
-    max: Int64 = 100
-    timeout: Span = 0
-    owner: str = _OWNER
-    visibility_timeout: Span | None = None
-    priority: str | None = None
-    request_id: str = ""
-    encoding: str | None = None
-
-
-class PollOut(msgspec.Struct):
-    messages: list[ReceivedOut]
-
-
-class ConsumeQuery(Strict):
-    """A stream: `max` messages may be unanswered at once, each lent for `lease_ms`."""
-
-    topic: str
-    group: str
-    owner: str | None = None
-    lease_ms: Int64 = _STREAM_LEASE_MS
-    max: Int64 = _STREAM_UNANSWERED
-    priority: str | None = None
-    encoding: str | None = None
 
 
 def poll_limit(request: Request, wanted: int) -> int:
     if wanted < 1:
         raise BadRequest(f"max must be above 0, got {wanted}", field="max")
-    consumer = request.door.settings.consumer
+    consumer = request.app.settings.consumer
     is_binary = request.accepts(BATCH)
     return min(wanted, consumer.max_poll_records_binary if is_binary else consumer.max_poll_records)
 
 
-def lane_of(written: str | None) -> Priority | None:
-    return None if written is None else Priority(priority_of(written))
-
-
-def checked_request_id(written: str) -> str:
-    if len(written) > _REQUEST_ID_MAX:
-        raise TooLarge("request_id in characters", found=len(written), limit=_REQUEST_ID_MAX)
-    return written
-
-
 def poll_timeout_ns(request: Request, written: Span) -> int:
-    longest_ms = request.door.settings.consumer.poll_timeout_ms_max
+    longest_ms = request.app.settings.consumer.poll_timeout_ms_max
     return min(span_ms("timeout", written), longest_ms) * _MS
-
-
-def lease_ms(written: Span | None) -> int | None:
-    """None: as long as the topic says."""
-    return None if written is None else span_ms("visibility_timeout", written)
 
 
 async def poll(request: Request) -> Answer:
@@ -114,18 +66,17 @@ async def poll(request: Request) -> Answer:
     )
     messages: LeasedMessages
     with request.ends_with_client():
-        messages = await request.door.driver.poll(
+        messages = await request.app.driver.poll(
             [command], request.principal, poll_timeout_ns(request, asked.timeout)
         )
     messages = await within_bytes(request, messages)
     if request.accepts(BATCH):
-        request.door.traffic.delivered += len(messages)
         return leased_response(messages)
-    return json_response(PollOut(shown(request, messages, is_base64=is_base64)))
+    return json_response(PollOut(received_out(messages, is_base64=is_base64)))
 
 
 async def within_bytes(request: Request, messages: LeasedMessages) -> LeasedMessages:
-    """As many as fit into one answer, and at least one. The others go back as if they had never left."""
+    """Keep the messages that fit into one answer, at least one; the others are released, without an attempt."""
     fitting = fitting_count(messages)
     if fitting < len(messages):
         messages, others = messages.cut(fitting)
@@ -133,9 +84,9 @@ async def within_bytes(request: Request, messages: LeasedMessages) -> LeasedMess
     return messages
 
 
-def shown(request: Request, messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
-    request.door.traffic.delivered += len(messages)
-    return received_out(messages, is_base64=is_base64)
+def leased_response(messages: LeasedMessages, headers: HeaderPairs = ()) -> Response:
+    """The answer of a poll in binary: docs/formats/leased.md."""
+    return Response(leased_parts(messages), 200, BATCH, headers)
 
 
 async def consume(request: Request) -> Answer:
@@ -151,7 +102,7 @@ async def consume(request: Request) -> Answer:
     lane = lane_of(asked.priority)
     command = Poll(topic, group, owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES)
     # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
-    first = await request.door.driver.poll([command], request.principal, 0)
+    first = await request.app.driver.poll([command], request.principal, 0)
     is_sse = request.accepts(SSE)
     lines = _lines(request, command, first, is_base64)
     pieces = _as_sse(lines) if is_sse else _as_ndjson(lines)
@@ -162,33 +113,33 @@ async def _lines(
     request: Request, command: Poll, messages: LeasedMessages, is_base64: bool
 ) -> AsyncGenerator[list[bytes], None]:
     """Messages as JSON, those that are ready together; nothing now and then, when none came for a while."""
-    door, limit = request.door, command.limit
+    app, limit = request.app, command.limit
     key = (command.topic, command.group, command.member)
-    door.streams[key] = door.streams.get(key, 0) + 1
+    app.streams[key] = app.streams.get(key, 0) + 1
     try:
         with request.ends_with_client():
-            yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
-            while not door.is_draining:
+            yield [encode_json(one) for one in received_out(messages, is_base64=is_base64)]
+            while not app.is_draining:
                 held = await request.execute(CountHeld(*key))
                 if held >= limit:
-                    await door.driver.until_room(*key, limit, _KEEP_ALIVE_NS)
+                    await app.driver.until_room(*key, limit, _KEEP_ALIVE_NS)
                     continue
                 rest = msgspec.structs.replace(command, limit=limit - held)
-                messages = await door.driver.poll([rest], request.principal, _KEEP_ALIVE_NS)
-                yield [encode_json(one) for one in shown(request, messages, is_base64=is_base64)]
+                messages = await app.driver.poll([rest], request.principal, _KEEP_ALIVE_NS)
+                yield [encode_json(one) for one in received_out(messages, is_base64=is_base64)]
     finally:
         _leave(request, key)
 
 
 def _leave(request: Request, key: tuple[str, str, str]) -> None:
     """Give back what the stream holds, unless another one goes by the same name."""
-    door, (topic, group, owner) = request.door, key
-    door.streams[key] -= 1
-    if door.streams[key]:
+    app, (topic, group, owner) = request.app, key
+    app.streams[key] -= 1
+    if app.streams[key]:
         return
-    del door.streams[key]
+    del app.streams[key]
     with suppress(PenstockError):
-        door.driver.driver.start(ReleaseMember(topic, group, owner))
+        app.driver.start(ReleaseMember(topic, group, owner))
 
 
 async def _as_ndjson(groups: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:

@@ -1,138 +1,36 @@
 """Dead letters: browsed, counted, sent back."""
 
-from typing import Any
-
 import msgspec
 from msgspec.structs import replace
 
 from ...api.dead_letters import (
-    ALL,
-    REDRIVE_LIMIT,
     BrowseDeadLetters,
     CountDeadLetters,
-    DeadLetter,
-    Edit,
-    GroupBy,
     RedriveDeadLetters,
     RedriveReply,
     Selection,
-    Target,
 )
+from ...api.json.dead_letters import (
+    CountsOut,
+    DeadLettersOut,
+    DeadLettersQuery,
+    RedriveIn,
+    RedriveOut,
+    cursor_of,
+    dead_letter_out,
+    group_by_of,
+    redrive_of,
+    selection_of,
+)
+from ...api.json.messages import is_base64_wanted
+from ...api.json.paging import page_limit
 from ...api.principals import Action
 from ...api.units import time_text
-from ...errors import BadRequest, NotFound
-from .paging import page_limit
+from ...errors import NotFound
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
-from .shapes import (
-    Base64,
-    Content,
-    ContentOut,
-    Int64,
-    Strict,
-    bytes_of,
-    content_of,
-    headers_of,
-    headers_out,
-    is_base64_wanted,
-)
-from .times import time_ns, time_text_or_none
 
-
-class DeadLettersQuery(Strict):
-    """Which dead letters, or what to count them by (reason, error, consumer)."""
-
-    reason: str | None = None
-    group: str | None = None
-    error: str | None = None
-    before: str | None = None
-    after: str | None = None
-    group_by: str | None = None
-    limit: Int64 = 100
-    cursor: str = ""
-    encoding: str | None = None
-
-
-class DeadLetterOut(msgspec.Struct, rename="camel", kw_only=True):
-    """A dead letter: its own place, the message as it was, and its provenance."""
-
-    partition: int
-    offset: int
-    original_topic: str
-    original_partition: int
-    original_offset: int
-    original_timestamp: str
-    original_key: ContentOut
-    original_value: ContentOut
-    headers: list[tuple[str, ContentOut]]
-    priority: int
-    delivery_attempts: int
-    first_delivery: str | None
-    last_delivery: str | None
-    last_consumer: str
-    group: str
-    last_error: str
-    dlq_timestamp: str
-    dlq_reason: str
-
-
-class DeadLettersOut(msgspec.Struct):
-    dead_letters: list[DeadLetterOut]
-    cursor: str | None
-
-
-class CountsOut(msgspec.Struct):
-    groups: list[dict[str, Any]]
-
-
-class PlaceIn(Strict):
-    partition: Int64
-    offset: Int64
-
-
-class FilterIn(Strict):
-    """Every condition that is given has to hold."""
-
-    reason: str | None = None
-    group: str | None = None
-    error: str | None = None
-    offsets: list[PlaceIn] | None = None
-    before: str | None = None
-    after: str | None = None
-
-
-class EditIn(Strict):
-    """What to change in the messages."""
-
-    key: Content | msgspec.UnsetType = msgspec.UNSET
-    value: Content | msgspec.UnsetType = msgspec.UNSET
-    headers: dict[str, str | Base64] | list[tuple[str, str | Base64]] | None = None
-
-
-class RedriveIn(Strict):
-    """Which letters (`filter` or `all`), where to (`topic`, or only the `group` that failed), and how many at most.
-
-    With `rate`, so many a second.
-    """
-
-    filter: FilterIn | None = None
-    all: bool = False
-    target: str = "topic"
-    set: EditIn | None = None
-    rate: Int64 | None = None
-    limit: Int64 = REDRIVE_LIMIT
-    dry_run: bool = False
-
-
-class RedriveOut(msgspec.Struct):
-    matched: int
-    redriven: int
-    failed: list[dict[str, Any]]
-    dry_run: bool
-
-
-_RATE_MAX = 1_000_000
 _SECONDS_A_CALL = 10
 _REDRIVE = msgspec.json.Decoder(RedriveIn)
 
@@ -140,9 +38,9 @@ _REDRIVE = msgspec.json.Decoder(RedriveIn)
 async def browse(request: Request) -> Answer:
     asked, topic = request.query(DeadLettersQuery), request.params["topic"]
     is_base64, limit = is_base64_wanted(asked.encoding), page_limit(asked.limit)
-    selection, cursor = _selection(asked), _cursor(asked.cursor)
+    selection, cursor = selection_of(asked), cursor_of(asked.cursor)
     if asked.group_by is not None:
-        by = _group_by(asked.group_by)
+        by = group_by_of(asked.group_by)
         counts = await request.execute(CountDeadLetters(topic, by, selection))
         shown = [
             {
@@ -156,71 +54,14 @@ async def browse(request: Request) -> Answer:
         return json_response(CountsOut(shown))
     page = await request.execute(BrowseDeadLetters(topic, selection, limit, cursor))
     following = None if page.cursor is None else f"{page.cursor[0]}-{page.cursor[1]}"
-    letters = [_dead_letter_out(one, is_base64=is_base64) for one in page.letters]
+    letters = [dead_letter_out(one, is_base64=is_base64) for one in page.letters]
     return json_response(DeadLettersOut(letters, following))
-
-
-def _selection(asked: DeadLettersQuery | FilterIn) -> Selection:
-    offsets = getattr(asked, "offsets", None)
-    conditions: dict[str, Any] = {
-        "reason": asked.reason,
-        "group": asked.group,
-        "error": asked.error,
-        "offsets": None
-        if offsets is None
-        else frozenset((one.partition, one.offset) for one in offsets),
-        "before_ns": None if asked.before is None else time_ns("before", asked.before),
-        "after_ns": None if asked.after is None else time_ns("after", asked.after),
-    }
-    return ALL if all(one is None for one in conditions.values()) else Selection(**conditions)
-
-
-def _group_by(written: str) -> GroupBy:
-    names = {one.value: one for one in GroupBy}
-    if written not in names:
-        raise BadRequest(
-            f"group_by must be one of {', '.join(names)}, got {written[:40]!r}", field="group_by"
-        )
-    return names[written]
-
-
-def _cursor(written: str) -> tuple[int, int]:
-    if not written:
-        return (0, 0)
-    partition, _, offset = written.partition("-")
-    if not all(one.isascii() and one.isdecimal() and len(one) < 19 for one in (partition, offset)):
-        raise BadRequest("cursor is not one of ours", field="cursor")
-    return int(partition), int(offset)
-
-
-def _dead_letter_out(letter: DeadLetter, *, is_base64: bool) -> DeadLetterOut:
-    died, message = letter.provenance, letter.message
-    return DeadLetterOut(
-        partition=letter.partition,
-        offset=letter.offset,
-        original_topic=died.original_topic,
-        original_partition=died.original_partition,
-        original_offset=died.original_offset,
-        original_timestamp=time_text(died.original_timestamp),
-        original_key=content_of(message.key, is_base64=is_base64),
-        original_value=content_of(message.value, is_base64=is_base64),
-        headers=headers_out(message.headers, is_base64=is_base64),
-        priority=message.priority,
-        delivery_attempts=died.delivery_attempts,
-        first_delivery=time_text_or_none(died.first_delivery or None),
-        last_delivery=time_text_or_none(died.last_delivery or None),
-        last_consumer=died.last_consumer,
-        group=died.group,
-        last_error=died.last_error,
-        dlq_timestamp=time_text(died.dlq_timestamp),
-        dlq_reason=died.dlq_reason,
-    )
 
 
 async def redrive(request: Request) -> Answer:
     """Send dead letters back; each arrives once."""
-    sent, topic = await request.json(_REDRIVE), request.params["topic"]
-    command = _command(request, topic, sent)
+    sent, topic = request.json(_REDRIVE), request.params["topic"]
+    command = redrive_of(topic, sent, request.app.limits)
     out = RedriveOut(0, 0, [], sent.dry_run)
     try:
         if sent.rate is None or sent.dry_run:
@@ -238,11 +79,10 @@ async def redrive(request: Request) -> Answer:
 
 async def _send_back(request: Request, command: RedriveDeadLetters) -> RedriveReply:
     """All of them now. Letters that were on their way before have arrived, and so have these afterwards."""
-    driver = request.door.driver
-    await driver.in_thread(driver.driver.settle)
+    await request.app.driver.settle()
     reply = await request.execute(command)
     if not command.is_dry_run:
-        await driver.in_thread(driver.driver.settle)
+        await request.app.driver.settle()
     return reply
 
 
@@ -264,11 +104,11 @@ async def _send_paced(
         if some:
             these = Selection(offsets=frozenset(some))
             _add(out, await _send_back(request, replace(command, selection=these, limit=len(some))))
-        if not left or request.door.is_draining:
+        if not left or request.app.is_draining:
             return
         # Also after the last, so that a client that calls again at once keeps to the rate.
         with request.ends_with_client():
-            await request.door.sleep(1.0)
+            await request.app.sleep(1.0)
 
 
 def _add(out: RedriveOut, reply: RedriveReply) -> None:
@@ -277,36 +117,6 @@ def _add(out: RedriveOut, reply: RedriveReply) -> None:
         {"partition": partition, "offset": offset, "reason": reason}
         for partition, offset, reason in reply.failed
     ]
-
-
-def _command(request: Request, topic: str, sent: RedriveIn) -> RedriveDeadLetters:
-    if (sent.filter is None) != sent.all:
-        raise BadRequest("say which dead letters: give one of filter and all", field="filter")
-    selection = ALL if sent.filter is None else _selection(sent.filter)
-    if sent.filter is not None and selection is ALL:
-        raise BadRequest("filter has no condition; say all: true if you mean all", field="filter")
-    targets = {one.value: one for one in Target}
-    if sent.target not in targets:
-        raise BadRequest(f"target must be topic or group, got {sent.target[:40]!r}", field="target")
-    if sent.rate is not None and not 1 <= sent.rate <= _RATE_MAX:
-        raise BadRequest(f"rate must be in 1..{_RATE_MAX} messages a second", field="rate")
-    edit = None if sent.set is None else _edit(request, sent.set)
-    return RedriveDeadLetters(
-        topic, selection, targets[sent.target], edit, sent.limit, sent.dry_run
-    )
-
-
-def _edit(request: Request, written: EditIn) -> Edit:
-    key, value = written.key, written.value
-    return Edit(
-        key=None if isinstance(key, msgspec.UnsetType) else bytes_of(key),
-        is_key_set=not isinstance(key, msgspec.UnsetType),
-        value=None if isinstance(value, msgspec.UnsetType) else bytes_of(value),
-        is_value_set=not isinstance(value, msgspec.UnsetType),
-        headers=None
-        if written.headers is None
-        else tuple(headers_of(written.headers, request.door.limits)),
-    )
 
 
 ROUTES = (

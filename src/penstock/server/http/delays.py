@@ -7,180 +7,71 @@ from typing import Any
 import msgspec
 
 from ...api.delays import (
-    FIRST_PLACE,
     CancelDelayed,
     DelayedId,
-    DelayedMessage,
     DelayedPage,
-    DelayPlace,
-    DelayState,
-    DelayStats,
     DescribeDelays,
     GetDelayed,
     ListDelayed,
     RescheduleDelayed,
 )
-from ...api.principals import Action
-from ...api.publish import Published
-from ...api.units import time_text
-from ...broker.delaying import due_of
-from ...broker.publishing import Answer as Stored
-from ...delivery.wheel import WHEEL_COUNTS
-from ...errors import BadRequest, NotFound, NotPending
-from .paging import page_limit
+from ...api.json.delays import (
+    DelayedListOut,
+    DelayedOut,
+    DelayedQuery,
+    DelayStatsOut,
+    KeyQuery,
+    MoveIn,
+    cursor_of,
+    delayed_out,
+    due_ns,
+    stats_of_topic,
+)
+from ...api.json.messages import is_base64_wanted
+from ...api.json.paging import page_limit
+from ...api.principals import LOCAL, Action
+from ...api.publish import Published, PublishOutcome
+from ...delivery.timing_wheel import WHEEL_COUNTS
+from ...errors import BadRequest, Damaged, NotFound, NotPending, OffsetOutOfRange
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
-from .shapes import ContentOut, Int64, Strict, content_of, is_base64_wanted
-from .times import Span, span_ms, time_ns
-
-_MS = 1_000_000
-
-
-class DelayedQuery(Strict):
-    """The next to come first; or only the one with this business key."""
-
-    delay_key: str | None = None
-    limit: Int64 = 100
-    cursor: str = ""
-    encoding: str | None = None
-
-
-class KeyQuery(Strict):
-    delay_key: str
-
-
-class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "deliverAt"}):
-    """A delayed message; `offset` is its place in the delay log, `time_remaining` in milliseconds.
-
-    `damage`: why and where it cannot be read; then key, value and priority are null.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    deliver_at: str
-    deliver_at_too: str
-    time_remaining: int
-    state: str
-    priority: int | None
-    delay_key: ContentOut
-    key: ContentOut
-    value: ContentOut
-    damage: str | None
-
-
-class DelayedListOut(msgspec.Struct):
-    """`count` is how many are on this page, `unreadable` how many of them are damaged."""
-
-    messages: list[DelayedOut]
-    count: int
-    unreadable: int
-    cursor: str | None
-
-
-class MoveIn(Strict):
-    """Another time: from now, or as a moment."""
-
-    delay: Span | None = None
-    deliver_at: str | None = None
-
-
-class DelayStatsOut(msgspec.Struct):
-    """`lost`: damaged, in topics that skip damage.
-
-    `wheel`: how many are due within 10 ms or overdue, and how many wait in each level of the timing wheel.
-    """
-
-    pending: int
-    delivered: int
-    cancelled: int
-    expired: int
-    lost: int
-    wheel: list[int]
-    by_topic: dict[str, dict[str, Any]]
-
 
 _EMPTY_WHEEL = (0,) * WHEEL_COUNTS
 _MOVE = msgspec.json.Decoder(MoveIn)
 
 
-def moments_of_first(
-    request: Request, topic: str, results: Sequence[Stored]
+async def moments_of_first(
+    request: Request, topic: str, results: Sequence[PublishOutcome]
 ) -> dict[int, int | None]:
-    """For those that repeat an earlier message: when that one comes, by the index of the repeat."""
-    repeats = {
-        index: one
-        for index, one in enumerate(results)
-        if isinstance(one, Published) and one.is_duplicate
-    }
-    moments: dict[int, int | None] = dict.fromkeys(repeats)
-    delayed = {index: one for index, one in repeats.items() if one.is_delayed}
-    if delayed:
-        node = request.node
-        with suppress(NotFound):
-            found = request.door.driver.look(
-                lambda _now: {
-                    index: due_of(node.partition(topic, one.partition), one.offset)
-                    for index, one in delayed.items()
-                }
-            )
-            moments.update(found)
+    """For messages that repeat an earlier one: when that one comes, by the index of the repeat."""
+    moments: dict[int, int | None] = {}
+    for index, one in enumerate(results):
+        if not isinstance(one, Published) or not one.is_duplicate:
+            continue
+        moments[index] = None
+        if one.is_delayed:
+            # The client published it, so it may know, whatever else its key is for.
+            command = GetDelayed(topic, DelayedId(one.partition, one.offset))
+            with suppress(NotFound, OffsetOutOfRange, Damaged):
+                found = await request.app.driver.execute(command, LOCAL)
+                moments[index] = found.due_ns or None
     return moments
-
-
-def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | None:
-    """When a message is to come; None: at once."""
-    if delay is not None and deliver_at is not None:
-        raise BadRequest("give one of delay and deliver_at", field="delay")
-    if deliver_at is not None:
-        return max(1, time_ns("deliver_at", deliver_at))
-    return None if delay is None else now_ns + span_ms("delay", delay) * _MS
-
-
-def _delayed_out(request: Request, one: DelayedMessage, *, is_base64: bool) -> DelayedOut:
-    message, remaining_ns = one.message, 0
-    if one.state is DelayState.PENDING:
-        remaining_ns = max(0, one.due_ns - request.door.driver.driver.clock.now_ns())
-    return DelayedOut(
-        topic=one.topic,
-        partition=one.partition,
-        offset=one.id,
-        deliver_at=time_text(one.due_ns),
-        deliver_at_too=time_text(one.due_ns),
-        time_remaining=remaining_ns // _MS,
-        state=one.state.value,
-        priority=None if message is None else message.priority,
-        delay_key=content_of(one.delay_key, is_base64=is_base64),
-        key=None if message is None else content_of(message.key, is_base64=is_base64),
-        value=None if message is None else content_of(message.value, is_base64=is_base64),
-        damage=None if one.damage is None else str(one.damage),
-    )
 
 
 async def list_delayed(request: Request) -> Answer:
     asked, topic = request.query(DelayedQuery), request.params["topic"]
     is_base64, limit = is_base64_wanted(asked.encoding), page_limit(asked.limit)
-    after = _cursor(asked.cursor)
+    after = cursor_of(asked.cursor)
     if asked.delay_key is not None:
         page = DelayedPage([await request.execute(GetDelayed(topic, asked.delay_key.encode()))])
     else:
         page = await request.execute(ListDelayed(topic, limit, after))
-    shown = [_delayed_out(request, one, is_base64=is_base64) for one in page.messages]
+    now_ns = request.now_ns()
+    shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in page.messages]
     following = None if page.cursor is None else "-".join(map(str, page.cursor))
     unreadable = sum(one.damage is not None for one in shown)
     return json_response(DelayedListOut(shown, len(shown), unreadable, following))
-
-
-def _cursor(written: str) -> DelayPlace:
-    if not written:
-        return FIRST_PLACE
-    parts = written.split("-")
-    if len(parts) != 3 or not all(
-        one.isascii() and one.isdecimal() and len(one) < 20 for one in parts
-    ):
-        raise BadRequest("cursor is not one of ours", field="cursor")
-    return DelayPlace(*map(int, parts))
 
 
 async def get(request: Request) -> Answer:
@@ -215,27 +106,27 @@ def _of_query(request: Request) -> bytes:
 
 async def _get(request: Request, which: DelayedId) -> Answer:
     found = await request.execute(GetDelayed(request.params["topic"], which))
-    return json_response(_delayed_out(request, found, is_base64=False))
+    return json_response(delayed_out(found, request.now_ns()))
 
 
 async def _cancel(request: Request, which: DelayedId | bytes) -> Answer:
     found = await request.execute(CancelDelayed(request.params["topic"], which))
-    return json_response(_delayed_out(request, found, is_base64=False))
+    return json_response(delayed_out(found, request.now_ns()))
 
 
 async def _reschedule(request: Request, which: DelayedId | bytes) -> Answer:
-    sent = await request.json(_MOVE)
-    moment = due_ns(sent.delay, sent.deliver_at, request.door.driver.driver.clock.now_ns())
+    sent = request.json(_MOVE)
+    moment = due_ns(sent.delay, sent.deliver_at, request.now_ns())
     if moment is None:
         raise BadRequest("give one of delay and deliver_at", field="delay")
     moved = await request.execute(RescheduleDelayed(request.params["topic"], which, moment))
-    return json_response(_delayed_out(request, moved, is_base64=False))
+    return json_response(delayed_out(moved, request.now_ns()))
 
 
 async def stats(request: Request) -> Answer:
     found = await request.execute(DescribeDelays())
     by_topic = {
-        topic: _stats_of_topic(partitions)
+        topic: stats_of_topic(partitions)
         for topic, partitions in found.items()
         if request.principal.reaches(topic) and any(one.size_bytes for one in partitions)
     }
@@ -246,21 +137,6 @@ async def stats(request: Request) -> Answer:
     wheels = (one["wheel"] for one in by_topic.values())
     wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]
     return json_response(DelayStatsOut(**totals, wheel=wheel, by_topic=by_topic))
-
-
-def _stats_of_topic(partitions: Sequence[DelayStats]) -> dict[str, Any]:
-    dues = [one.next_due_ns for one in partitions if one.next_due_ns is not None]
-    return {
-        "pending": sum(one.pending for one in partitions),
-        "delivered": sum(one.delivered for one in partitions),
-        "cancelled": sum(one.cancelled for one in partitions),
-        "expired": sum(one.expired for one in partitions),
-        "lost": sum(one.lost for one in partitions),
-        "unreadable": sum(one.unreadable for one in partitions),
-        "next": time_text(min(dues)) if dues else None,
-        "wheel": [sum(level) for level in zip(*(one.wheel for one in partitions), strict=True)],
-        "size_bytes": sum(one.size_bytes for one in partitions),
-    }
 
 
 _TAG = "delay"

@@ -14,6 +14,7 @@ TRAILER_BYTES_MAX = 8192
 TRAILER_FIELDS_MAX = 64
 CHUNK_LINE_BYTES_MAX = 4096
 _END = b"\r\n\r\n"
+_TOO_LARGE = 431
 _VERSIONS = frozenset({"1.0", "1.1"})
 # A request that says one of these twice may mean one thing to us and another to a proxy in front of us.
 _ONCE = frozenset(
@@ -38,29 +39,11 @@ class BadFraming(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+        self.code = "TOO_LARGE" if status == _TOO_LARGE else "MALFORMED_REQUEST"
 
 
 class RequestHead:
     """The line and the headers of a request; names of headers in small letters."""
-
-    __slots__ = (
-        "_bytes_max",
-        "_is_read",
-        "_parser",
-        "_size",
-        "_tail",
-        "_target",
-        "content",
-        "expects_continue",
-        "headers",
-        "is_complete",
-        "is_kept_alive",
-        "length",
-        "method",
-        "path",
-        "query",
-        "version",
-    )
 
     def __init__(self, bytes_max: int) -> None:
         self.headers: Headers = []
@@ -70,8 +53,6 @@ class RequestHead:
         self._bytes_max, self._size = bytes_max, 0
         # Of the body; None if it comes in chunks.
         self.length: int | None = 0
-        # The body, if all of it came with the head.
-        self.content: bytes | None = None
         # The last bytes that came: the next ones may complete an end.
         self._tail = b""
         self._target: list[bytes] = []
@@ -301,11 +282,6 @@ class Framing:
         return self._at == len(self._data)
 
     @property
-    def is_between(self) -> bool:
-        """Whether the next byte that is received begins a request."""
-        return self._body is None and self._head is None and self._at == len(self._data)
-
-    @property
     def is_in_head(self) -> bool:
         return self._head is not None
 
@@ -320,8 +296,7 @@ class Framing:
     def take(self) -> RequestHead | bytes | None:
         """What comes next: a head, a piece of its body, an empty piece where the request ends.
 
-        Of a head that has its `content` there is no more. None: more has to be received. BadFraming: nothing that
-        follows can be trusted.
+        None: more has to be received. BadFraming: nothing that follows can be trusted.
         """
         if self._body is not None:
             return self._take_body(self._body)
@@ -334,14 +309,7 @@ class Framing:
         if not head.is_complete:
             return None
         self._head = None
-        if head.length is None:
-            self._body = ChunkedBody()
-        elif len(self._data) - self._at < head.length:
-            self._body = LengthBody(head.length)
-        else:
-            end = self._at + head.length
-            head.content = self._data[self._at : end]
-            self._move(end)
+        self._body = ChunkedBody() if head.length is None else LengthBody(head.length)
         return head
 
     def _take_body(self, body: LengthBody | ChunkedBody) -> bytes | None:
@@ -366,7 +334,3 @@ class Framing:
             self._head.close()
         self._head = self._body = None
         self._data, self._at = b"", 0
-
-    def body_done(self) -> None:
-        """The rest of the body was received elsewhere."""
-        self._body = None

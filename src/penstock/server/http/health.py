@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 
 from ...api.health import Damage, DeliveryFigures, Findings, SeeHealth, SeeReliability
+from ...api.json.messages import Strict
 from ...api.principals import Action, Principal
 from ...api.topics import DescribeTopics, ListTopics
 from ...api.units import time_text
 from ...broker.authorise import authorise
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
-from .gate import key_sent
+from .auth import key_sent
 from .metrics import render_metrics
 from .requests import Request
 from .responses import Answer, Response, json_response
 from .routing import Route
-from .shapes import Strict
 
 _S = 1_000_000_000
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -88,8 +88,8 @@ class ReliabilityOut(msgspec.Struct):
 
 
 def uptime_s(request: Request) -> float:
-    clock = request.door.driver.driver.clock
-    return round((clock.monotonic_ns() - request.door.started_ns) / _S, 3)
+    clock = request.app.driver.clock
+    return round((clock.monotonic_ns() - request.app.started_ns) / _S, 3)
 
 
 async def live(request: Request) -> Answer:
@@ -101,14 +101,14 @@ async def live(request: Request) -> Answer:
 async def ready(request: Request) -> Answer:
     """Requests are welcome. 503 while stopping."""
     asked = request.query(HealthQuery)
-    door = request.door
-    if door.is_draining:
+    app = request.app
+    if app.is_draining:
         raise Draining
     health = await request.execute(SeeHealth())
     is_full, findings = health.is_full, health.findings
     checks = {
         "storage": "full: publishes are refused" if is_full else "ok",
-        "auth": "on" if door.gate.is_on else _open_word(request),
+        "auth": "on" if app.auth.is_on else _open_word(request),
         "recovery": findings.recovery_text(),
         "damage": findings.damage_text(),
     }
@@ -122,12 +122,12 @@ async def ready(request: Request) -> Answer:
 
 def _reader_of(request: Request) -> Principal | None:
     """Who asks, if they may see statistics. A probe without a key, or with a wrong one, still gets its answer."""
-    gate = request.door.gate
+    auth = request.app.auth
     # A probe that sends none is no attempt to get in, and no line in the audit log.
-    if gate.is_on and not key_sent(request):
+    if auth.is_on and not key_sent(request):
         return None
     with suppress(Unauthenticated, Forbidden, TooManyRequests):
-        gate.identify(request, "/readyz")
+        auth.identify(request, "/readyz")
         authorise(request.principal, Action.SEE_STATS)
         return request.principal
     return None
@@ -151,7 +151,7 @@ def _list(out: HealthOut, findings: Findings) -> None:
 
 
 def _open_word(request: Request) -> str:
-    is_insecure = not request.door.settings.broker.is_loopback
+    is_insecure = not request.app.settings.broker.is_loopback
     return (
         "OFF, and reachable from elsewhere (auth.insecure)"
         if is_insecure
@@ -160,8 +160,8 @@ def _open_word(request: Request) -> str:
 
 
 def _health(request: Request, status: str, checks: dict[str, str]) -> HealthOut:
-    now_ns = request.door.driver.driver.clock.now_ns()
-    broker = request.door.settings.broker.id
+    now_ns = request.app.driver.clock.now_ns()
+    broker = request.app.settings.broker.id
     return HealthOut(status, time_text(now_ns), uptime_s(request), checks, broker)
 
 
@@ -172,7 +172,7 @@ def _version() -> str:
 
 
 async def version(request: Request) -> Answer:
-    return json_response(VersionOut(_version(), request.door.settings.broker.id))
+    return json_response(VersionOut(_version(), request.app.settings.broker.id))
 
 
 async def stats(request: Request) -> Answer:
@@ -187,7 +187,7 @@ async def stats(request: Request) -> Answer:
         for one in await request.execute(DescribeTopics(names))
     }
     total = sum(one["size_bytes"] for one in shown.values())
-    broker = request.door.settings.broker.id
+    broker = request.app.settings.broker.id
     return json_response(StatsOut(broker, uptime_s(request), len(shown), total, shown))
 
 
@@ -203,8 +203,8 @@ async def reliability(request: Request) -> Answer:
 
 async def metrics(request: Request) -> Answer:
     """For Prometheus. Rendered in a thread: with thousands of series it takes as long as hundreds of publishes."""
-    door = request.door
-    body = await door.driver.in_thread(lambda: render_metrics(door, request.principal))
+    app = request.app
+    body = await app.driver.in_thread(lambda: render_metrics(app, request.principal))
     return Response(body, 200, METRICS_TYPE)
 
 

@@ -1,36 +1,12 @@
 """Priority lanes: how many messages wait in each, and how they are served."""
 
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
-
-from ...api.groups import DescribeLanes, PartitionLanes
+from ...api.groups import DescribeLanes
+from ...api.json.lanes import LanesOut, LanesQuery, lanes_out, totals_of
 from ...api.principals import Action
-from ...api.units import time_text
 from ...errors import NotFound
-from ...model import Priority
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route
-from .shapes import Strict
-
-
-class LanesQuery(Strict):
-    """Of this group; otherwise of the one that is furthest behind, topic by topic."""
-
-    group: str | None = None
-
-
-class LanesOut(msgspec.Struct):
-    """By topic and partition five values each, the most urgent first; `totals` by priority.
-
-    Rates are messages a second over about the last minute; `enqueue_rate` is the partition's, all else the group's.
-    `last_served` is null in a lane of which nothing was handed out since the start.
-    """
-
-    topics: dict[str, Any]
-    totals: dict[str, dict[str, int]]
 
 
 async def lanes(request: Request) -> Answer:
@@ -39,41 +15,8 @@ async def lanes(request: Request) -> Answer:
     found = await request.execute(DescribeLanes(prefixes=prefixes, group=asked.group))
     everything = [part for one in found.values() for part in one.partitions]
     return json_response(
-        LanesOut({topic: _topic_out(*one) for topic, one in found.items()}, _totals(everything))
+        LanesOut({topic: lanes_out(*one) for topic, one in found.items()}, totals_of(everything))
     )
-
-
-def _topic_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:
-    return {
-        "group": group,
-        "partitions": {
-            str(one.partition): {
-                "ready": [lane.waiting for lane in one.lanes],
-                "in_flight": [lane.in_flight for lane in one.lanes],
-                "served": [lane.served for lane in one.lanes],
-                "enqueue_rate": [round(lane.enqueued_per_second, 3) for lane in one.lanes],
-                "dequeue_rate": [round(lane.per_second, 3) for lane in one.lanes],
-                "last_served": [_moment(lane.served_at_ns) for lane in one.lanes],
-                "wait_ms": [round(lane.wait_ms, 3) for lane in one.lanes],
-            }
-            for one in parts
-        },
-    }
-
-
-def _moment(at_ns: int | None) -> str | None:
-    return None if at_ns is None else time_text(at_ns)
-
-
-def _totals(parts: Sequence[PartitionLanes]) -> dict[str, dict[str, int]]:
-    return {
-        one.name.lower(): {
-            "ready": sum(part.lanes[one].waiting for part in parts),
-            "in_flight": sum(part.lanes[one].in_flight for part in parts),
-            "served": sum(part.lanes[one].served for part in parts),
-        }
-        for one in Priority
-    }
 
 
 ROUTES = (

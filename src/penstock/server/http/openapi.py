@@ -28,6 +28,7 @@ from .routing import Route
 from .statuses import status_of_kind
 
 _ERROR = "#/components/schemas/Error"
+_REGISTRY_ERROR = "#/components/schemas/RegistryError"
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyRequests, Unavailable)
 # What these do is written down, and a disk without a byte left takes nothing.
@@ -74,7 +75,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**components, "Error": _error_schema()},
+            "schemas": {
+                **components,
+                "Error": _error_schema(),
+                "RegistryError": _registry_error_schema(),
+            },
         },
     }
 
@@ -103,6 +108,15 @@ def _error_schema() -> dict[str, Any]:
             "message": {"type": "string"},
             "status": {"type": "integer"},
         },
+    }
+
+
+def _registry_error_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "What was wrong, with the number that Confluent's clients know it by.",
+        "required": ["error_code", "message"],
+        "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
     }
 
 
@@ -153,7 +167,10 @@ def _query_parameters(route: Route, components: Mapping[str, Any]) -> list[dict[
 
 
 def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in route.other_answers}
+    content: dict[str, Any] = {
+        kind: {"schema": {} if kind == "application/json" else {"type": "string"}}
+        for kind in route.other_answers
+    }
     if route.answer is not None:
         schemas = [schema_of[kind] for kind in alternatives(route.answer)]
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
@@ -175,26 +192,46 @@ def failures_of(route: Route) -> set[int]:
 
 
 def _failures(route: Route) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": _ERROR}}}
+    reference = _ERROR if route.refusal is None else _REGISTRY_ERROR
+    content = {"application/json": {"schema": {"$ref": reference}}}
     return {
-        str(status): {"description": "see `error` and `message`", "content": content}
+        str(status): {"description": "what was wrong", "content": content}
         for status in sorted(failures_of(route))
     }
 
 
 async def _openapi(request: Request) -> Answer:
-    return json_response(document(request.door.router.routes))
+    return json_response(document(request.app.router.routes))
 
 
 async def _docs(request: Request) -> Answer:
-    return Response(page(request.door.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
+    return Response(page(request.app.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
 
 
-# The page needs nothing from anywhere, so it may load nothing.
+async def _start(request: Request) -> Answer:
+    broker = html.escape(request.app.settings.broker.id)
+    text = _START_PAGE.format(version=html.escape(version("penstock")), broker=broker)
+    return Response(text.encode(), 200, HTML, _PAGE_HEADERS)
+
+
+# The pages need nothing from anywhere, so they may load nothing.
 _PAGE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
 )
+_START_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Penstock</title>
+<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:40rem;padding:0 1rem}}</style>
+<h1>Penstock</h1>
+<p>Version {version}, broker <code>{broker}</code>. A durable message log and work queue.</p>
+<ul>
+<li><a href="docs">docs</a>: all routes</li>
+<li><a href="openapi.json">openapi.json</a>: the same for tools</li>
+<li><a href="healthz">healthz</a>: whether the broker is ready</li>
+<li><a href="metrics">metrics</a>: figures for Prometheus</li>
+</ul>
+</html>
+"""
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Penstock HTTP</title>
 <style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}}
@@ -225,6 +262,16 @@ def _rows(routes: Sequence[Route], tag: str) -> str:
 
 
 ROUTES = (
+    Route(
+        method="GET",
+        path="/",
+        call=_start,
+        action=Action.SEE_HEALTH,
+        summary="Name, version and links, for people",
+        tag="health",
+        is_open=True,
+        other_answers={HTML.decode(): "a page"},
+    ),
     Route(
         method="GET",
         path="/openapi.json",

@@ -1,16 +1,29 @@
 """Publishing: JSON, NDJSON, one message in a query, and batches that the client encoded."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
+from ...api.json.messages import MessageIn, Strict, message_of, priority_of
+from ...api.json.publish import (
+    AcksQuery,
+    BatchOut,
+    PlainIn,
+    ProduceIn,
+    PublishedOut,
+    PublishIn,
+    PublishOut,
+    acks_of,
+    delayed_of,
+    moment_of,
+)
+from ...api.json.reading import decode, decode_lines, read_fields
+from ...api.json.times import time_text_or_none
 from ...api.principals import Action
-from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Schedule
+from ...api.publish import Delayed, PublishBatch, PublishEach, Published, PublishedRun, Schedule
 from ...api.publish import PublishOutcome as Stored
-from ...config import LimitsConfig
 from ...errors import (
     BacklogFull,
     BadRequest,
@@ -24,105 +37,17 @@ from ...errors import (
     Unavailable,
 )
 from ...model import Message
-from .delays import due_ns, moments_of_first
-from .inlet import Answers, Run
-from .requests import Request, decode, decode_lines, read_fields
+from .delays import moments_of_first
+from .publish_coalescer import Answers, Run
+from .requests import Request
 from .responses import BATCH, NDJSON, Answer, Response, encode_json, json_response
 from .routing import Route, TopicIn
-from .shapes import (
-    Content,
-    Int64,
-    MessageIn,
-    Strict,
-    bytes_of,
-    expires_at,
-    message_of,
-    priority_of,
-)
 from .statuses import error_fields, error_response
-from .times import Span, time_text_or_none
 
 MESSAGES_MAX = 100_000
-_ACKS = {"none": 0, "leader": 1, "all": 2, 0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
 _ALL, _NONE, _LEADER = 2, 0, 1
 # Stands for an offset in a template; no offset is that large.
 _MARK = (1 << 62) + 12_345
-
-
-class PublishIn(Strict):
-    """Messages, and what to wait for: none (0), leader (1, the broker's fsync policy), all (2, an fsync)."""
-
-    messages: list[MessageIn]
-    acks: str | int = "leader"
-
-
-class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message that is nothing but text."""
-
-    value: str
-
-
-class PlainIn(Strict):
-    """The usual request: see `_plain`."""
-
-    messages: list[PlainMessage]
-    acks: str | int = "leader"
-
-
-class PublishedOut(msgspec.Struct, kw_only=True, gc=False, rename={"deliver_at_too": "deliverAt"}):
-    """Where a message is, and how safe. If it is `delayed`, its offset is that in the delay log."""
-
-    partition: int | None
-    offset: int | None
-    priority: int | None = None
-    delayed: bool = False
-    deliver_at: str | None = None
-    deliver_at_too: str | None = None
-    duplicate: bool = False
-    guarantee: str = "buffered"
-    error: str | None = None
-
-
-class PublishOut(msgspec.Struct):
-    """A result for each message, in their order; one that failed has `error`, `message` and `status`."""
-
-    results: list[PublishedOut]
-
-
-class ProduceIn(Strict, rename={"deliver_at_too": "deliverAt"}):
-    """One message, in a query or as JSON."""
-
-    topic: str
-    key: Content = None
-    value: Content = None
-    headers: dict[str, Any] | list[Any] | None = None
-    partition: Int64 | None = None
-    priority: Int64 | str | None = None
-    ttl: Span | None = None
-    idempotency_key: Content = None
-    delay: Span | None = None
-    deliver_at: str | None = None
-    deliver_at_too: str | None = None
-    delay_key: Content = None
-    acks: str | int = "leader"
-
-
-class AcksQuery(Strict):
-    """What to wait for, if the body does not say."""
-
-    acks: str | None = None
-
-
-class BatchOut(msgspec.Struct):
-    """Where a batch is, and how many partitions its topic has by now."""
-
-    partition: int
-    base_offset: int
-    next_offset: int
-    count: int
-    duplicate: bool
-    guarantee: str
-    partitions: int
 
 
 _PUBLISH = msgspec.json.Decoder(PublishIn)
@@ -131,23 +56,15 @@ _LINE = msgspec.json.Decoder(MessageIn)
 _PRODUCE = msgspec.json.Decoder(ProduceIn)
 
 
-def acks_of(written: str | int) -> int:
-    if written not in _ACKS:
-        raise BadRequest(
-            f"acks must be none, leader or all, got {str(written)[:40]!r}", field="acks"
-        )
-    return _ACKS[written]
-
-
 async def publish(request: Request) -> Answer:
     """Messages as one JSON object, or one a line."""
     topic = request.params["topic"]
-    asked = request.query(AcksQuery).acks if request.scope["query_string"] else None
+    asked = request.query(AcksQuery).acks if request.query_string else None
     if request.content_type == NDJSON:
-        items = decode_lines(await request.body(), _LINE)
+        items = decode_lines(request.body, _LINE)
         acks = acks_of(asked or _LEADER)
     else:
-        body = await request.body()
+        body = request.body
         plain = _plain(body)
         if plain is not None:
             return await _publish_plain(request, topic, plain, acks_of(asked or plain.acks))
@@ -156,13 +73,13 @@ async def publish(request: Request) -> Answer:
     if len(items) > MESSAGES_MAX:
         raise TooLarge("messages in one request", found=len(items), limit=MESSAGES_MAX)
     if not items:
-        request.door.driver.look(lambda _now: request.node.topic(topic))
+        await request.execute(PublishEach(topic, []))
         return json_response(PublishOut([]))
     results, moments = await store(request, topic, items, acks)
     return _response(request, items, results, acks, moments)
 
 
-def _plain(body: bytes) -> PlainIn | None:
+def _plain(body: bytes | bytearray) -> PlainIn | None:
     """Most producers send nothing but values of text; whatever has more to it is read again, with more care."""
     try:
         sent = _PLAIN.decode(body)
@@ -173,35 +90,9 @@ def _plain(body: bytes) -> PlainIn | None:
 
 async def _publish_plain(request: Request, topic: str, sent: PlainIn, acks: int) -> Answer:
     values = [one.value.encode() for one in sent.messages]
-    found = await request.door.inlet.publish(
+    found = await request.app.coalescer.publish(
         topic, None, values, is_synced=acks == _ALL, is_awaited=acks != _NONE
     )
-    return _plain_response(request, sent, found, acks)
-
-
-def publish_at_once(request: Request, body: bytes, admit: Callable[[], None]) -> Response | None:
-    """`publish` for plain values that are the first of their turn and wait for nothing. None: these are others.
-
-    `admit` has the door's questions, and raises if the answer is no.
-    """
-    door = request.door
-    inlet = door.inlet
-    if not inlet.is_free or len(body) > door.settings.http.body_bytes_max:
-        return None
-    sent = _plain(body)
-    acks = _ALL if sent is None else _ACKS.get(sent.acks, _ALL)
-    is_waiting = acks == _ALL or (acks != _NONE and door.driver.is_always_synced)
-    if sent is None or is_waiting:
-        return None
-    admit()
-    messages = sent.messages
-    # A list of one is made by hand: this is for those who come one by one.
-    values = (
-        [messages[0].value.encode()]
-        if len(messages) == 1
-        else [one.value.encode() for one in messages]
-    )
-    found = inlet.publish_now(request.params["topic"], values)
     return _plain_response(request, sent, found, acks)
 
 
@@ -209,12 +100,11 @@ def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) 
     if isinstance(found, list):
         items = [MessageIn(value=one.value) for one in sent.messages]
         return _response(request, items, found, acks, {})
-    request.door.traffic.published += found.length
     return Response(_run_body(found, _guarantee(request, acks)))
 
 
 def _run_body(run: Run, guarantee: str) -> bytes:
-    """The same as `_response` would write, made from a template: of the results only the offset differs."""
+    """What `_response` would write, made from a template: of the results only the offset differs."""
     before, after = _template(run.partition, guarantee)
     if run.length == 1:
         return f'{{"results":[{before}{run.offset}{after}]}}'.encode()
@@ -246,7 +136,7 @@ async def produce(request: Request) -> Answer:
 
 
 async def _one(request: Request) -> ProduceIn:
-    body = await request.body()
+    body = request.body
     if body:
         request.query(Strict)
         return decode(body, _PRODUCE)
@@ -260,19 +150,20 @@ async def store(
 
     What is wrong with one does not hold up the others.
     """
-    now_ns = request.door.driver.driver.clock.now_ns()
-    limits = request.door.limits
+    now_ns = request.now_ns()
+    limits = request.app.limits
     results: list[Stored | None] = [None] * len(items)
     places: dict[int | None, tuple[list[int], list[Message]]] = {}
     later: list[tuple[int, Delayed]] = []
     for index, item in enumerate(items):
         try:
-            moment = _moment_of(item, now_ns)
+            moment = moment_of(item, now_ns)
             if moment is not None:
-                later.append((index, _delayed_of(item, moment, now_ns, limits)))
+                later.append((index, delayed_of(item, moment, now_ns, limits)))
                 continue
             message = message_of(item, now_ns, limits)
         except PenstockError as error:
+            request.app.activity.refuse(error)
             results[index] = error
             continue
         place = places.get(item.partition)
@@ -282,47 +173,28 @@ async def store(
         place[1].append(message)
     for index, one in later:
         results[index] = await _schedule(request, topic, items[index].partition, one, acks)
-    inlet = request.door.inlet
+    coalescer = request.app.coalescer
     waits = [
-        inlet.publish(topic, partition, messages, is_synced=acks == _ALL, is_awaited=acks != _NONE)
+        coalescer.publish(
+            topic, partition, messages, is_synced=acks == _ALL, is_awaited=acks != _NONE
+        )
         for partition, (_, messages) in places.items()
     ]
     answers = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
     stored = _in_order(items, results, [*places.values()], answers)
     moments = {index: one.due_ns for index, one in later}
-    return stored, moments | moments_of_first(request, topic, stored)
-
-
-def _moment_of(item: MessageIn, now_ns: int) -> int | None:
-    """When a message is to come; None: at once."""
-    if item.delay is None and item.deliver_at is None and item.deliver_at_too is None:
-        if item.delay_key is not None:
-            raise BadRequest("delay_key needs delay or deliver_at", field="delay_key")
-        return None
-    if item.deliver_at is not None and item.deliver_at_too is not None:
-        raise BadRequest("give one of deliver_at and deliverAt", field="deliver_at")
-    return due_ns(item.delay, item.deliver_at or item.deliver_at_too, now_ns)
-
-
-def _delayed_of(item: MessageIn, moment: int, now_ns: int, limits: LimitsConfig) -> Delayed:
-    message = message_of(item, now_ns, limits)
-    if item.ttl is not None:
-        # The time to live begins when the message comes.
-        late = expires_at(item.ttl, max(moment, now_ns))
-        message = msgspec.structs.replace(message, expires_at=late)
-    return Delayed(message, moment, bytes_of(item.delay_key))
+    return stored, moments | await moments_of_first(request, topic, stored)
 
 
 async def _schedule(
     request: Request, topic: str, partition: int | None, delayed: Delayed, acks: int
 ) -> Stored:
-    driver, command = request.door.driver, Schedule(topic, [delayed], partition)
+    command = Schedule(topic, [delayed], partition)
     try:
-        (found,), ticket = driver.driver.start(
-            command, request.principal, writers=int(acks == _ALL)
-        )
-        if ticket is not None and acks != _NONE:
-            await driver.settled(ticket)
+        if acks == _NONE:
+            (found,) = request.app.driver.start(command, request.principal)
+        else:
+            (found,) = await request.execute(command, is_synced=acks == _ALL)
     except (Refused, Unavailable) as error:
         return error
     return found
@@ -345,7 +217,7 @@ def _in_order(
 
 
 def _guarantee(request: Request, acks: int) -> str:
-    is_safe = acks == _ALL or (acks != _NONE and request.door.driver.is_always_synced)
+    is_safe = acks == _ALL or (acks != _NONE and request.app.driver.is_always_synced)
     return "fsynced" if is_safe else "buffered"
 
 
@@ -362,16 +234,12 @@ def _response(
         for index, (item, one) in enumerate(zip(items, results, strict=True))
     ]
     failed = [one for one in results if isinstance(one, PenstockError)]
-    traffic = request.door.traffic
-    traffic.published += len(results) - len(failed)
-    for error in failed:
-        traffic.count_error(error.code)
     if len(failed) < len(results):
         return json_response({"results": out})
-    # Nothing was stored, so the whole answer is the first error, with everybody's beside it.
+    # Nothing was stored, so the whole answer is the first error, with all of them beside it.
     first = error_response(failed[0])
     body = {**error_fields(failed[0]), "results": out}
-    return json_response(body, status=first.status, headers=first.headers)
+    return json_response(body, status=first.status, headers=first.headers, is_last=first.is_last)
 
 
 def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) -> object:
@@ -396,14 +264,13 @@ async def append_batch(request: Request) -> Answer:
     topic, partition = request.params["topic"], int(request.params["partition"])
     if request.content_type != BATCH:
         raise BadRequest(f"content-type must be {BATCH.decode()}")
-    batch = await request.batch(size_max=request.door.limits.batch_bytes_max)
+    batch = request.body
     if not batch:
         raise MalformedBatch("it is empty")
 
     command = PublishBatch(topic, partition, batch)
     found = await request.execute(command, is_synced=acks == _ALL)
     stored = found.stored
-    request.door.traffic.published += len(stored)
     out = BatchOut(
         partition,
         stored[0].offset,
@@ -438,7 +305,6 @@ ROUTES = (
         answer=PublishOut,
         errors=_ERRORS,
         topic_in=TopicIn.PATH,
-        at_once=publish_at_once,
     ),
     Route(
         method="POST",

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from ...api.json.queries import EndsQuery, FilesIn, FilesOut, StartIn
+from ...api.json.times import span_ms, time_ns
 from ...api.principals import Action, Role
 from ...api.queries import (
     EndsReply,
@@ -12,24 +14,14 @@ from ...api.queries import (
     KeepQueryStart,
     ListEnds,
     QueryStart,
-    SealedFile,
     SeeQueryStart,
 )
 from ...errors import BadRequest, DamagedBatch, Forbidden, NotFound, OffsetOutOfRange
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
-from .shapes import Int64, Strict
-from .times import Span, span_ms, time_ns
 
 _TOPICS_MAX = 1000
-
-
-class EndsQuery(Strict):
-    """Topics, separated by commas; with a time also the first offset that was stored at it or later."""
-
-    topics: str
-    at: str | None = None
 
 
 async def ends(request: Request) -> Answer:
@@ -42,32 +34,13 @@ async def ends(request: Request) -> Answer:
     return json_response(found)
 
 
-class FilesIn(Strict):
-    """A range of offsets, and for how long what is in it may not go."""
-
-    offset: Int64
-    end: Int64
-    hold: Span = "10m"
-
-
-class FilesOut(msgspec.Struct):
-    """Paths are below `data_dir`; heads are checked with `seed`. What is not in a file yet has to be fetched.
-
-    Keys that only read are not told the directory.
-    """
-
-    data_dir: str | None
-    seed: int
-    files: list[SealedFile]
-
-
 _FILES = msgspec.json.Decoder(FilesIn)
 _HOLD_MS_MAX = 3_600_000
 
 
 async def files(request: Request) -> Answer:
-    """The files of a range, for those who see the disk; they stay for a while."""
-    sent = await request.json(_FILES)
+    """The files of a range, for clients that see the disk; the files stay for a while."""
+    sent = request.json(_FILES)
     topic, number = request.params["topic"], int(request.params["partition"])
     hold_ms = span_ms("hold", sent.hold)
     if hold_ms > _HOLD_MS_MAX:
@@ -80,15 +53,7 @@ async def files(request: Request) -> Answer:
 def _data_dir(request: Request) -> str | None:
     if request.principal.role is Role.READONLY:
         return None
-    return str(Path(request.door.settings.broker.data_dir).absolute())
-
-
-class StartIn(Strict):
-    """Offsets by "topic/partition", ids by topic, and in the query's own words what it asked for."""
-
-    offsets: dict[str, Int64]
-    ids: dict[str, Int64]
-    asked: str
+    return str(Path(request.app.settings.broker.data_dir).absolute())
 
 
 _START = msgspec.json.Decoder(StartIn)
@@ -96,7 +61,7 @@ _START = msgspec.json.Decoder(StartIn)
 
 async def keep_start(request: Request) -> Answer:
     """The first start of a query; asked again for the same, it gets the first answer."""
-    sent = await request.json(_START)
+    sent = request.json(_START)
     start = QueryStart(request.params["query"], sent.offsets, sent.ids, sent.asked)
     return json_response(_visible(request, await request.execute(KeepQueryStart(start))))
 
@@ -122,7 +87,7 @@ def _visible(request: Request, start: QueryStart) -> QueryStart:
             f"{principal.name} does not reach the topics of query {start.query[:60]}",
             principal=principal.name,
         )
-        request.door.gate.note_refusal(request, error)
+        request.app.auth.note_refusal(request, error)
         raise error
     return start
 

@@ -2,20 +2,19 @@
 
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ...api.command import Command
 from ...api.fetch import Fetch, FetchReply, Read, ReadReply
+from ...api.json.fetch import FetchOut, FetchQuery, SkippedOut, start_of
+from ...api.json.messages import is_base64_wanted, message_out
 from ...api.principals import Action
-from ...api.start import EARLIEST, Start
+from ...api.start import Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
 from .consuming import poll_timeout_ns
 from .requests import Request
-from .responses import BATCH, Answer, FromFile, Response, json_response
+from .responses import BATCH, Answer, Response, SendfileResponse, json_response
 from .routing import Route, TopicIn
-from .shapes import Int64, MessageOut, Strict, is_base64_wanted, message_out
-from .times import Span, time_ns
 
 Reply = TypeVar("Reply", FetchReply, ReadReply)
 _LIMIT_MAX = 10_000
@@ -24,35 +23,6 @@ _LIMIT_MAX_BATCHES = 1_000_000
 _BYTES_MAX = 16 << 20
 # Of damaged ranges in a header: it has to stay small. They follow each other, so `penstock-offset` says where they end.
 _SKIPPED_LISTED_MAX = 50
-
-
-class FetchQuery(Strict):
-    """From where (the earliest, if neither is said), how much, and how long to wait at the end."""
-
-    offset: Int64 | None = None
-    from_time: str | None = None
-    limit: Int64 = 500
-    max_bytes: Int64 = 1 << 20
-    timeout: Span = 0
-    encoding: str | None = None
-
-
-class SkippedOut(msgspec.Struct, rename={"start": "from", "end": "to"}):
-    """Offsets from `from` to before `to` that are damaged, and that the topic says to skip."""
-
-    start: int
-    end: int
-    reason: str
-
-
-class FetchOut(msgspec.Struct, omit_defaults=True):
-    """`latest` is the next offset to be written. `skipped` is there if something was."""
-
-    messages: list[MessageOut]
-    next_offset: int
-    earliest: int
-    latest: int
-    skipped: list[SkippedOut] = []
 
 
 def asked_of(request: Request) -> FetchQuery:
@@ -73,7 +43,7 @@ async def fetch(request: Request) -> Answer:
     asked = asked_of(request)
     is_base64 = is_base64_wanted(asked.encoding)
     topic, partition = request.params["topic"], int(request.params["partition"])
-    start, timeout_ns = _start(asked), poll_timeout_ns(request, asked.timeout)
+    start, timeout_ns = start_of(asked), poll_timeout_ns(request, asked.timeout)
     if request.accepts(BATCH):
         is_checked = is_checked_here(request)
         batched = Fetch(topic, partition, start, asked.max_bytes, asked.limit, is_checked)
@@ -103,30 +73,19 @@ async def _await_messages(request: Request, command: Command[Reply], timeout_ns:
         return found
     topic, partition = request.params["topic"], int(request.params["partition"])
     with request.ends_with_client():
-        await request.door.driver.until_beyond(topic, partition, awaited, timeout_ns)
+        await request.app.driver.until_beyond(topic, partition, awaited, timeout_ns)
     # All requests that waited are answered together.
-    request.door.unsent.require_room()
+    request.app.send_budget.require_room()
     return await request.execute(replace(command, start=Start.at_offset(awaited)))
-
-
-def _start(asked: FetchQuery) -> Start:
-    if asked.offset is not None and asked.from_time is not None:
-        raise BadRequest("give one of offset and from_time", field="offset")
-    if asked.offset is not None:
-        return Start.at_offset(asked.offset)
-    if asked.from_time is not None:
-        return Start.at_time(time_ns("from_time", asked.from_time))
-    return EARLIEST
 
 
 def is_checked_here(request: Request) -> bool:
     """Whether batches are checked before they are sent: unless the client does it, and they need not be read for it."""
-    is_ours = not request.accepts(BATCH) or request.header(b"penstock-checked-by") != b"client"
-    connection = request.scope.get("penstock.connection")
-    return is_ours or connection is None or request.scope.get("scheme") == "https"
+    is_client = request.accepts(BATCH) and request.header(b"penstock-checked-by") == b"client"
+    return not is_client or request.connection.is_tls
 
 
-def batches(fetched: FetchReply) -> Response | FromFile:
+def batches(fetched: FetchReply) -> Response | SendfileResponse:
     """Whole batches as they are stored. The first may begin below the offset: readers trim.
 
     What was skipped because it is damaged is told by a header of its own, as FROM-TO, separated by commas.
@@ -143,7 +102,7 @@ def batches(fetched: FetchReply) -> Response | FromFile:
         ranges = [b"%d-%d" % (one.start, one.end) for one in fetched.skipped[:_SKIPPED_LISTED_MAX]]
         headers.append((b"penstock-skipped", b",".join(ranges)))
     if fetched.file_range is not None:
-        return FromFile(fetched.file_range, BATCH, headers)
+        return SendfileResponse(fetched.file_range, BATCH, headers)
     # Not copied: what was read from a file is never written into.
     return Response(fetched.data, 200, BATCH, headers)
 

@@ -23,10 +23,12 @@ Made from the table of routes by `penstock config reference --http`; a test keep
 - Times are RFC 3339 with nanoseconds; fields that end in `_ns` are numbers written as strings.
 - A poll brings at most `consumer.max_poll_records` messages (500), in binary `consumer.max_poll_records_binary`
   (10,000), and never more than a member may have unanswered on a partition (`max_in_flight_per_consumer` of the
-  topic, 1000). To ask for more is no error. Whoever holds as many as it may gets nothing until it has answered some.
+  topic, 1000). To ask for more is no error. A consumer that holds that many gets nothing until it has answered some.
 - Every list takes `limit` and `cursor`; the `cursor` of an answer asks for the next page; null: there is none.
 - An error is `{"error": CODE, "message": text, "status": n, ...}`; more fields give the particulars, such as the limit
   that was passed. 429 and 503 come with `Retry-After`.
+- The routes of schemas are those of Confluent's registry ([schemas.md](schemas.md)): they are at `/schemas`, too, their
+  errors are `{"error_code": n, "message": text}`, they ignore what they do not know in a query, and have no `cursor`.
 - `X-Request-Id` is echoed, or made.
 - Before any route is reached: 400 for what is not HTTP/1.1 with a certain end, 408 for headers that do not come in
   time, 431 for headers or trailers that are too large or too many, 503 for one connection too many, 429 for a request
@@ -35,12 +37,14 @@ Made from the table of routes by `penstock config reference --http`; a test keep
 - A body has a `Content-Length`, or `Transfer-Encoding: chunked` and no other coding; both, or one of them twice, is
   400, and the connection ends. Trailers are read over. `Upgrade` is ignored. A body that comes too slowly gets 408. A
   request has one `Host`. Requests may be sent behind each other; they are carried out and answered in order.
-- A request that changes something has no body, or one of type `application/json`, `application/x-ndjson` or
-  `application/vnd.penstock.batch`: a web page cannot send those without being asked. A `Host` or `Origin` that is not
-  ours is refused with 403 `FORBIDDEN_ORIGIN`. So is whatever changes something, polls included, if the browser says
-  that another site's page sent it (`Sec-Fetch-Site`) and no allowed `Origin` comes with it.
-- With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET` or `X-Api-Key`; see
-  [security.md](security.md). What waits when its key ends gets 401; a stream is cut off.
+- A request that changes something has no body, or one of type `application/json`, `application/x-ndjson`,
+  `application/vnd.penstock.batch` or `application/vnd.schemaregistry.v1+json`: a web page cannot send those without
+  being asked. A `Host` or `Origin` that is not ours is refused with 403 `FORBIDDEN_ORIGIN`. So is whatever changes
+  something, polls included, if the browser says that another site's page sent it (`Sec-Fetch-Site`) and no allowed
+  `Origin` comes with it.
+- With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET`, `X-Api-Key`, or HTTP
+  Basic with the id as user and the secret as password; see [security.md](security.md). What waits when its key ends
+  gets 401; a stream is cut off.
 """
 
 

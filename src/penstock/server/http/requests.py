@@ -1,73 +1,73 @@
 """One request: its headers, query and body, read within limits."""
 
 import asyncio
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from ...api.json.reading import decode, read_fields
 from ...api.principals import LOCAL, Action, Principal
-from ...errors import BadRequest, Forbidden, TooLarge, TooManyRequests, UnsupportedMediaType
-from ...model import Buffer
-from .large_body import LARGE_BYTES, LargeBody
-from .pressure import Reservation
-from .responses import BATCH, JSON, NDJSON, Receive
+from ...errors import (
+    BadRequest,
+    Forbidden,
+    PenstockError,
+    TooLarge,
+    TooManyRequests,
+    UnsupportedMediaType,
+)
+from .responses import BATCH, JSON, NDJSON, REGISTRY
 
 if TYPE_CHECKING:
     from ...api.command import Command
     from ...api.keys import Credential
-    from ...broker.node import Node
-    from .door import Door
+    from .connection import Connection
+    from .framing import RequestHead
+    from .limits import Reservation
+    from .routing import Route
 
 R = TypeVar("R")
 T = TypeVar("T")
 _KIND_BYTES_MAX = 200
 _QUERY_FIELDS_MAX = 100
-_UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
-_UNKNOWN_FIELDS_MAX = 20
-_READ_AGAIN_BYTES_MAX = 1 << 20
-_READABLE = frozenset({JSON, NDJSON, BATCH})
+# Requests with these methods change nothing that the limits count.
+SAFE = frozenset({"GET", "HEAD"})
+_READABLE = frozenset({JSON, NDJSON, BATCH, REGISTRY, b"application/vnd.schemaregistry+json"})
 
 
 class ClientGone(Exception):
-    """The client left before it had said everything. Nobody is there to be answered."""
+    """The client left, or is told nothing more: there is nothing left to do for its request."""
 
 
 class Request:
-    """Made by the door. `params` are the words of the path; `command` is what the route does."""
+    """Made by the connection. `params` are the words of the path; `body` is there when the route is called."""
 
-    __slots__ = (
-        "_content",
-        "_headers",
-        "action",
-        "credential",
-        "door",
-        "has_key_ended",
-        "id",
-        "id_asked",
-        "params",
-        "principal",
-        "receive",
-        "scope",
-    )
-
-    def __init__(self, scope: Mapping[str, Any], receive: Receive, door: "Door") -> None:
-        self.scope, self.receive, self.door = scope, receive, door
+    def __init__(self, head: "RequestHead", connection: "Connection") -> None:
+        self.connection, self.app = connection, connection.app
+        self.method, self.version = head.method, head.version
+        self.path, self.query_string = head.path.decode("ascii"), head.query
+        self._headers: dict[bytes, bytes] = dict(head.headers)
+        self.is_kept_alive, self.expects_continue = head.is_kept_alive, head.expects_continue
+        self.route: Route | None = None
         self.params: Mapping[str, str] = {}
         self.principal: Principal = LOCAL
         self.credential: Credential | None = None
-        self.has_key_ended = False
         self.action = Action.SEE_HEALTH
         self.id = b""
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        # The body, if it was waited for before the route was called.
-        self._content: Any = None
-        # What the client calls it, if it does.
-        self.id_asked = self._headers.get(b"x-request-id")
+        self.task: asyncio.Task[None] | None = None
+        # Whether the task is to be cancelled when the client leaves.
+        self.is_ended_with_client = self.has_key_ended = False
+        # Whether it counts as one of the requests that change something.
+        self.has_place = False
+        self.body: bytes | bytearray = b""
+        self.is_whole, self.is_body_wanted = False, head.method not in SAFE
+        self._arrival: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+        self._limit = 0
+        self._reservation: Reservation | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, by its name in small letters."""
@@ -82,40 +82,116 @@ class Request:
 
     @property
     def client(self) -> str:
-        address = self.scope.get("client")
-        return str(address[0]) if address else "unknown"
+        """The address of the client."""
+        return self.connection.client
 
-    @property
-    def node(self) -> "Node":
-        """Inside commands only: it may be another one afterwards."""
-        return self.door.driver.driver.node
+    def now_ns(self) -> int:
+        """Wall time, by the broker's clock."""
+        return self.app.driver.clock.now_ns()
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of the body came. The wait for it ends with the error if it becomes too large."""
+        if not self.body:
+            self.body = piece
+        else:
+            if isinstance(self.body, bytes):
+                self.body = bytearray(self.body)
+            self.body += piece
+        try:
+            self._require_room()
+        except PenstockError as error:
+            self.fail(error)
+
+    def end_body(self) -> None:
+        """All of the body is here: from now on the request takes one of the places."""
+        self.is_whole, self.expects_continue = True, False
+        if self.is_body_wanted:
+            self.has_place = self.app.room.enter()
+            if self._arrival is not None and not self._arrival.done():
+                self._arrival.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Wait for no more of the body: the wait raises `error`, also if it has not begun. A whole body stays."""
+        if self.is_whole:
+            return
+        self.drop_body()
+        self._failure = error
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_exception(error)
+
+    def drop_body(self) -> None:
+        """Have the connection read over what comes of the body."""
+        self.body, self.is_body_wanted = b"", False
+
+    def lose_client(self) -> None:
+        """The client left: the wait for its body ends, and a wait that ends with the client is cancelled."""
+        self.fail(ClientGone())
+        if self.is_ended_with_client and self.task is not None:
+            self.task.cancel()
+
+    async def receive_body(self, limit: int) -> None:
+        """Wait until the whole body is here. TooLarge over the limit, TooManyRequests while others fill the memory,
+        TooSlow, ClientGone; UnsupportedMediaType if it is encoded.
+        """
+        length = self.header(b"content-length") or b"0"
+        if int(length) > limit:
+            raise TooLarge("body in bytes", found=int(length), limit=limit)
+        if self.header(b"content-encoding") not in {None, b"identity"}:
+            raise UnsupportedMediaType("bodies are sent without content-encoding")
+        self._limit = limit
+        if self.is_whole:
+            self._require_room()
+            return
+        if self._failure is not None:
+            raise self._failure
+        if self.connection.is_over:
+            raise ClientGone
+        if self.expects_continue:
+            self.expects_continue = False
+            self.connection.write_continue()
+        # What a body takes while it comes is counted by key, or by address if there are no keys.
+        payer = self.principal.name if self.app.auth.is_on else self.client
+        with self.app.memory.reserved(payer) as reservation:
+            self._reservation = reservation
+            self._require_room()
+            self._arrival = self.app.driver.loop.create_future()
+            try:
+                await self._arrival
+            finally:
+                self._reservation = None
+        # A body may take half an hour to come, and its key may have ended meanwhile.
+        self.app.auth.ends.require(self.credential)
+
+    def _require_room(self) -> None:
+        """TooLarge, TooManyRequests: what is here of the body is over a limit, once the limit is known."""
+        size = len(self.body)
+        if self._limit and size > self._limit:
+            raise TooLarge("body in bytes", found=size, limit=self._limit)
+        over = None if self._reservation is None else self._reservation.grow(size)
+        if over is not None:
+            raise TooManyRequests("bytes of requests at once", limit=over, retry_after_ms=1000)
 
     @contextmanager
     def ends_with_client(self) -> Iterator[None]:
         """Inside, the wait is cancelled when the client leaves or its key ends. Unauthenticated: it has ended.
 
-        Every request that may wait for long does so in here. A server that cannot tell of clients lets them wait.
+        Every request that may wait for long does so in here.
         """
-        connection = self.scope.get("penstock.connection")
-        if connection is not None and connection.is_lost:
+        if self.connection.is_over:
             raise ClientGone
-        # The first part of a request may run without a task; the connection knows the one that goes on with it.
-        cancel = _cancel_current() if connection is None else connection.cancel_request
-
-        def end() -> None:
-            self.has_key_ended = True
-            cancel()
-
-        ends = self.door.gate.ends
-        ends.watch(self.credential, end)
-        if connection is not None:
-            connection.on_lost = connection.cancel_request
+        ends = self.app.auth.ends
+        ends.watch(self.credential, self._end_key)
+        self.is_ended_with_client = True
         try:
             yield
         finally:
-            ends.unwatch(self.credential, end)
-            if connection is not None:
-                connection.on_lost = None
+            self.is_ended_with_client = False
+            ends.unwatch(self.credential, self._end_key)
+
+    def _end_key(self) -> None:
+        self.has_key_ended = True
+        if self.task is not None:
+            self.task.cancel()
 
     async def execute(self, command: "Command[R]", *, is_synced: bool = False) -> "R":
         """Carry out a command for the principal of this request; return when its effect is as durable as it has to be.
@@ -123,7 +199,7 @@ class Request:
         Forbidden is told to the audit log, as all refusals are.
         """
         with self.noting_refusal():
-            return await self.door.driver.execute(command, self.principal, is_synced=is_synced)
+            return await self.app.driver.execute(command, self.principal, is_synced=is_synced)
 
     @contextmanager
     def noting_refusal(self) -> Iterator[None]:
@@ -131,35 +207,35 @@ class Request:
         try:
             yield
         except Forbidden as error:
-            self.door.gate.note_refusal(self, error)
+            self.app.auth.note_refusal(self, error)
             raise
 
     async def execute_noted(self, command: "Command[R]", what: str) -> "R":
         """Carry out a command of an administrator. Its line is in the audit log before, and goes if it is refused."""
-        door, audit = self.door, self.door.gate.audit
+        app, audit = self.app, self.app.auth.audit
 
         def run() -> "R":
             with audit.noted(self.principal.name, self.action.value, what):
-                return door.driver.driver.execute(command, self.principal)
+                return app.driver.driver.execute(command, self.principal)
 
-        return await door.driver.in_thread(run)
+        return await app.driver.in_thread(run)
 
     def allow(self, topic: str) -> str:
-        """Forbidden, unless whoever asks may do this to the topic."""
-        self.door.gate.check(self, topic)
+        """Forbidden, unless the principal may do this to the topic."""
+        self.app.auth.check(self, topic)
         return topic
 
     def allow_prefixes(self, prefixes: Sequence[str]) -> None:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
-        self.door.gate.check_prefixes(self, prefixes)
+        self.app.auth.check_prefixes(self, prefixes)
 
     def audit(self, what: str) -> None:
         """Note that an administrator did something."""
-        self.door.gate.audit.write(self.principal.name, self.action.value, what)
+        self.app.auth.audit.write(self.principal.name, self.action.value, what)
 
     def query(self, kind: type[T]) -> T:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""
-        written: bytes = self.scope["query_string"]
+        written = self.query_string
         return read_fields(self._pairs(written) if written else {}, kind)
 
     def _pairs(self, written: bytes) -> dict[str, str]:
@@ -178,129 +254,20 @@ class Request:
             raise BadRequest("a name stands in the query twice")
         return found
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the body is here already, as most are."""
-        connection = self.scope.get("penstock.connection")
-        return connection is not None and connection.is_whole(self.scope)
-
-    async def receive_body(self, *, is_batch: bool) -> None:
-        """Wait until all of the body is here, which `body` or `batch` then return at once. They say what is raised."""
-        if is_batch:
-            self._content = await self.batch(size_max=self.door.limits.batch_bytes_max)
-        else:
-            self._content = await self.body()
-
-    async def body(self, *, size_max: int = 0) -> bytes:
-        """All of it. TooLarge over the limit, TooManyRequests while others fill the memory, TooSlow."""
-        if self._content is not None:
-            return self._content  # type: ignore[no-any-return]  # What this has returned before.
-        limit = size_max or self.door.settings.http.body_bytes_max
-        self._check_length(limit)
-        self._check_encoding()
-        connection = self.scope.get("penstock.connection")
-        content: bytes | None = None if connection is None else connection.take_body(self.scope)
-        if content is None:
-            first = await self._next_piece()
-            if first.get("more_body"):
-                return await self._rest(first["body"], limit)
-            content = first["body"]
-        if len(content) > limit:
-            raise TooLarge("body in bytes", found=len(content), limit=limit)
-        return content
-
-    async def batch(self, *, size_max: int) -> Buffer:
-        """A body that may be large and is only looked at once. Raises what `body` does."""
-        if self._content is not None:
-            return self._content  # type: ignore[no-any-return]  # What this has returned before.
-        connection = self.scope.get("penstock.connection")
-        length = self._length()
-        if connection is None or not LARGE_BYTES <= length <= size_max:
-            return await self.body(size_max=size_max)
-        self._check_encoding()
-        with self.door.memory.reserved(self._payer) as reservation:
-            coming: LargeBody | None = connection.receive_large(
-                self.scope, length, partial(self._reserve, reservation)
-            )
-            if coming is not None:
-                return await self._whole(coming, connection)
-        return await self.body(size_max=size_max)
-
-    async def _whole(self, coming: LargeBody, connection: Any) -> memoryview:
-        try:
-            return await coming.whole
-        except asyncio.CancelledError:
-            if connection.is_lost:
-                raise ClientGone from None
-            raise
-
-    @property
-    def _payer(self) -> str:
-        """Who is asked for what a body takes while it comes: the key, or the address if there are none."""
-        return self.principal.name if self.door.gate.is_on else self.client
-
-    def _length(self) -> int:
-        """What the header says; 0 if it is not there."""
-        written = self.header(b"content-length") or b"0"
-        return int(written[:20]) if written.isdigit() else 0
-
-    def _check_encoding(self) -> None:
-        if self.header(b"content-encoding") not in {None, b"identity"}:
-            raise UnsupportedMediaType("bodies are sent without content-encoding")
-
-    def _reserve(self, reservation: Reservation, size: int) -> None:
-        over = reservation.grow(size)
-        if over is not None:
-            raise TooManyRequests("bytes of requests at once", limit=over, retry_after_ms=1000)
-
-    def _check_length(self, limit: int) -> None:
-        if self._length() > limit:
-            raise TooLarge("body in bytes", found=self._length(), limit=limit)
-
-    async def _rest(self, first: bytes, limit: int) -> bytes:
-        content = bytearray(first)
-        with self.door.memory.reserved(self._payer) as reservation:
-            self._reserve(reservation, len(content))
-            while True:
-                piece = await self._next_piece()
-                content += piece["body"]
-                if len(content) > limit:
-                    raise TooLarge("body in bytes", found=len(content), limit=limit)
-                self._reserve(reservation, len(content))
-                if not piece.get("more_body"):
-                    return bytes(content)
-
-    async def _next_piece(self) -> Any:
-        piece = await self.receive()
-        if piece["type"] == "http.disconnect":
-            raise ClientGone
-        connection = self.scope.get("penstock.connection")
-        if connection is not None and connection.body_error is not None:
-            raise connection.body_error
-        return piece
-
-    async def json(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """A JSON body as a struct. An empty one counts as an object without fields."""
-        return decode(await self.body() or b"{}", decoder)
+    def json(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """The body as a struct, from JSON. An empty one counts as an object without fields."""
+        return decode(self.body or b"{}", decoder)
 
     def require_readable_body(self) -> None:
         """A web page can send forms and plain text to any address; JSON and batches it cannot without asking first."""
-        if self.content_type in _READABLE or not self._has_body():
+        length = self.header(b"content-length")
+        has_body = length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
+        if self.content_type in _READABLE or not has_body:
             return
         shown = self.content_type[:60].decode(errors="replace") or "none"
         raise UnsupportedMediaType(
             f"content-type is {shown}; send application/json, application/x-ndjson or {BATCH.decode()}"
         )
-
-    def _has_body(self) -> bool:
-        length = self.header(b"content-length")
-        return length not in {None, b"0"} or self.header(b"transfer-encoding") is not None
-
-
-def _cancel_current() -> Callable[[], object]:
-    task = asyncio.current_task()
-    assert task is not None, "without a connection of ours requests are tasks from the beginning"
-    return task.cancel
 
 
 def _kind_of(content_type: bytes) -> bytes:
@@ -314,60 +281,3 @@ def _read_kind(content_type: bytes) -> bytes:
 
 
 _known_kind = lru_cache(maxsize=256)(_read_kind)
-
-
-def decode(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """A struct from JSON. BadRequest says what is wrong and where."""
-    try:
-        return _decoded(content, decoder)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(str(error)) from None
-    except RecursionError:
-        raise BadRequest("the JSON is nested too deeply") from None
-
-
-def decode_lines(content: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """A struct from each line that has something. BadRequest names the line, counted from 1."""
-    found: list[T] = []
-    for number, line in enumerate(content.split(b"\n"), 1):
-        try:
-            if line.strip():
-                found.append(decode(line, decoder))
-        except BadRequest as error:
-            raise BadRequest(f"line {number}: {error}", line=number) from None
-    return found
-
-
-def _decoded(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """An unknown field that is null says nothing, and is left out: a client may not know either what it would mean."""
-    for _ in range(_UNKNOWN_FIELDS_MAX):
-        try:
-            return decoder.decode(content)
-        except msgspec.ValidationError as error:
-            unknown = _UNKNOWN.match(str(error))
-            # Reading it once more, with less speed, is for small requests only.
-            if unknown is None or len(content) > _READ_AGAIN_BYTES_MAX:
-                raise
-            found = msgspec.json.decode(content)
-            if not _drop_null(found, unknown[1]):
-                raise
-            content = msgspec.json.encode(found)
-    return decoder.decode(content)
-
-
-def _drop_null(found: Any, name: str) -> bool:
-    """Remove a name wherever it stands for null; False if it does nowhere."""
-    if isinstance(found, dict):
-        is_here = name in found and found[name] is None
-        if is_here:
-            del found[name]
-        return any([is_here, *(_drop_null(one, name) for one in found.values())])
-    # Every item, not only up to the first that has it.
-    return isinstance(found, list) and max([_drop_null(one, name) for one in found], default=False)
-
-
-def read_fields(fields: Mapping[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(fields, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadRequest(str(error)) from None

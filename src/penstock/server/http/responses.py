@@ -1,89 +1,76 @@
 """What goes back to a client."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...api.fetch import FileRange
 
-Send = Callable[[Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[Any]]
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .requests import Request
+
 HeaderPairs = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 NDJSON = b"application/x-ndjson"
 SSE = b"text/event-stream"
 BATCH = b"application/vnd.penstock.batch"
+# What clients of Confluent's schema registry send and accept.
+REGISTRY = b"application/vnd.schemaregistry.v1+json"
 TEXT = b"text/plain; charset=utf-8"
 
-_OK = 200
 _NO_CONTENT = 204
-COPIED_BYTES_MAX = 64 * 1024
-_HEAD = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+# Larger bodies are written in pieces of this size.
+PIECE_BYTES = 64 * 1024
+_FIELDS = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
 
 encode_json = msgspec.json.Encoder().encode
 
 
-def is_for_pieces(scope: Mapping[str, Any], size: int) -> bool:
-    """A transport with TLS takes all that it is given at once, and says nothing of clients that do not read it."""
-    return size > COPIED_BYTES_MAX and scope.get("scheme") == "https"
-
-
 @dataclass(slots=True)
 class Response:
-    """A whole answer."""
+    """A whole answer. `is_last`: the connection ends behind it."""
 
     body: bytes | memoryview
     status: int = 200
     content_type: bytes = JSON
     headers: HeaderPairs = ()
+    is_last: bool = False
 
-    def head(self, request_id: bytes) -> bytes:
-        """Its headers as they are sent, without those that every answer has."""
-        own = _HEAD % (request_id, self.content_type, len(self.body))
-        return own + b"".join(b"%b: %b\r\n" % one for one in self.headers)
+    def fields(self, request_id: bytes) -> bytes:
+        """The headers of this answer as they are sent, without those that every answer has."""
+        lines = b"".join([b"%b: %b\r\n" % one for one in self.headers])
+        if self.status == _NO_CONTENT:
+            return b"x-request-id: %b\r\n%b" % (request_id, lines)
+        return _FIELDS % (request_id, self.content_type, len(self.body)) + lines
 
-    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
-        connection = scope.get("penstock.connection")
-        is_in_pieces = connection is not None and is_for_pieces(scope, len(self.body))
-        if connection is not None and self._is_simple() and not is_in_pieces:
-            head = _HEAD % (request_id, self.content_type, len(self.body))
-            if self.headers:
-                head += b"".join([b"%b: %b\r\n" % one for one in self.headers])
-            if connection.answer_at_once(scope, self.status, head, self.body):
-                return
-        headers = [(b"x-request-id", request_id), *self.headers]
-        if self.status != _NO_CONTENT:
-            headers += [
-                (b"content-type", self.content_type),
-                (b"content-length", b"%d" % len(self.body)),
-            ]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        if is_in_pieces:
-            await self._send_pieces(send, connection)
-        else:
-            await send({"type": "http.response.body", "body": self.body})
+    async def send(self, request: "Request") -> None:
+        """ClientGone if the client leaves meanwhile. So for all kinds of answers."""
+        connection = request.connection
+        fields = self.fields(request.id)
+        head = connection.begin_answer(request, self.status, fields, is_last=self.is_last)
+        await _send_whole(connection, head, b"" if request.method == "HEAD" else self.body)
 
-    async def _send_pieces(self, send: Send, connection: Any) -> None:
-        """The rest waits here, where it is counted."""
-        rest = memoryview(self.body)
-        try:
-            while rest and connection.is_heard():
-                piece, rest = rest[:COPIED_BYTES_MAX], rest[COPIED_BYTES_MAX:]
-                connection.owed_bytes = len(rest)
-                await send({"type": "http.response.body", "body": piece, "more_body": bool(rest)})
-        finally:
-            connection.owed_bytes = 0
 
-    def _is_simple(self) -> bool:
-        """With headers of errors there may be more to do than to send them; what is large is not worth a copy."""
-        if self.headers:
-            return self.status == _OK and len(self.body) <= COPIED_BYTES_MAX
-        return self.status != _NO_CONTENT
+async def _send_whole(connection: "Connection", head: bytes, body: bytes | memoryview) -> None:
+    """A large body goes in pieces: what the transport does not take yet waits here, where it is counted."""
+    if len(body) <= PIECE_BYTES:
+        await connection.write(b"".join((head, body)))
+        return
+    await connection.write(head)
+    rest = memoryview(body)
+    try:
+        while rest:
+            piece, rest = rest[:PIECE_BYTES], rest[PIECE_BYTES:]
+            connection.owed_bytes = len(piece) + len(rest)
+            await connection.write(piece)
+    finally:
+        connection.owed_bytes = 0
 
 
 @dataclass(slots=True)
@@ -94,49 +81,56 @@ class Stream:
     content_type: bytes
     status: int = 200
 
-    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
-        connection = scope.get("penstock.connection")
-        headers = [
-            (b"x-request-id", request_id),
-            (b"content-type", self.content_type),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+    async def send(self, request: "Request") -> None:
+        connection = request.connection
+        fields = b"x-request-id: %b\r\ncontent-type: %b\r\ncache-control: no-store\r\n" % (
+            request.id,
+            self.content_type,
+        )
+        # HTTP/1.0 has no chunks: there the end of the connection is the end of the answer.
+        is_chunked = request.version != "1.0"
+        if is_chunked:
+            fields += b"transfer-encoding: chunked\r\n"
+        await connection.write(connection.begin_answer(request, self.status, fields))
         # Closed by us and at once: what the pieces hold must not wait for the garbage collector.
         async with aclosing(self.pieces) as pieces:
             async for piece in pieces:
-                if connection is not None and not connection.is_heard():
-                    return
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+                await connection.write(
+                    b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+                )
+        if is_chunked:
+            await connection.write(b"0\r\n\r\n")
 
 
 @dataclass(slots=True)
-class FromFile:
-    """A whole answer whose body lies in a file. Sent from there, or read if this connection cannot do that now."""
+class SendfileResponse:
+    """A whole answer whose body lies in a file. Sent from there, or read if the connection cannot do that now."""
 
     body: FileRange
     content_type: bytes
     headers: HeaderPairs
     status: int = 200
 
-    async def send(self, send: Send, request_id: bytes, scope: Mapping[str, Any]) -> None:
-        head = _HEAD % (request_id, self.content_type, self.body.size)
-        head += b"".join([b"%b: %b\r\n" % one for one in self.headers])
-        if not await scope["penstock.connection"].answer_from_file(scope, head, self.body):
-            await self._read().send(send, request_id, scope)
-
-    def _read(self) -> Response:
-        lent, position, size = self.body
-        data = os.pread(lent.number, size, position)
-        return Response(data, self.status, self.content_type, self.headers)
-
-
-Answer = Response | Stream | FromFile
+    async def send(self, request: "Request") -> None:
+        connection = request.connection
+        fields = _FIELDS % (request.id, self.content_type, self.body.size)
+        fields += b"".join([b"%b: %b\r\n" % one for one in self.headers])
+        head = connection.begin_answer(request, self.status, fields)
+        transfer = connection.begin_file(head, self.body)
+        if transfer is not None:
+            await connection.send_file(transfer)
+            return
+        file, position, size = self.body
+        await _send_whole(connection, head, os.pread(file.number, size, position))
 
 
-def json_response(content: object, *, status: int = 200, headers: HeaderPairs = ()) -> Response:
-    return Response(encode_json(content), status, JSON, headers)
+Answer = Response | Stream | SendfileResponse
+
+
+def json_response(
+    content: object, *, status: int = 200, headers: HeaderPairs = (), is_last: bool = False
+) -> Response:
+    return Response(encode_json(content), status, JSON, headers, is_last)
 
 
 def nothing() -> Response:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from urllib.parse import unquote
 
 from ...api.principals import Action
 from ...errors import MethodNotAllowed, NotFound, PenstockError, Refused
@@ -12,16 +13,12 @@ from .requests import Request
 from .responses import Answer, Response
 
 Call = Callable[[Request], Awaitable[Answer]]
-AtOnce = Callable[[Request, bytes, Callable[[], None]], Response | None]
-"""Given a whole body and the door's questions, the answer, without any wait; None, and nothing done or asked: it is for
-the call."""
-
 _PREFIX = "v1"
 _PATHS_KEPT = 4096
 
 
 class TopicIn(Enum):
-    """Where a route names the topic that it touches, which decides who asks whether the caller may."""
+    """Where a route names the topic that it touches, which decides where the caller's right to it is checked."""
 
     NOWHERE = "nowhere"
     PATH = "path"
@@ -48,12 +45,14 @@ class Route:
     other_answers: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[type[PenstockError]] = ()
     topic_in: TopicIn = TopicIn.NOWHERE
-    # Health is for whoever can reach us, key or not.
+    # Health is for all clients, with a key or without.
     is_open: bool = False
-    # Its body is one batch, which is read by `Request.batch` and has the limit of batches.
+    # Other paths to it.
+    also: Sequence[str] = ()
+    # How it says no, if not as all others do.
+    refusal: Callable[[PenstockError, Request], Response] | None = None
+    # Its body is one batch, and has the limit of batches.
     is_batch: bool = False
-    # A shorter way to the same answers, for bodies of the usual kind.
-    at_once: AtOnce | None = None
 
     def __post_init__(self) -> None:
         has_topic = "{topic}" in self.path
@@ -81,23 +80,24 @@ class Router:
         # Clients ask for the same few paths again and again.
         self._known: dict[tuple[str, str], tuple[Route, Mapping[str, str]]] = {}
         for route in routes:
-            self._add(route)
+            for path in (route.path, *route.also):
+                self._add(route, path)
 
-    def _add(self, route: Route) -> None:
+    def _add(self, route: Route, path: str) -> None:
         step, names = self._root, []
-        for word in route.path.split("/")[1:]:
+        for word in path.split("/")[1:]:
             if word.startswith("{"):
                 names.append(word[1:-1])
                 step.parameter = step.parameter or _Step()
                 step = step.parameter
             else:
                 step = step.by_word.setdefault(word, _Step())
-        assert route.method not in step.routes, f"{route.method} {route.path} is there twice"
-        assert not step.routes or step.names == tuple(names), f"{route.path}: other names"
+        assert route.method not in step.routes, f"{route.method} {path} is there twice"
+        assert not step.routes or step.names == tuple(names), f"{path}: other names"
         step.routes[route.method], step.names = route, tuple(names)
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route and the words of its path. NotFound, MethodNotAllowed, InvalidName."""
+        """The route and the words of its path, which is as it was sent. NotFound, MethodNotAllowed, InvalidName."""
         known = self._known.get((method, path))
         if known is not None:
             return known
@@ -107,7 +107,8 @@ class Router:
         return found
 
     def _search(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        words = path.split("/")[1:]
+        # Word by word: a subject of a schema may have a slash in its name.
+        words = [unquote(word) for word in path.split("/")[1:]]
         if words and words[0] == _PREFIX:
             del words[0]
         step, values = self._root, []

@@ -32,14 +32,19 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.NotPending: 409,
         errors.WrongOwner: 409,
         errors.NotHeld: 409,
+        errors.IncompatibleSchema: 409,
         errors.TooLarge: 413,
         errors.UnsupportedMediaType: 415,
+        errors.InvalidSchema: 422,
+        errors.SchemaInUse: 422,
+        errors.SchemasReadOnly: 422,
         errors.BacklogFull: 429,
         errors.TooManyRequests: 429,
         errors.Unavailable: 503,
         errors.NoSpace: 507,
         errors.PartlyPublished: 507,
         errors.Damaged: 500,
+        errors.Internal: 500,
         errors.Fatal: 503,
     }
 )
@@ -80,10 +85,9 @@ def error_response(error: PenstockError) -> Response:
         headers.append((b"www-authenticate", b"Bearer"))
     if status in {429, 503} and not isinstance(error, errors.PartitionFaulty):
         headers.append((b"retry-after", b"%d" % _retry_after_s(error)))
-    if status in {408, 413}:
-        # The rest of the body is still on its way, and nobody will read it.
-        headers.append((b"connection", b"close"))
-    return json_response(error_fields(error), status=status, headers=headers)
+    # The rest of a body that is too large or too slow is still on its way, and is not read.
+    is_last = status in {408, 413}
+    return json_response(error_fields(error), status=status, headers=headers, is_last=is_last)
 
 
 def _retry_after_s(error: PenstockError) -> int:

@@ -2,7 +2,6 @@
 
 from . import (
     answering,
-    columns,
     consuming,
     dead_letters,
     delays,
@@ -16,6 +15,8 @@ from . import (
     publishing,
     queries,
     reading,
+    schema_settings,
+    schemas,
     topics,
 )
 from .routing import Route
@@ -28,7 +29,6 @@ ROUTES: tuple[Route, ...] = (
     *queries.ROUTES,
     *consuming.ROUTES,
     *answering.ROUTES,
-    *columns.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
@@ -36,5 +36,7 @@ ROUTES: tuple[Route, ...] = (
     *dead_letters.ROUTES,
     *pipelines.ROUTES,
     *keys.ROUTES,
+    *schemas.ROUTES,
+    *schema_settings.ROUTES,
     *openapi.ROUTES,
 )

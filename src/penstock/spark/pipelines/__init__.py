@@ -1,5 +1,5 @@
 """Pipelines: topics into a lake, files into a topic, SQL over both; described in YAML, run by Spark.
 
-Spark is who runs the tasks, here or on a cluster. What was done is decided elsewhere, in one place for each sink: a
-lake believes only its manifests. The guide: docs/pipelines.md; why it is exactly once: docs/decisions/.
+Spark runs the tasks, on this machine or on a cluster. The sink decides what is done: a lake counts only what its
+manifests name. The guide: docs/pipelines.md; why it is exactly once: docs/decisions/.
 """

@@ -1,8 +1,7 @@
-"""Archive: topics into a lake, exactly once.
+"""Archives topics into a lake, exactly once.
 
-There is no checkpoint beside the lake: where to go on is what the last manifest says, and the manifest is what makes a
-commit. So there is no moment at which one of the two knows more than the other. Progress in the broker (the floor of a
-group, which retention can be told to wait for) follows the manifest and never leads it.
+There is no checkpoint beside the lake: the last manifest says where to go on, and the manifest makes the commit. So the
+two cannot disagree. Progress in the broker (the floor of a group, which retention can wait for) follows the manifest.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,23 +12,23 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ...errors import Unavailable
-from .files import Staging
 from .lake import Lake
 from .manifest import Manifest
 from .partitions import (
     NOT_ASKED,
-    Partition,
-    Plan,
+    BrokerPartition,
+    CommitPlan,
+    empty_span,
     keep_unread,
     lag,
-    look,
-    nothing_at,
     plan,
+    query_partitions,
     require_same,
 )
-from .ranges import Done, RangeTask, archive_range, joined
+from .ranges import RangeResult, RangeTask, archive_range, join_spans
 from .remote import Remote
-from .spread import Spread
+from .task_files import Staging
+from .task_runner import TaskRunner
 
 if TYPE_CHECKING:
     from ...client import Client
@@ -39,9 +38,9 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    """`group` gets the progress, if it is not empty; with `holds_retention` the topics are told to wait for it.
+    """`group` gets the progress, if it is not empty; with `holds_retention` retention of the topics waits for it.
 
-    `starts_latest`: of a partition that the lake does not know only what comes from now on.
+    `starts_latest`: partitions that the lake does not know begin at their end.
     """
 
     topics: tuple[str, ...]
@@ -50,16 +49,16 @@ class ArchiveOptions:
     holds_retention: bool = False
     skips_damage: bool = False
     compression: str = "zstd"
-    # A commit costs some fsyncs and a manifest, and what it covers is what a crash has to do again.
+    # A commit costs some fsyncs and a manifest. A crash repeats at most one commit.
     commit_messages_max: int = 2_000_000
-    # Also the most that one file holds.
+    # One file holds at most as many.
     task_messages_max: int = 500_000
     interval_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """After each commit, and while waiting: messages and commits of this run, and what is left to do."""
+class PipelineProgress:
+    """Messages and commits of this run, and how many messages are left to do."""
 
     state: str
     messages: int
@@ -69,7 +68,7 @@ class Progress:
 
 
 class Stop(Protocol):
-    """Somebody who may want us to stop. `wait` returns early, with True, if that happens."""
+    """The part of `threading.Event` by which the caller stops a run."""
 
     def is_set(self) -> bool: ...
 
@@ -77,14 +76,14 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeCall:
-    """What tasks are called with besides their range."""
+class ArchiveTask:
+    """Archives one range in a task of Spark. Returns its result as JSON."""
 
     remote: Remote
     staging: Staging
 
     def __call__(self, task: RangeTask) -> bytes:
-        # Whoever tries again, or at the same time, writes into a folder of their own.
+        # Every attempt writes into its own folder, also if Spark runs two at the same time.
         own = replace(self.staging, attempt=f"{self.staging.attempt}-{token_hex(6)}")
         return msgspec.json.encode(archive_range(task, self.remote, own))
 
@@ -96,26 +95,26 @@ class Archive:
         self,
         lake: Lake,
         remote: Remote,
-        spread: Spread,
+        run_tasks: TaskRunner,
         options: ArchiveOptions,
-        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_progress: Callable[[PipelineProgress], None] = lambda _: None,
     ) -> None:
-        self.lake, self.remote, self.spread, self.options = lake, remote, spread, options
+        self.lake, self.remote, self.run_tasks, self.options = lake, remote, run_tasks, options
         self.on_progress = on_progress
         self.messages = self.commits = 0
         self._is_prepared = False
 
     def run_once(self, stop: Stop) -> None:
-        """Everything that is there now, commit by commit."""
-        self._reach(self.look(), stop)
+        """Archive everything that is there now, commit by commit."""
+        self._reach(self.query_partitions(), stop)
         self.on_progress(self._progress("stopped", []))
 
     def run(self, stop: Stop) -> None:
-        """Until `stop`. A broker that is away is waited for; what can never work is raised."""
+        """Archive until `stop`. Waits for a broker that is away; raises errors that will not pass."""
         pause_s = _PAUSE_S_MIN
         while not stop.is_set():
             try:
-                targets = self.look()
+                targets = self.query_partitions()
                 self._reach(targets, stop)
             except Unavailable as error:
                 self.on_progress(replace(self._progress("waiting", []), error=str(error)))
@@ -127,38 +126,38 @@ class Archive:
             stop.wait(self.options.interval_s)
         self.on_progress(self._progress("stopped", []))
 
-    def look(self) -> list[Partition]:
-        """The partitions as they are now. NotFound; Refused if a topic is not the one in the lake."""
+    def query_partitions(self) -> list[BrokerPartition]:
+        """Returns the partitions as they are now. NotFound; Refused: a topic is not the one in the lake."""
         with self.remote.connect() as client:
-            found = look(client, self.options.topics)
+            found = query_partitions(client, self.options.topics)
             require_same(self.lake.root, self.lake.ends, found)
             if not self._is_prepared:
                 self._prepare(client, found)
                 self._is_prepared = True
         return found
 
-    def _prepare(self, client: "Client", found: Sequence[Partition]) -> None:
-        """Before anything is read: settle where new partitions begin, and tell the broker where we are."""
+    def _prepare(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
+        """Before the first read: commit where new partitions begin, and publish the progress in the broker."""
         if self.options.starts_latest and not self.lake.ends:
-            # Written down at once: asked again after a crash, "latest" would be somewhere else.
-            opening = [nothing_at(one, 0, one.latest, NOT_ASKED) for one in found]
+            # Committed at once: after a crash "latest" would be another offset.
+            opening = [empty_span(one, 0, one.latest, NOT_ASKED) for one in found]
             self.lake.commit(opening, [])
         if self.options.holds_retention:
             keep_unread(client, self.options.topics)
         self._tell_group(client, found)
 
-    def _tell_group(self, client: "Client", found: Sequence[Partition]) -> None:
-        """Say in the broker how far the lake is. A group that is ahead stays there."""
+    def _tell_group(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
+        """Commit the ends of the lake for the group. A group that is ahead stays there."""
         if not self.options.group:
             return
         offsets: dict[str, dict[int, int]] = {}
         for one in found:
-            known = self.lake.ends.get(one.place)
+            known = self.lake.ends.get(one.name)
             floor = known.end if known else one.earliest
-            offsets.setdefault(one.place.topic, {})[one.place.partition] = floor
+            offsets.setdefault(one.name.topic, {})[one.name.number] = floor
         client.commit(self.options.group, offsets)
 
-    def _reach(self, targets: Sequence[Partition], stop: Stop) -> None:
+    def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
         while not stop.is_set():
             planned = self.plan(targets)
             if not planned.tasks:
@@ -170,7 +169,7 @@ class Archive:
                 self._tell_group(client, targets)
             self.on_progress(self._progress("running", targets))
 
-    def plan(self, targets: Sequence[Partition]) -> Plan:
+    def plan(self, targets: Sequence[BrokerPartition]) -> CommitPlan:
         options = self.options
         return plan(
             self.lake.ends,
@@ -180,8 +179,8 @@ class Archive:
             skips_damage=options.skips_damage,
         )
 
-    def carry_out(self, planned: Plan) -> Manifest:
-        """Run the tasks, then decide and publish what they wrote."""
+    def carry_out(self, planned: CommitPlan) -> Manifest:
+        """Run the tasks, then commit what they wrote. Returns the manifest."""
         staging = Staging(
             root=str(self.lake.root),
             commit=self.lake.next_commit,
@@ -189,10 +188,10 @@ class Archive:
             split=self.lake.identity.split,
             compression=self.options.compression,
         )
-        answers = self.spread(RangeCall(self.remote, staging), planned.tasks)
-        done = [msgspec.json.decode(one, type=Done) for one in answers]
-        spans = joined([*planned.gone, *(one.span for one in done)])
+        answers = self.run_tasks(ArchiveTask(self.remote, staging), planned.tasks)
+        done = [msgspec.json.decode(one, type=RangeResult) for one in answers]
+        spans = join_spans([*planned.expired, *(one.span for one in done)])
         return self.lake.commit(spans, [file for one in done for file in one.files])
 
-    def _progress(self, state: str, targets: Sequence[Partition]) -> Progress:
-        return Progress(state, self.messages, self.commits, lag(self.lake.ends, targets))
+    def _progress(self, state: str, targets: Sequence[BrokerPartition]) -> PipelineProgress:
+        return PipelineProgress(state, self.messages, self.commits, lag(self.lake.ends, targets))

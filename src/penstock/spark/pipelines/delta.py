@@ -1,7 +1,7 @@
-"""The files of a lake as a Delta table, so that whoever reads Delta sees whole commits only.
+"""Adds the files of a lake to a Delta table, so that readers of Delta see whole commits only.
 
 The manifest decides; the Delta log follows. Each commit of the lake is one transaction of the Delta log, with the
-lake's identity and the commit's number as its application transaction: added again after a crash, it changes nothing.
+lake's identity and the commit's number as its application transaction, so a repetition changes nothing.
 """
 
 import json
@@ -14,13 +14,13 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from .lake import Lake
-from .manifest import Manifest, Stored
+from .manifest import LakeFile, Manifest
 
 _KINDS = {"topic": pa.string(), "date": pa.date32(), "hour": pa.string()}
 
 
 def publish(lake: Lake, manifest: Manifest) -> None:
-    """Add the files of a commit to the Delta table of a lake, unless they are there."""
+    """Add the files of a commit to the Delta table of a lake, unless they are in it."""
     if not manifest.files:
         return
     folders = list(manifest.files[0].folders)
@@ -38,8 +38,8 @@ def publish(lake: Lake, manifest: Manifest) -> None:
     )
 
 
-def _table(lake: Lake, first: Stored) -> DeltaTable:
-    """The table of a lake; a new one has the columns of its first file."""
+def _table(lake: Lake, first: LakeFile) -> DeltaTable:
+    """Returns the table of a lake; a new one has the columns of its first file."""
     try:
         return DeltaTable(str(lake.root))
     except TableNotFoundError:
@@ -49,7 +49,7 @@ def _table(lake: Lake, first: Stored) -> DeltaTable:
         return DeltaTable.create(str(lake.root), schema, partition_by=list(first.folders))
 
 
-def _added(file: Stored) -> AddAction:
+def _added(file: LakeFile) -> AddAction:
     return AddAction(
         path=file.path,
         size=file.size,

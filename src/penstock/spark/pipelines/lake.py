@@ -1,4 +1,4 @@
-"""A lake: a directory of Parquet files that believes only its manifests.
+"""A lake: a directory of Parquet files, of which only those count that a manifest names.
 
     lake/topic=orders/date=2026-01-31/p00000-00000000000000000000-00000007.parquet
     lake/_penstock/lake.json        what this lake is, written once
@@ -7,9 +7,9 @@
     lake/_penstock/lock             one writer at a time
 
 A commit is decided by one step: its manifest, complete and synced, gets its name by `link`, which fails if the name is
-taken. Everything before it (files in staging) may be repeated or forgotten, and everything after it (moving the files
-to their places, adding them to Delta) is finished by whoever opens the lake next. Folders that begin with `_` are not
-seen by Spark, so that somebody who reads the directory without the manifests sees committed files only.
+taken. Everything before it (files in staging) may be repeated or lost, and everything after it (moving the files to
+their paths, adding them to Delta) is finished when the lake is opened next. Spark ignores folders that begin with `_`,
+so a reader without the manifests sees committed files only.
 """
 
 import os
@@ -29,16 +29,15 @@ from ...errors import AlreadyExists, Damaged, DamagedFile, FileMissing, Refused
 from ...runtime.lock import DirectoryLock
 from .manifest import (
     FORMAT,
+    LakeFile,
     Manifest,
-    Place,
     Span,
-    Stored,
     StreamBatch,
+    decode_manifest,
+    encode_manifest,
     ends,
     require_chain,
-    seal,
     span_problem,
-    unseal,
 )
 
 FOLDER = "_penstock"
@@ -47,8 +46,8 @@ STAGING = f"{FOLDER}/staging"
 _IDENTITY = f"{FOLDER}/lake.json"
 
 
-class Table(Enum):
-    """How others find the files: by looking into the directory, or through a Delta log."""
+class TableFormat(Enum):
+    """How readers find the files: by listing the directory, or through a Delta log."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -62,12 +61,12 @@ class Split(Enum):
     HOUR = "hour"
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lake is. Neither can be changed later: files that are there would be of the other kind."""
+class LakeIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lake is. Table and split cannot be changed later: the files would not fit."""
 
     format: int
     lake: str
-    table: Table
+    table: TableFormat
     split: Split
 
 
@@ -98,14 +97,14 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def require_local(written: str) -> Path:
-    """The directory of a lake. Refused if it is a URL: links and renames are what commits are made of."""
+    """Returns the directory of a lake. Refused: it is a URL, and a commit needs links and renames."""
     if "://" in written:
         raise Refused(f"a lake is a directory, on this machine or mounted, not {written[:100]!r}")
     return Path(written).absolute()
 
 
-class LakeFiles:
-    """The manifests of a lake, for whoever only reads."""
+class LakeReader:
+    """The manifests of a lake, read only."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -114,20 +113,22 @@ class LakeFiles:
         except (FileNotFoundError, NotADirectoryError):
             raise FileMissing(str(root / _IDENTITY)) from None
         try:
-            self.identity = msgspec.json.decode(data, type=Identity)
+            self.identity = msgspec.json.decode(data, type=LakeIdentity)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DamagedFile(str(root / _IDENTITY), str(error)[:100]) from None
 
     def manifests(self) -> list[Manifest]:
-        """All commits. Damaged if one is missing or is not what was written."""
+        """Returns all commits. Damaged: one is missing or is not what was written."""
         folder = self.root / COMMITS
         names = sorted(one.name for one in folder.iterdir() if not one.name.startswith("."))
-        found = [unseal((folder / name).read_bytes(), f"{COMMITS}/{name}") for name in names]
+        found = [
+            decode_manifest((folder / name).read_bytes(), f"{COMMITS}/{name}") for name in names
+        ]
         require_chain(self.identity.lake, found)
         return [manifest for manifest, _ in found]
 
-    def path_of(self, file: Stored) -> Path:
-        """Where a file is: in its place, or still in staging if the writer died before it moved it."""
+    def path_of(self, file: LakeFile) -> Path:
+        """Returns where a file is: its path, or staging if the writer died before it moved it."""
         final = self.root / file.path
         if final.exists():
             return final
@@ -135,22 +136,22 @@ class LakeFiles:
         return staged if staged.exists() else final
 
     def paths(self) -> list[str]:
-        """All files that the manifests name."""
+        """Returns the paths of all files that the manifests name."""
         return [str(self.path_of(one)) for found in self.manifests() for one in found.files]
 
 
-class Lake(LakeFiles):
-    """A lake with the right to write. Opening it finishes what a writer that died had decided."""
+class Lake(LakeReader):
+    """A lake with its lock, for the one writer. Opening it finishes the last commit of a writer that died."""
 
     def __init__(
         self,
         root: Path,
         *,
-        table: Table | None = None,
+        table: TableFormat | None = None,
         split: Split | None = None,
         publish: Callable[["Lake", Manifest], None] | None = None,
     ) -> None:
-        """`table` and `split` are for a new lake; an old one must not be contradicted. Refused, AlreadyOpen."""
+        """`table` and `split` are for a new lake. Refused: an old one has others. AlreadyOpen: it has a writer."""
         for folder in (COMMITS, STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
         directory = os.open(root / FOLDER, os.O_RDONLY | os.O_DIRECTORY)
@@ -173,7 +174,7 @@ class Lake(LakeFiles):
             draft.unlink()
         self.commits = self.manifests()
         last = sorted((self.root / COMMITS).iterdir())[-1:]
-        self._last_checksum = unseal(last[0].read_bytes(), last[0].name)[1] if last else 0
+        self._last_checksum = decode_manifest(last[0].read_bytes(), last[0].name)[1] if last else 0
         self.ends = ends(self.commits)
         self._streams = {one.stream for one in self.commits if one.stream is not None}
         if self.commits:
@@ -200,13 +201,13 @@ class Lake(LakeFiles):
         return len(self.commits)
 
     def has(self, stream: StreamBatch) -> bool:
-        """Whether a micro-batch is committed: then it must not be written again."""
+        """Whether a micro-batch is committed."""
         return stream in self._streams
 
     def commit(
-        self, spans: Sequence[Span], files: Sequence[Stored], stream: StreamBatch | None = None
+        self, spans: Sequence[Span], files: Sequence[LakeFile], stream: StreamBatch | None = None
     ) -> Manifest:
-        """Decide a commit and publish it. When this returns, every message of the spans is in the lake, once."""
+        """Decide a commit and publish it. Returns its manifest. Refused: a span does not continue the lake."""
         if problems := [text for one in spans if (text := span_problem(self.ends, one))]:
             raise Refused(f"this does not continue the lake: {'; '.join(problems)}")
         assert stream is None or stream not in self._streams, "a batch is asked about first"
@@ -220,15 +221,15 @@ class Lake(LakeFiles):
             files=list(files),
             stream=stream,
         )
-        # Tasks have synced what is in the files; that they have names is synced here, for all at once.
+        # Tasks have synced the contents of the files; their names are synced here, for all at once.
         self._sync({(self.root / STAGING / one.staged).parent for one in files})
         self.decide(manifest)
         self.publish(manifest)
         return manifest
 
     def decide(self, manifest: Manifest) -> None:
-        """The one step that counts."""
-        data, number = seal(manifest)
+        """Write the manifest, which makes the commit."""
+        data, number = encode_manifest(manifest)
         write_new(self.root / COMMITS / f"{manifest.commit:020d}.json", data)
         self._last_checksum = number
         self.commits.append(manifest)
@@ -237,7 +238,7 @@ class Lake(LakeFiles):
             self._streams.add(manifest.stream)
 
     def publish(self, manifest: Manifest) -> None:
-        """Move the files of a commit to their places. Doing it again changes nothing."""
+        """Move the files of a commit to their paths. A repetition changes nothing."""
         folders = {self._move(one) for one in manifest.files}
         self._sync(folders)
         if self._publish_more is not None:
@@ -247,7 +248,7 @@ class Lake(LakeFiles):
         for folder in _with_parents(folders, self.root):
             sync_folder(folder)
 
-    def _move(self, file: Stored) -> Path:
+    def _move(self, file: LakeFile) -> Path:
         final = self.root / file.path
         staged = self.root / STAGING / file.staged
         if not final.exists():
@@ -259,32 +260,32 @@ class Lake(LakeFiles):
         return final.parent
 
     def remove_orphans(self) -> int:
-        """Empty the staging area: what is decided has left it. Returns how many files there were."""
+        """Empty the staging area, which committed files have left. Returns how many files there were."""
         staging, count = self.root / STAGING, 0
         for folder in staging.iterdir():
             count += sum(1 for one in folder.rglob("*") if one.is_file())
-            # Somebody's task that does not know yet that its driver is gone may still be writing there.
+            # A task whose driver has died may still be writing there.
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)
         return count
 
 
-def _identify(root: Path, table: Table | None, split: Split | None) -> None:
+def _identify(root: Path, table: TableFormat | None, split: Split | None) -> None:
     path = root / _IDENTITY
     if not path.exists():
         if any((root / COMMITS).glob("*.json")):
             raise Damaged(f"{path} is missing, but there are commits")
-        identity = Identity(
+        identity = LakeIdentity(
             format=FORMAT,
             lake=token_hex(8),
-            table=table or Table.PARQUET,
+            table=table or TableFormat.PARQUET,
             split=split or Split.DAY,
         )
         write_new(path, msgspec.json.encode(identity))
         for folder in (root, root.parent):
             sync_folder(folder)
         return
-    known = LakeFiles(root).identity
+    known = LakeReader(root).identity
     for name, asked in (("table", table), ("split", split)):
         found = getattr(known, name)
         if asked is not None and asked is not found:
@@ -292,13 +293,8 @@ def _identify(root: Path, table: Table | None, split: Split | None) -> None:
 
 
 def _with_parents(folders: Iterable[Path], root: Path) -> list[Path]:
-    """Folders and those above them, up to the root, the deepest first."""
+    """Returns the folders and those above them, up to the root, the deepest first."""
     found = {root}
     for folder in folders:
         found.update(one for one in (folder, *folder.parents) if one.is_relative_to(root))
     return sorted(found, key=lambda one: -len(one.parts))
-
-
-def next_offsets(files: LakeFiles) -> dict[Place, int]:
-    """Where the archive of each partition goes on."""
-    return {place: span.end for place, span in ends(files.manifests()).items()}

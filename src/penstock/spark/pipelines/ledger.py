@@ -1,8 +1,8 @@
-"""What a load has done, file by file, in its checkpoint.
+"""The checkpoint of a load: what it has done, file by file.
 
 An entry is written before the first row of a file is sent, and again when all of it is stored. In between the broker
-knows: rows are sent by a producer whose identity comes from the entry, with the row as its sequence, so that whoever
-starts again is told what is stored already.
+knows the progress: the producer's identity comes from the entry and the row is its sequence, so the broker tells a load
+that starts again which rows are stored.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from .lake import sync_folder
 _READ_BYTES = 1 << 20
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file and how it is being loaded. Everything that decides where a row goes is written down."""
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file and everything that decides where its rows go."""
 
     name: str
     sha256: str
@@ -50,16 +50,16 @@ class Ledger:
     def _path(self, name: str) -> Path:
         return self.root / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> LedgerEntry | None:
         path = self._path(name)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Entry)
+            return msgspec.json.decode(path.read_bytes(), type=LedgerEntry)
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DamagedFile(str(path), str(error)[:100]) from None
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: LedgerEntry) -> None:
         path = self._path(entry.name)
         draft = path.with_name(f".{path.name}.{token_hex(4)}")
         with draft.open("xb") as file:
@@ -69,15 +69,15 @@ class Ledger:
         draft.replace(path)
         sync_folder(self.root)
 
-    def all(self) -> list[Entry]:
+    def all(self) -> list[LedgerEntry]:
         found = [
-            msgspec.json.decode(one.read_bytes(), type=Entry)
+            msgspec.json.decode(one.read_bytes(), type=LedgerEntry)
             for one in sorted(self.root.glob("*.json"))
         ]
         return sorted(found, key=lambda one: one.name)
 
-    def settle(self, wanted: Entry) -> Entry | None:
-        """The entry to load a file by; None if it is loaded. Refused if it is not what it was."""
+    def settle(self, wanted: LedgerEntry) -> LedgerEntry | None:
+        """Returns the entry to load a file by, or None if it is loaded. Refused: file, topic or mapping has changed."""
         known = self.find(wanted.name)
         if known is None:
             self.write(wanted)

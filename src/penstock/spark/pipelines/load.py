@@ -1,4 +1,4 @@
-"""Load: files into a topic, each row once, however often it is run."""
+"""Loads files into a topic, each row once, however often it is run."""
 
 import glob
 from collections.abc import Callable, Sequence
@@ -8,21 +8,21 @@ from pathlib import Path
 import msgspec
 
 from ...errors import Refused
-from .archive import Progress, Stop
-from .ledger import Entry, Ledger, sha256_of
-from .loading import FilePart, LoadCall
+from .archive import PipelineProgress, Stop
+from .ledger import Ledger, LedgerEntry, sha256_of
+from .load_task import FilePart, LoadTask
 from .model import FileFormat
-from .partitions import look
+from .partitions import query_partitions
 from .remote import Remote
-from .spread import Spread
+from .task_runner import TaskRunner
 
-# Parquet files are divided so that tasks are of a size; the others can only be read from their beginning.
+# Parquet files are divided into tasks of about this size; others can only be read from their beginning.
 PART_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """`patterns` are names with * and ?. Without `value` a message is the whole row as a JSON object."""
+    """`patterns` are file names with * and ?. Without `value` a message is the whole row as a JSON object."""
 
     patterns: tuple[tuple[str, FileFormat], ...]
     topic: str
@@ -32,46 +32,46 @@ class LoadOptions:
 
 
 class Load:
-    """One checkpoint and the topic that it is about."""
+    """Loads files into one topic, with one checkpoint."""
 
     def __init__(
         self,
         checkpoint: Path,
         remote: Remote,
-        spread: Spread,
+        run_tasks: TaskRunner,
         options: LoadOptions,
-        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_progress: Callable[[PipelineProgress], None] = lambda _: None,
     ) -> None:
         self.ledger = Ledger(checkpoint)
-        self.remote, self.spread, self.options = remote, spread, options
+        self.remote, self.run_tasks, self.options = remote, run_tasks, options
         self.on_progress = on_progress
         self.messages = self.commits = 0
 
     def run_once(self, stop: Stop) -> None:
-        """All files that are there and not loaded. Refused if a name matches none."""
+        """Load all files that are there and not loaded. Refused: a pattern matches none."""
         for pattern, _ in self.options.patterns:
             if not glob.glob(pattern):  # noqa: PTH207 - an absolute pattern, which Path.glob refuses
                 raise Refused(f"no file matches {pattern}")
         self._files(stop)
-        self.on_progress(Progress("stopped", self.messages, self.commits, 0))
+        self.on_progress(PipelineProgress("stopped", self.messages, self.commits, 0))
 
     def run(self, stop: Stop) -> None:
-        """Until `stop`, looking for new files now and then."""
+        """Load until `stop`, looking for new files every `interval_s`."""
         while not stop.is_set():
             self._files(stop)
-            self.on_progress(Progress("running", self.messages, self.commits, 0))
+            self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
             stop.wait(self.options.interval_s)
-        self.on_progress(Progress("stopped", self.messages, self.commits, 0))
+        self.on_progress(PipelineProgress("stopped", self.messages, self.commits, 0))
 
     def _files(self, stop: Stop) -> None:
         options = self.options
         with self.remote.connect() as client:
-            partitions = look(client, [options.topic])
+            partitions = query_partitions(client, [options.topic])
         for pattern, kind in options.patterns:
             for name in sorted(glob.glob(pattern)):  # noqa: PTH207 - as above
                 if stop.is_set():
                     return
-                wanted = Entry(
+                wanted = LedgerEntry(
                     name=name,
                     sha256=sha256_of(Path(name)),
                     topic=options.topic,
@@ -84,18 +84,18 @@ class Load:
                 if entry is not None:
                     self.load(entry, kind)
 
-    def load(self, entry: Entry, kind: FileFormat) -> None:
-        """One file: all its parts, then the note that it is done."""
-        answers = self.spread(LoadCall(self.remote), parts_of(entry, kind))
+    def load(self, entry: LedgerEntry, kind: FileFormat) -> None:
+        """Load one file: run all its parts, then write that it is done."""
+        answers = self.run_tasks(LoadTask(self.remote), parts_of(entry, kind))
         rows = sum(msgspec.json.decode(one, type=int) for one in answers)
         self.ledger.write(msgspec.structs.replace(entry, rows=rows, is_done=True))
         self.messages += rows
         self.commits += 1
-        self.on_progress(Progress("running", self.messages, self.commits, 0))
+        self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
 
 
-def parts_of(entry: Entry, kind: FileFormat) -> list[FilePart]:
-    """The tasks for a file: a function of its bytes alone, so that a second run makes the same."""
+def parts_of(entry: LedgerEntry, kind: FileFormat) -> list[FilePart]:
+    """Returns the tasks for a file. They depend on its bytes alone, so a second run makes the same."""
 
     def part(number: int, first: int, groups: int) -> FilePart:
         return FilePart(
@@ -118,7 +118,7 @@ def parts_of(entry: Entry, kind: FileFormat) -> list[FilePart]:
 
 
 def row_groups(path: str) -> list[int]:
-    """How many rows each row group has. Refused if it is no Parquet file."""
+    """Returns how many rows each row group has. Refused: it is no Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,7 +132,7 @@ def row_groups(path: str) -> list[int]:
 
 
 def grouped(rows: Sequence[int], rows_max: int) -> list[tuple[int, int]]:
-    """Neighbours put together up to so many rows: (first, how many)."""
+    """Returns runs of neighbours with up to so many rows, as (first, how many)."""
     found: list[tuple[int, int]] = []
     start = size = 0
     for place, count in enumerate(rows):

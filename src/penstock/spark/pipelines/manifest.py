@@ -1,45 +1,35 @@
-"""What a commit of a lake says: which files belong to it, which offsets they hold, and checksums of everything.
+"""The manifest of a commit: its files, the offsets that they hold, and checksums of everything.
 
 A manifest is one JSON file, `_penstock/commits/00000000000000000007.json`, written once and never changed:
 
     {"checksum": CRC32C of the bytes of the body, "body": {"format": 1, "lake": ID, "commit": 7, "previous": ..., ...}}
 
-`previous` is the checksum of the manifest before, so that one that is lost, or replaced, is found. Offsets are
-half-open: `start` is the first, `end` the one after the last. Every offset in between is in a file, or in a gap.
+`previous` is the checksum of the manifest before, which shows that one is lost or replaced. Offsets are half-open:
+`start` is the first, `end` the one after the last. Every offset in between is in a file, or in a gap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from ...codec.checksum import checksum
 from ...errors import Damaged, DamagedFile
+from ...model import TopicPartition
 
 FORMAT = 1
 # A topic that is compacted by key may have a gap beside each message; the number of all is kept in any case.
 GAPS_LISTED_MAX = 1000
 
 
-class Place(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
-
-
 class Gap(msgspec.Struct, frozen=True):
-    """Offsets that the broker did not have any more when they were read, and why: expired, compacted, damaged."""
+    """Offsets that the broker no longer had when they were read, and why: expired, compacted, damaged."""
 
     start: int
     end: int
     reason: str
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     """One Parquet file. `staged` is where it was written, `path` where it goes once the commit is decided.
 
     `keys` and `values` are checksums of all keys and values, one after the other, as they were read from the broker.
@@ -61,7 +51,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """The offsets of one partition that a commit is about. `log` tells the partition from any other of that name."""
+    """The offsets of one partition in a commit. `log` tells the partition from any other of that name."""
 
     topic: str
     partition: int
@@ -73,8 +63,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     gaps: list[Gap] = []
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition)
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class StreamBatch(msgspec.Struct, frozen=True):
@@ -91,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     previous: int
     made_at: str
     spans: list[Span]
-    files: list[Stored]
+    files: list[LakeFile]
     stream: StreamBatch | None = None
 
     @property
@@ -99,22 +89,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.rows for one in self.files)
 
 
-class _Sealed(msgspec.Struct, frozen=True):
+class _SealedManifest(msgspec.Struct, frozen=True):
     checksum: int
     body: msgspec.Raw
 
 
-def seal(manifest: Manifest) -> tuple[bytes, int]:
-    """The bytes of a manifest's file, and its checksum."""
+def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:
+    """Returns the bytes of a manifest's file, and its checksum."""
     body = msgspec.json.encode(manifest)
     number = checksum(body)
-    return msgspec.json.encode(_Sealed(number, msgspec.Raw(body))), number
+    return msgspec.json.encode(_SealedManifest(number, msgspec.Raw(body))), number
 
 
-def unseal(data: bytes, path: str) -> tuple[Manifest, int]:
-    """The manifest of a file and its checksum; DamagedFile if it is not what was written."""
+def decode_manifest(data: bytes, path: str) -> tuple[Manifest, int]:
+    """Returns the manifest of a file, and its checksum. DamagedFile: it is not what was written."""
     try:
-        sealed = msgspec.json.decode(data, type=_Sealed)
+        sealed = msgspec.json.decode(data, type=_SealedManifest)
         if checksum(bytes(sealed.body)) != sealed.checksum:
             raise DamagedFile(path, "its checksum does not fit")
         manifest = msgspec.json.decode(sealed.body, type=Manifest)
@@ -126,7 +116,7 @@ def unseal(data: bytes, path: str) -> tuple[Manifest, int]:
 
 
 def require_chain(lake: str, manifests: Sequence[tuple[Manifest, int]]) -> None:
-    """Damaged, unless these are all commits of the lake from the first on, each after the one before."""
+    """Damaged: these are not all commits of the lake from the first on, each after the one before."""
     before = 0
     for number, (manifest, own) in enumerate(manifests):
         if manifest.lake != lake:
@@ -138,22 +128,22 @@ def require_chain(lake: str, manifests: Sequence[tuple[Manifest, int]]) -> None:
         before = own
 
 
-def ends(manifests: Iterable[Manifest]) -> dict[Place, Span]:
-    """By partition the last span: its `end` is where the next commit goes on."""
-    found: dict[Place, Span] = {}
+def ends(manifests: Iterable[Manifest]) -> dict[TopicPartition, Span]:
+    """Returns the last span of each partition: the next commit goes on at its `end`."""
+    found: dict[TopicPartition, Span] = {}
     for manifest in manifests:
         for span in manifest.spans:
-            found[span.place] = span
+            found[span.name] = span
     return found
 
 
-def span_problem(before: Mapping[Place, Span], span: Span) -> str | None:
-    """Why a span cannot follow what a lake has; None if it can."""
-    last = before.get(span.place)
+def span_problem(before: Mapping[TopicPartition, Span], span: Span) -> str | None:
+    """Returns why a span cannot follow what a lake has, or None if it can."""
+    last = before.get(span.name)
     if last is None:
         return None
     if last.log != span.log:
-        return f"{span.place} is another log than the one that was archived so far"
+        return f"{span.name} is another log than the one that was archived so far"
     if last.end != span.start:
-        return f"{span.place} is archived up to {last.end}, not up to {span.start}"
+        return f"{span.name} is archived up to {last.end}, not up to {span.start}"
     return None

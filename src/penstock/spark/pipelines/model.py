@@ -1,17 +1,17 @@
-"""What a pipeline is: sources, transforms and sinks, as its YAML says. One class for each kind of thing.
+"""A pipeline: sources, transforms and sinks, with one class for each kind in its YAML.
 
-The first field of a class is the key by which it is recognised (`topic:`, `lake:`, `sql:` ...); `from` in YAML is
-`inputs` here, because `from` is a word of Python's.
+The parser recognises a class by its first field (`topic:`, `lake:`, `sql:` ...). `from` in YAML is `inputs` here,
+because `from` is a keyword of Python.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .lake import Split, Table
+from .lake import Split, TableFormat
 
 
-class Kind(Enum):
-    """What a pipeline does, by what its sinks are."""
+class PipelineKind(Enum):
+    """What a pipeline does. It follows from the sinks."""
 
     ARCHIVE = "archive"
     STREAM = "stream"
@@ -19,7 +19,7 @@ class Kind(Enum):
     SQL = "sql"
 
 
-class Start(Enum):
+class TopicStart(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
 
@@ -52,19 +52,19 @@ class TopicSource:
     """Messages of a topic."""
 
     topic: str
-    start: Start = Start.EARLIEST
+    start: TopicStart = TopicStart.EARLIEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSource:
-    """What an archive holds, by its manifests."""
+    """The files that the manifests of a lake name."""
 
     lake: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesSource:
-    """Files by a name that may have * and ? in it. CSV has a line of names; JSON is one object a line."""
+    """Files by a pattern with * and ?. CSV has a line of names; JSON is one object a line."""
 
     files: str
     format: FileFormat
@@ -93,7 +93,7 @@ class LakeSink:
 
     lake: str
     inputs: tuple[str, ...]
-    table: Table | None = None
+    table: TableFormat | None = None
     split: Split | None = None
     compression: Compression = Compression.ZSTD
     group: str = ""
@@ -145,13 +145,13 @@ SINKS: tuple[type[Sink], ...] = (LakeSink, TopicSink, TableSink, PlotSink)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """All of it. `checkpoint` is where a stream or a load remembers what it has done; an archive needs none."""
+    """A pipeline. `checkpoint` is the folder with the progress of a stream or a load; an archive needs none."""
 
     name: str
     sources: dict[str, Source]
     sinks: tuple[Sink, ...]
     transforms: tuple[Transform, ...] = ()
-    server: str = "http://127.0.0.1:8080"
+    server: str = "penstock://127.0.0.1:9092"
     key_file: str | None = None
     ca_file: str | None = None
     checkpoint: str = ""
@@ -160,25 +160,25 @@ class Pipeline:
     spark: dict[str, str] = field(default_factory=dict)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PipelineKind:
         first = self.sinks[0]
         if isinstance(first, TopicSink):
-            return Kind.LOAD
+            return PipelineKind.LOAD
         if not isinstance(first, LakeSink):
-            return Kind.SQL
+            return PipelineKind.SQL
         named = [self.sources.get(one) for one in first.inputs]
         is_direct = all(isinstance(one, TopicSource) for one in named)
-        return Kind.ARCHIVE if is_direct else Kind.STREAM
+        return PipelineKind.ARCHIVE if is_direct else PipelineKind.STREAM
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Every topic that it touches, once."""
+        """Every topic that the pipeline reads or writes, once."""
         read = [one.topic for one in self.sources.values() if isinstance(one, TopicSource)]
         written = [one.topic for one in self.sinks if isinstance(one, TopicSink)]
         return tuple(dict.fromkeys((*read, *written)))
 
     @property
     def target(self) -> str:
-        """Where it goes, in a word."""
+        """The lake, topic, table or plot of the first sink."""
         first = self.sinks[0]
         return next(str(getattr(first, name)) for name in first.__slots__)

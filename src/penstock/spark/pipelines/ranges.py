@@ -1,4 +1,4 @@
-"""The tasks of an archive: ranges of offsets, planned by pure functions and carried out where the data goes."""
+"""The tasks of an archive: ranges of offsets, planned by pure functions, and archived on the executors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,22 +11,23 @@ import pyarrow as pa
 
 from ...codec.arrow import int64s_of
 from ...errors import DamagedBatch, PenstockError, Refused
-from .files import Staging, TaskFiles
-from .manifest import GAPS_LISTED_MAX, Gap, Place, Span, Stored
+from ...model import TopicPartition
+from .manifest import GAPS_LISTED_MAX, Gap, LakeFile, Span
 from .remote import Remote
 from .rows import gaps_in, lake_rows
+from .task_files import Staging, TaskFiles
 
 if TYPE_CHECKING:
     from ...client import Client
 
-# What one answer of the broker may hold; with what waits for a row group, the memory of a task.
+# The size of one answer of the broker. Together with a row group it is the memory of a task.
 FETCH_BYTES = 8 << 20
 EXPIRED, COMPACTED, DAMAGED, MISSING = "expired", "compacted", "damaged", "missing"
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Offsets `start` to `end` (not included) of a partition, as one task."""
+    """Offsets `start` to `end` (not included) of a partition: one task."""
 
     topic: str
     partition: int
@@ -37,19 +38,19 @@ class RangeTask:
     skips_damage: bool = False
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition)
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
-class Done(msgspec.Struct, frozen=True):
-    """What a task reports: its span with all that was missing, and its files."""
+class RangeResult(msgspec.Struct, frozen=True):
+    """What a task returns: its span with all gaps, and its files."""
 
     span: Span
-    files: list[Stored]
+    files: list[LakeFile]
 
 
-def share(waiting: Mapping[Place, int], messages_max: int) -> dict[Place, int]:
-    """How many messages of each partition go into one commit: all, or equal parts of what there is room for."""
+def share(waiting: Mapping[TopicPartition, int], messages_max: int) -> dict[TopicPartition, int]:
+    """Returns how many messages of each partition go into one commit: all, or equal shares of the limit."""
     left, given = messages_max, dict.fromkeys(waiting, 0)
     while left > 0:
         hungry = [one for one in waiting if given[one] < waiting[one]]
@@ -64,25 +65,25 @@ def share(waiting: Mapping[Place, int], messages_max: int) -> dict[Place, int]:
 
 
 def cut(task: RangeTask, messages_max: int) -> list[RangeTask]:
-    """A range as tasks of nearly equal size, none above the limit."""
+    """Returns tasks of nearly equal size for a range, none above the limit."""
     count = task.end - task.start
     pieces = -(-count // messages_max)
     borders = [task.start + count * one // pieces for one in range(pieces + 1)]
     return [replace(task, start=start, end=end) for start, end in pairwise(borders)]
 
 
-def joined(parts: list[Span]) -> list[Span]:
-    """Spans of one commit, with those of one partition, which follow each other, made one."""
-    found: dict[Place, Span] = {}
-    for part in sorted(parts, key=lambda one: (one.place, one.start)):
-        before = found.get(part.place)
+def join_spans(parts: list[Span]) -> list[Span]:
+    """Returns one span for each partition, joined from those of its tasks. Refused: they do not follow each other."""
+    found: dict[TopicPartition, Span] = {}
+    for part in sorted(parts, key=lambda one: (one.name, one.start)):
+        before = found.get(part.name)
         if before is None:
-            found[part.place] = part
+            found[part.name] = part
             continue
         if before.end != part.start or before.log != part.log:
-            raise Refused(f"{part.place}: tasks left something out before offset {part.start}")
+            raise Refused(f"{part.name}: tasks left something out before offset {part.start}")
         gaps = [*before.gaps, *part.gaps]
-        found[part.place] = Span(
+        found[part.name] = Span(
             topic=part.topic,
             partition=part.partition,
             start=before.start,
@@ -95,8 +96,8 @@ def joined(parts: list[Span]) -> list[Span]:
     return list(found.values())
 
 
-class _Reading:
-    """Goes through a range, noting what is not there."""
+class _RangeProgress:
+    """How far a range is read, and its gaps."""
 
     def __init__(self, task: RangeTask) -> None:
         self.task, self.next = task, task.start
@@ -135,49 +136,46 @@ class _Reading:
         )
 
 
-def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> Done:
-    """Read a range and write it into staging, where nobody sees it."""
-    reading, files = _Reading(task), TaskFiles(staging, task.place)
+def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> RangeResult:
+    """Read a range and write it into staging. Returns its span and files."""
+    reading, files = _RangeProgress(task), TaskFiles(staging, task.name)
     with remote.connect() as client:
         while reading.next < task.end:
             _step(client, reading, files)
-    return Done(reading.span(), files.close())
+    return RangeResult(reading.span(), files.close())
 
 
-def _step(client: "Client", reading: _Reading, files: TaskFiles) -> None:
+def _step(client: "Client", reading: _RangeProgress, files: TaskFiles) -> None:
     task, at = reading.task, reading.next
     try:
         fetched = client.fetch(task.topic, task.partition, offset=at, max_bytes=FETCH_BYTES)
     except PenstockError as error:
-        reading.missed(at, _behind(error, at, task), _reason(error))
+        reason = DAMAGED if error.code == DamagedBatch.code else EXPIRED
+        reading.missed(at, _behind(error, at, task), reason)
         return
     if fetched.seed != task.log:
-        raise Refused(f"{task.place} was deleted and made again while it was archived")
+        raise Refused(f"{task.name} was deleted and made again while it was archived")
     for first, following in fetched.skipped:
         reading.missed(max(first, reading.next), following, DAMAGED)
     if fetched:
-        # One copy, so that small batches of slow producers do not each pay for every column.
+        # One copy: many small batches would each pay for every column.
         found = pa.concat_batches(fetched.record_batches())
         below = int(np.searchsorted(int64s_of(found.column("offset")), task.end))
         part = found.slice(0, below)
         reading.saw(int64s_of(part.column("offset")))
         files.add(lake_rows(part, task.partition))
-    # Compaction may have left nothing at all between here and there.
+    # Compaction may have removed all messages up to the next offset.
     reading.missed(reading.next, fetched.next_offset, COMPACTED if task.is_compacted else MISSING)
     if reading.next <= at:
-        raise Refused(f"{task.place}: the broker has nothing at offset {at}, below its end")
-
-
-def _reason(error: PenstockError) -> str:
-    return DAMAGED if error.code == DamagedBatch.code else EXPIRED
+        raise Refused(f"{task.name}: the broker has nothing at offset {at}, below its end")
 
 
 def _behind(error: PenstockError, at: int, task: RangeTask) -> int:
-    """Where to go on after an error that means: not there any more. All others are raised again."""
+    """Returns the offset behind messages that were removed or are damaged. Raises all other errors again."""
     if error.code == DamagedBatch.code and task.skips_damage:
         following = error.fields.get("next_offset")
     elif error.code == "OFFSET_OUT_OF_RANGE":
-        following = error.fields.get("start")  # Retention was here between planning and reading.
+        following = error.fields.get("start")  # Retention ran between planning and reading.
     else:
         raise error
     if not isinstance(following, int) or following <= at:

@@ -11,13 +11,13 @@ from ...errors import Refused
 if TYPE_CHECKING:
     from ...client import Client
 
-# 25 s in all: a broker that is started again is back by then, and whoever waits longer wants to be told.
+# 25 s in all: a broker that is started again is back by then.
 RETRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Small, and sent to tasks: the address and the name of a file with the key, never the key itself."""
+    """Address of the broker and name of the file with the key. It is sent to tasks, so it never holds the key."""
 
     url: str
     key_file: str | None = None

@@ -1,4 +1,4 @@
-"""A pipeline tells the broker how it is, every few seconds, whatever else it does."""
+"""Reports the progress of a pipeline to the broker every few seconds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,9 +6,9 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
-from ...client.pipelines import PipelineReport, report
+from ...client.pipelines import PipelineReport, report_pipeline
 from ...errors import PenstockError
-from .archive import Progress
+from .archive import PipelineProgress
 from .model import Pipeline
 from .remote import Remote
 
@@ -16,19 +16,21 @@ EVERY_S = 5.0
 _EXPECT_WITHIN = "20s"
 _TEXT_CHARACTERS_MAX = 1000
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[PipelineProgress], None]
 
 
 class Reporter:
     """Reports the last progress until the end of the block, and then how it ended.
 
-    It never gets in the way: a broker that is away, or does not know pipelines, is left in peace until the next time.
+    A report that fails is dropped: the next one follows, and the pipeline goes on.
     """
 
-    def __init__(self, pipeline: Pipeline, remote: Remote, tell: Tell = lambda _: None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, remote: Remote, tell: OnProgress = lambda _: None
+    ) -> None:
         self._pipeline, self._tell = pipeline, tell
         self._remote = replace(remote, retries=0)
-        self._last = Progress("starting", 0, 0, 0)
+        self._last = PipelineProgress("starting", 0, 0, 0)
         self._stop = Event()
         self._thread = Thread(target=self._run, name="pipeline-report", daemon=True)
 
@@ -46,9 +48,9 @@ class Reporter:
         self._thread.join()
         state = "stopped" if error is None or kind is KeyboardInterrupt else "failed"
         last = self._last
-        self._send(Progress(state, last.messages, last.commits, last.lag, str(error or "")))
+        self._send(PipelineProgress(state, last.messages, last.commits, last.lag, str(error or "")))
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PipelineProgress) -> None:
         self._last = progress
         self._tell(progress)
 
@@ -58,8 +60,8 @@ class Reporter:
             if self._stop.wait(EVERY_S):
                 return
 
-    def _send(self, progress: Progress) -> None:
-        said = PipelineReport(
+    def _send(self, progress: PipelineProgress) -> None:
+        current = PipelineReport(
             kind=self._pipeline.kind.value,
             state=progress.state,
             topics=list(self._pipeline.topics),
@@ -72,6 +74,6 @@ class Reporter:
         )
         try:
             with self._remote.connect() as client:
-                client.run(report(self._pipeline.name, said))
+                report_pipeline(client, self._pipeline.name, current)
         except PenstockError:
-            return  # The next report is a few seconds away.
+            return

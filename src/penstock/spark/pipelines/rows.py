@@ -1,4 +1,4 @@
-"""From a broker's messages as Arrow to the rows of a lake, and the checksums of what they hold."""
+"""Converts messages in Arrow to the rows of a lake, and computes checksums of their content."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from ...codec.arrow import int64s_of, of_numbers
 from ...codec.checksum import checksum
 from .lake import Split
 
-# What a lake's file holds. Spark and Delta know neither nanoseconds nor unsigned numbers, so that the part of a
-# timestamp below the microsecond has a column of its own.
+# The columns of a lake. Spark and Delta have neither nanoseconds nor unsigned numbers, so the part of a timestamp
+# below the microsecond has its own column.
 SCHEMA = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
@@ -46,7 +46,7 @@ _US_PER = {Split.DAY: 86_400_000_000, Split.HOUR: 3_600_000_000}
 
 
 def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """The same messages with the columns of a lake. Keys and values are not copied."""
+    """Returns messages with the columns of a lake. Keys and values are not copied."""
     count = found.num_rows
     moments_us, nanos = np.divmod(int64s_of(found.column("timestamp")), _NS_PER_US)
     columns = [
@@ -66,14 +66,14 @@ def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def _headers(found: pa.ListArray) -> pa.ListArray:
-    """The same headers; only the name of a field differs, and a cast goes by names."""
+    """Returns headers with the field names of a lake; a cast would go by names."""
     kind = SCHEMA.field("headers").type
     pairs = pa.StructArray.from_arrays(found.values.flatten(), fields=list(kind.value_field.type))
     return pa.ListArray.from_arrays(found.offsets, pairs, kind)
 
 
 def by_time(batch: pa.RecordBatch, split: Split) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows of a batch by day or hour since 1970, each part in the order of offsets."""
+    """Returns the rows of a batch by day or hour since 1970, each part in the order of offsets."""
     if split is Split.NONE or batch.num_rows == 0:
         return [(0, batch)] if batch.num_rows else []
     numbers = int64s_of(batch.column("timestamp")) // _US_PER[split]
@@ -89,7 +89,7 @@ def _mask(is_wanted: np.ndarray) -> pa.BooleanArray:
 
 
 def folders_of(number: int, split: Split) -> dict[str, str]:
-    """The folders for a day or hour since 1970, by the name of their column."""
+    """Returns the folders for a day or hour since 1970, by the name of their column."""
     if split is Split.NONE:
         return {}
     days, hour = (number, 0) if split is Split.DAY else divmod(number, 24)
@@ -98,7 +98,7 @@ def folders_of(number: int, split: Split) -> dict[str, str]:
 
 
 def content_checksum(column: pa.Array, before: int = 0) -> int:
-    """CRC32C of all bytes of a binary column, one after the other, going on from another column's."""
+    """Returns the CRC32C of all bytes of a binary column, continued from that of another column."""
     _, starts, data = column.buffers()
     if data is None or starts is None or len(column) == 0:
         return before
@@ -108,7 +108,7 @@ def content_checksum(column: pa.Array, before: int = 0) -> int:
 
 
 def gaps_in(offsets: np.ndarray, expected: int) -> list[tuple[int, int]]:
-    """Half-open ranges that are missing between `expected` and the last of some rising offsets."""
+    """Returns the half-open ranges that are missing between `expected` and the last of some rising offsets."""
     befores = np.concatenate(([expected - 1], offsets[:-1]))
     places = np.flatnonzero(offsets - befores != 1)
     return [(int(befores[one]) + 1, int(offsets[one])) for one in places]

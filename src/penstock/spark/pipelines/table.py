@@ -1,11 +1,11 @@
-"""What a query found: as text, as a file, as a picture."""
+"""The rows of a query: as text, as a file, as a plot."""
 
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,21 +13,13 @@ import pyarrow as pa
 from ...errors import Refused
 from .model import PlotKind, PlotSink
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _CELL_CHARACTERS_MAX = 60
 _LABELS_MAX = 30
 _SIZE_INCHES = (9.0, 5.0)
 
 
-def found_rows(rows: "DataFrame", limit: int) -> pa.Table:
-    """At most so many rows."""
-    return rows.limit(limit).toArrow()
-
-
 def cell(one: Any) -> str:
-    """A value for people, on one line."""
+    """Returns a value as text on one line, shortened."""
     if one is None:
         return ""
     if isinstance(one, bytes):
@@ -48,7 +40,7 @@ def cell(one: Any) -> str:
 
 
 def plain(table: pa.Table) -> str:
-    """Columns under their names, numbers to the right."""
+    """Returns a table as text: columns under their names, numbers to the right."""
     names = table.schema.names
     cells = [[cell(one) for one in column.to_pylist()] for column in table.columns]
     widths = [
@@ -77,16 +69,17 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def json_lines(table: pa.Table) -> str:
+    """Returns a JSON object a line; bytes as text or base64."""
     encode = msgspec.json.Encoder(decimal_format="string", enc_hook=str).encode
-    return "\n".join(encode(_plain_row(row)).decode() for row in table.to_pylist())
-
-
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: cell(one) if isinstance(one, bytes) else one for name, one in row.items()}
+    rows = (
+        {name: cell(one) if isinstance(one, bytes) else one for name, one in row.items()}
+        for row in table.to_pylist()
+    )
+    return "\n".join(encode(row).decode() for row in rows)
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """A file by its ending: .csv, .json (lines) or .parquet."""
+    """Write a table in the format of the file's ending: .csv, .json (lines) or .parquet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -101,7 +94,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """CSV has no nested columns and no bytes: both as text."""
+    """Returns the table with nested columns and bytes as text, which CSV does not have."""
     columns = [
         pa.array([None if one is None else cell(one) for one in column.to_pylist()], pa.string())
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type)
@@ -112,7 +105,7 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def draw(table: pa.Table, sink: PlotSink) -> None:
-    """One column against another. Refused if they are not there, or are no numbers."""
+    """Draw one column against another. Refused: a column is missing, holds no numbers, or there is no matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""Sources and transforms as views of Spark: what a query names is what the YAML names."""
+"""Registers sources and transforms as views of Spark, under their names in the YAML."""
 
 import importlib
 import sys
@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import Refused
-from .failures import saying
-from .lake import LakeFiles
+from .lake import LakeReader
 from .model import (
     FilesSource,
     LakeSource,
@@ -17,6 +16,7 @@ from .model import (
     SqlTransform,
     TopicSource,
 )
+from .spark_errors import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ def topic_options(pipeline: Pipeline, source: TopicSource) -> dict[str, str]:
 def register(
     spark: "SparkSession", pipeline: Pipeline, *, is_stream: bool, group: str = ""
 ) -> None:
-    """Make every source and every transform a view. Refused names the one that cannot be.
+    """Register every source and every transform as a view. Refused names the one that fails.
 
     Streams publish their progress as `group`, if it is not empty.
     """
@@ -50,7 +50,7 @@ def register(
             found = _read(spark, pipeline, name, source)
         found.createOrReplaceTempView(name)
     for transform in pipeline.transforms:
-        made = transformed(spark, transform)
+        made = apply_transform(spark, transform)
         made.createOrReplaceTempView(transform.name)
 
 
@@ -58,12 +58,12 @@ def _stream(
     spark: "SparkSession", pipeline: Pipeline, name: str, options: dict[str, str]
 ) -> "DataFrame":
     query = {"queryName": f"{pipeline.name}.{name}"}
-    with saying(f"source {name}"):
+    with spark_errors(f"source {name}"):
         return spark.readStream.format(FORMAT).options(**options, **query).load()
 
 
 def _read(spark: "SparkSession", pipeline: Pipeline, name: str, source: Source) -> "DataFrame":
-    with saying(f"source {name}"):
+    with spark_errors(f"source {name}"):
         if isinstance(source, LakeSource):
             return lake_rows(spark, Path(source.lake))
         if isinstance(source, FilesSource):
@@ -74,26 +74,29 @@ def _read(spark: "SparkSession", pipeline: Pipeline, name: str, source: Source) 
 
 
 def lake_rows(spark: "SparkSession", root: Path) -> "DataFrame":
-    """What a lake's manifests name, and nothing else that may lie about in its directory."""
-    files = LakeFiles(root)
+    """Returns the rows of the files that a lake's manifests name. Refused: there are none."""
+    files = LakeReader(root)
     paths = files.paths()
     if not paths:
         raise Refused(f"{root} has nothing in it yet")
     return spark.read.option("basePath", str(root)).parquet(*paths)
 
 
-def transformed(spark: "SparkSession", transform: SqlTransform | PythonTransform) -> "DataFrame":
+def apply_transform(
+    spark: "SparkSession", transform: SqlTransform | PythonTransform
+) -> "DataFrame":
     if isinstance(transform, SqlTransform):
-        return query(spark, transform.sql, f"transform {transform.name}")
-    call = imported(transform)
+        with spark_errors(f"transform {transform.name}"):
+            return spark.sql(transform.sql)
+    call = import_transform(transform)
     found = call(*(spark.table(name) for name in transform.inputs))  # type: ignore[operator]  # Looked at above.
     if not hasattr(found, "createOrReplaceTempView"):
         raise Refused(f"transform {transform.name}: {transform.python} returned no DataFrame")
-    return found  # type: ignore[no-any-return]  # As was just seen.
+    return found  # type: ignore[no-any-return]  # Checked above.
 
 
-def imported(transform: PythonTransform) -> object:
-    """The function of a transform. Refused if it is not there, with what its module says."""
+def import_transform(transform: PythonTransform) -> object:
+    """Returns the function of a transform. Refused: it is missing, or its module cannot be imported."""
     module, _, function = transform.python.partition(":")
     try:
         found = getattr(importlib.import_module(module), function, None)
@@ -104,13 +107,7 @@ def imported(transform: PythonTransform) -> object:
     return found
 
 
-def importable_from(folder: Path) -> None:
-    """Transforms may stand beside the YAML that names them."""
+def add_import_folder(folder: Path) -> None:
+    """Let transforms be imported from the folder of the YAML."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-
-
-def query(spark: "SparkSession", sql: str, what: str) -> "DataFrame":
-    """A query as a DataFrame. Refused with what Spark says about it, in a line."""
-    with saying(what):
-        return spark.sql(sql)

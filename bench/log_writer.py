@@ -1,0 +1,53 @@
+"""A log that many threads append to: how the group commit is measured and tested without a broker above it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.codec import Encoded
+from penstock.log import AppendResult, Log, SyncPlan
+from penstock.ports import Clock
+from penstock.runtime.commit import Committer, SyncPoint
+
+
+class LogWriter:
+    """Owns an open log. `append` returns when the batch is as durable as the fsync policy says."""
+
+    def __init__(self, log: Log, committer: Committer, clock: Clock) -> None:
+        self._log, self._committer, self._clock = log, committer, clock
+        self._point: SyncPoint[SyncPlan] = SyncPoint(
+            log, committer, unsynced_bytes_max=log.config.segment_size_bytes
+        )
+
+    def append(self, encoded: Encoded) -> AppendResult:
+        """Write a verified batch. NoSpace: nothing was written, and a later call may succeed."""
+        with self._committer.failing():
+            with self._point.lock:
+                self._point.check()
+                appended = self._log.append(encoded, now_ns=self._clock.now_ns())
+                ticket = self._point.changed(encoded.head.length)
+            if ticket is not None:
+                ticket.wait()
+            return appended
+
+    def sync(self) -> None:
+        """Return once everything appended so far is durable, whatever the policy."""
+        with self._committer.failing():
+            with self._point.lock:
+                self._point.check()
+                ticket = self._point.draw()
+            ticket.wait()
+
+    @contextmanager
+    def maintenance(self) -> Iterator[Log]:
+        """The log for retention, truncation and whatever else may not meet a sync. Writers wait."""
+        with self._committer.failing(), self._point.maintenance():
+            self._point.check()
+            yield self._log
+
+    def close(self) -> None:
+        """Let the threads that wait finish, sync, and give the files back. Calling it again does nothing."""
+        with self._committer.failing(), self._point.maintenance():
+            if not self._point.is_closed:
+                self._point.close()
+                if self._committer.failure is None:
+                    self._log.close()

@@ -1,0 +1,197 @@
+"""Frames of the binary port: Kafka's request header and our own api keys (docs/protocol.md).
+
+    request   length int32, api key int16, version int16, correlation int32, client id (int16 length, -1 is null), body
+    reply     length int32, correlation int32, body
+
+All numbers are big endian; a length counts what follows it. Pure: bytes in, frames out.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+from ..errors import BadRequest, TooLarge
+from ..model import Buffer
+
+OWN_KEYS_FROM = 10_000
+HELLO, COMMAND, CANCEL = 10_000, 10_001, 10_002
+VERSION = 0
+"""Of our own api keys: the newest, and the only one."""
+
+_LENGTH = Struct(">i")
+_HEADER = Struct(">hhih")
+_REQUEST = Struct(">ihhih")
+_REPLY = Struct(">ii")
+_NULL = -1
+# Less than this cannot hold a header.
+_FRAME_BYTES_MIN = 8
+_CORRELATION = Struct(">hhi")
+
+
+class RequestHeader(NamedTuple):
+    """What a request says of itself before its body."""
+
+    api_key: int
+    version: int
+    correlation: int
+    client_id: str
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the server takes and gives at once."""
+
+    frame_bytes_max: int
+    requests_in_flight_max: int
+    poll_messages_max: int
+    poll_wait_ms_max: int
+    fetch_bytes_max: int
+    batch_bytes_max: int
+    value_bytes_max: int
+    key_bytes_max: int
+    headers_bytes_max: int
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first request of our clients: the version of the client, and its key if the server asks for keys."""
+
+    client: str
+    key: str = ""
+
+
+class HelloReply(msgspec.Struct, frozen=True):
+    """What a client has to know. `http` is the address of the other port, empty if there is none.
+
+    `data_dir` is where the files of `HoldFiles` are, for clients that see the broker's disk. `started_at_ns` is the
+    time of the broker's start in nanoseconds since 1970.
+    """
+
+    server: str
+    node_id: int
+    broker_id: str
+    http: str
+    limits: Limits
+    features: tuple[str, ...] = ()
+    data_dir: str = ""
+    started_at_ns: int = 0
+
+
+class FrameSplitter:
+    """Whole frames out of bytes that arrive in any pieces.
+
+    `error` is set by a length that cannot be: no frame follows it. `held_bytes` is what waits here for the rest of its
+    frame.
+    """
+
+    __slots__ = ("_bytes_max", "_pending", "_wanted", "error")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._pending = bytearray()
+        # The length of the frame whose start is pending, with the length itself; 0 while that is not known.
+        self._wanted = 0
+        self.error: TooLarge | BadRequest | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._pending)
+
+    @property
+    def pending_frame(self) -> memoryview:
+        """The start of the frame that is not whole yet, without its length."""
+        return memoryview(self._pending)[_LENGTH.size :]
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """The frames that end in these bytes, without their lengths. They are views: of `data`, or of a buffer of their
+        own."""
+        frames: list[memoryview] = []
+        view, position = memoryview(data), 0
+        if self._pending:
+            position = self._complete(view, frames)
+        end = len(view)
+        while self.error is None and end - position >= _LENGTH.size:
+            size = self._size_at(view, position)
+            if size < 0 or end - position < size:
+                self._wanted = max(0, size)
+                break
+            frames.append(view[position + _LENGTH.size : position + size])
+            position += size
+        if self.error is None and position < end:
+            self._pending += view[position:]
+        return frames
+
+    def _complete(self, view: memoryview, frames: list[memoryview]) -> int:
+        """Add bytes to the frame that is pending; how many of them belong to it."""
+        pending, position = self._pending, 0
+        if not self._wanted:
+            position = min(len(view), _LENGTH.size - len(pending))
+            pending += view[:position]
+            if len(pending) < _LENGTH.size:
+                return position
+            self._wanted = self._size_at(pending, 0)
+            if self.error is not None:
+                return position
+        more = min(len(view) - position, self._wanted - len(pending))
+        pending += view[position : position + more]
+        if len(pending) == self._wanted:
+            frames.append(memoryview(pending)[_LENGTH.size :])
+            self._pending, self._wanted = bytearray(), 0
+        return position + more
+
+    def _size_at(self, view: Buffer, position: int) -> int:
+        """The size of a frame with its length; below zero, and `error` set, if there can be no such frame."""
+        (length,) = _LENGTH.unpack_from(view, position)
+        if _FRAME_BYTES_MIN <= length <= self._bytes_max:
+            return int(length) + _LENGTH.size
+        if length > self._bytes_max:
+            self.error = TooLarge("a frame in bytes", found=length, limit=self._bytes_max)
+        else:
+            self.error = BadRequest(f"a frame of {length} bytes cannot hold a header")
+        return -1
+
+
+def read_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
+    """The header of a request and its body. BadRequest: the client id ends beyond the frame, or is no text."""
+    size = _HEADER.size
+    if len(frame) < size:
+        raise BadRequest(f"a header has {size} bytes and a client id, found {len(frame)} bytes")
+    key, version, correlation, length = _HEADER.unpack_from(frame)
+    if length <= 0:
+        if length < _NULL:
+            raise BadRequest(f"a client id of {length} bytes")
+        return RequestHeader(key, version, correlation, ""), frame[size:]
+    end = size + length
+    if end > len(frame):
+        raise BadRequest(f"a client id of {length} bytes in a frame of {len(frame)}")
+    try:
+        client_id = str(frame[size:end], "utf-8")
+    except UnicodeDecodeError:
+        raise BadRequest("the client id is not text in UTF-8") from None
+    return RequestHeader(key, version, correlation, client_id), frame[end:]
+
+
+def key_and_correlation(frame: memoryview) -> tuple[int, int]:
+    """The api key and the correlation of a frame whose header is bad otherwise."""
+    key, _, correlation = _CORRELATION.unpack_from(frame)
+    return key, correlation
+
+
+def request_frame(
+    api_key: int, correlation: int, body: Sequence[Buffer], client_id: bytes = b""
+) -> list[Buffer]:
+    """A request of one of our own api keys, as pieces that follow each other."""
+    size = _HEADER.size + len(client_id) + sum(map(len, body))
+    head = _REQUEST.pack(size, api_key, VERSION, correlation, len(client_id) or _NULL)
+    return [head + client_id, *body]
+
+
+def reply_head(correlation: int, size: int) -> bytes:
+    """What comes before the `size` bytes of the body of a reply."""
+    return _REPLY.pack(4 + size, correlation)
+
+
+def read_correlation(frame: memoryview) -> tuple[int, memoryview]:
+    """Of a reply: which request it is for, and its body."""
+    (correlation,) = _LENGTH.unpack_from(frame)
+    return correlation, frame[_LENGTH.size :]

@@ -1,0 +1,213 @@
+"""The JSON of messages: what clients send, and what they get."""
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from typing import Annotated
+
+import msgspec
+
+from ...config import LimitsConfig
+from ...errors import BadRequest, Refused, TooLarge
+from ...model import Headers, Message, Priority
+from ..leased import LeasedMessages
+from ..units import priority_of as parsed_priority
+from ..units import time_text
+from .times import Span, span_ms, time_text_or_none
+
+_MS = 1_000_000
+
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a client writes: a name that we do not know is refused, not ignored."""
+
+
+class Base64(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes that are not text."""
+
+    base64: str
+
+    def content(self) -> bytes:
+        try:
+            return b64decode(self.base64, validate=True)
+        except (Base64Error, ValueError):
+            raise BadRequest("base64 must be the standard alphabet with padding") from None
+
+
+Content = str | Base64 | None
+"""A key or a value: text stands for its UTF-8 bytes."""
+
+ContentOut = str | Base64 | None
+
+
+class MessageIn(
+    msgspec.Struct, forbid_unknown_fields=True, gc=False, rename={"deliver_at_too": "deliverAt"}
+):
+    """A message to publish. `delay` or `deliver_at` has it come later; of those with one `delay_key` only the last."""
+
+    key: Content = None
+    value: Content = None
+    headers: dict[str, str | Base64] | list[tuple[str, str | Base64]] | None = None
+    partition: Int64 | None = None
+    priority: Int64 | str | None = None
+    ttl: Span | None = None
+    idempotency_key: Content = None
+    delay: Span | None = None
+    deliver_at: str | None = None
+    deliver_at_too: str | None = None
+    delay_key: Content = None
+
+
+class MessageOut(msgspec.Struct, kw_only=True, gc=False):
+    """A message by its position. `delay_id` names it among the delayed ones of its partition, if it was one."""
+
+    offset: int
+    timestamp: str
+    timestamp_ns: str
+    key: ContentOut
+    value: ContentOut
+    headers: list[tuple[str, ContentOut]]
+    priority: int
+    expires_at: str | None
+    idempotency_key: ContentOut
+    delay_id: int | None
+
+
+class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
+    """A message that is lent; `receipt_handle` is what its answer has to name.
+
+    `delay_id` names it among the delayed ones of its partition, if it was one.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: ContentOut
+    value: ContentOut
+    headers: list[tuple[str, ContentOut]]
+    priority: int
+    timestamp: str
+    timestamp_ns: str
+    expires_at: str | None
+    attempts: int
+    delivery_count: int
+    last_error: str | None
+    delay_id: int | None
+    receipt_handle: str
+
+
+def bytes_of(content: Content) -> bytes | None:
+    if type(content) is str:
+        return content.encode()
+    return content.content() if isinstance(content, Base64) else None
+
+
+def content_of(found: bytes | None, *, is_base64: bool = False) -> ContentOut:
+    """Text if the bytes are UTF-8, and base64 otherwise, or always."""
+    if found is None:
+        return None
+    if not is_base64:
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            pass
+    return Base64(b64encode(found).decode())
+
+
+def message_of(item: MessageIn, now_ns: int, limits: LimitsConfig) -> Message:
+    """A message within all limits, so that it can spoil no batch. BadRequest, TooLarge."""
+    value, key = item.value, item.key
+    stored = value.encode() if type(value) is str else bytes_of(value)
+    key_bytes = None if key is None else bytes_of(key)
+    if stored is not None and len(stored) > limits.value_bytes_max:
+        raise TooLarge("value in bytes", found=len(stored), limit=limits.value_bytes_max)
+    if key_bytes is not None and len(key_bytes) > limits.key_bytes_max:
+        raise TooLarge("key in bytes", found=len(key_bytes), limit=limits.key_bytes_max)
+    return Message(
+        stored,
+        key_bytes,
+        headers_of(item.headers, limits) if item.headers else (),
+        Priority.NORMAL if item.priority is None else priority_of(item.priority),
+        now_ns,
+        None if item.ttl is None else expires_at(item.ttl, now_ns),
+        None if item.idempotency_key is None else bytes_of(item.idempotency_key) or None,
+    )
+
+
+def expires_at(ttl: Span, now_ns: int) -> int:
+    return now_ns + span_ms("ttl", ttl) * _MS
+
+
+def priority_of(written: int | str) -> int:
+    """By name or number; anything else is a bad request."""
+    try:
+        return parsed_priority(written)
+    except Refused as error:
+        raise BadRequest(str(error), field="priority") from None
+
+
+def headers_of(
+    written: dict[str, str | Base64] | list[tuple[str, str | Base64]], limits: LimitsConfig
+) -> Headers:
+    pairs = written.items() if isinstance(written, dict) else written
+    headers = tuple((name, bytes_of(value) or b"") for name, value in pairs)
+    if not all(name for name, _ in headers):
+        raise BadRequest("a header needs a name", field="headers")
+    size = sum(len(name.encode()) + len(value) for name, value in headers)
+    if size > limits.headers_bytes_max:
+        raise TooLarge("headers in bytes", found=size, limit=limits.headers_bytes_max)
+    return headers
+
+
+def headers_out(headers: Headers, *, is_base64: bool) -> list[tuple[str, ContentOut]]:
+    return [(name, content_of(value, is_base64=is_base64)) for name, value in headers]
+
+
+def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> MessageOut:
+    return MessageOut(
+        offset=message.offset,
+        timestamp=time_text(message.timestamp),
+        timestamp_ns=str(message.timestamp),
+        key=content_of(message.key, is_base64=is_base64),
+        value=content_of(message.value, is_base64=is_base64),
+        headers=headers_out(message.headers, is_base64=is_base64),
+        priority=message.priority,
+        expires_at=time_text_or_none(message.expires_at),
+        idempotency_key=content_of(message.idempotency_key, is_base64=is_base64),
+        delay_id=delay_id,
+    )
+
+
+def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
+    return [
+        ReceivedOut(
+            topic=one.place.topic,
+            partition=one.place.partition,
+            offset=one.offset,
+            key=content_of(one.key, is_base64=is_base64),
+            value=content_of(one.value, is_base64=is_base64),
+            headers=headers_out(one.headers, is_base64=is_base64),
+            priority=one.priority,
+            timestamp=time_text(one.timestamp),
+            timestamp_ns=str(one.timestamp),
+            expires_at=time_text_or_none(one.expires_at),
+            attempts=one.attempts,
+            delivery_count=one.attempts,
+            last_error=part.last_errors.get(one.offset),
+            delay_id=part.delay_ids.get(one.offset),
+            receipt_handle=one.receipt,
+        )
+        for part in messages.parts
+        for one in part.messages()
+    ]
+
+
+def is_base64_wanted(encoding: str | None) -> bool:
+    """The query's `encoding`."""
+    if encoding not in {None, "base64", "text"}:
+        raise BadRequest(
+            f"encoding must be base64 or text, got {str(encoding)[:40]!r}", field="encoding"
+        )
+    return encoding == "base64"

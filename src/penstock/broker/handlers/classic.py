@@ -1,0 +1,160 @@
+"""Groups whose members assign partitions themselves, and offsets that clients commit for a group."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...api.classic import (
+    AwaitJoin,
+    ClassicGroupFacts,
+    CommitOffsets,
+    CommittedOffset,
+    DescribeClassic,
+    HeartbeatClassic,
+    JoinClassic,
+    JoinedClassic,
+    JoinTicket,
+    LeaveClassic,
+    ListClassic,
+    ListCommitted,
+    Pending,
+    SyncClassic,
+)
+from ...api.command import Command, ScopedCommand
+from ...delivery.commands import commit as decide_commit
+from ...delivery.commands import rewind
+from ...errors import Fatal, NotFound, PenstockError
+from ...groups.classic import ClassicState, ProtocolConflict
+from ...groups.commands import require_current, require_owner
+from ...model import TopicPartition
+from .. import groups
+from ..partition import Now, consumption
+from ..partition.changes import Handler
+from ..partition.records import CommitNoted, PartitionRecord
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def join(node: "Node", command: JoinClassic, now: Now) -> JoinTicket:
+    if node.assigned.membership(command.group).members:
+        raise ProtocolConflict(command.group, "the broker assigns its partitions")
+    return node.classic.join(command, now)
+
+
+def await_join(node: "Node", command: AwaitJoin, _now: Now) -> JoinedClassic | Pending:
+    return node.classic.await_join(command)
+
+
+def sync(node: "Node", command: SyncClassic, now: Now) -> bytes | Pending:
+    return node.classic.sync(command, now)
+
+
+def heartbeat(node: "Node", command: HeartbeatClassic, now: Now) -> None:
+    node.classic.heartbeat(command, now)
+
+
+def leave(node: "Node", command: LeaveClassic, now: Now) -> None:
+    node.classic.leave(command, now)
+
+
+def describe(node: "Node", command: DescribeClassic, _now: Now) -> ClassicGroupFacts:
+    if command.group not in _names(node, command):
+        raise NotFound("group", command.group)
+    return _facts(node, command.group)
+
+
+def list_groups(node: "Node", command: ListClassic, _now: Now) -> list[ClassicGroupFacts]:
+    return [_facts(node, name) for name in sorted(_names(node, command))]
+
+
+def _facts(node: "Node", name: str) -> ClassicGroupFacts:
+    facts, membership = node.classic.facts(name), node.assigned.membership(name)
+    is_assigned = not facts.members and membership.members
+    return facts._replace(state=ClassicState.STABLE.value) if is_assigned else facts
+
+
+def _names(node: "Node", command: ScopedCommand[Any]) -> set[str]:
+    """Groups that have offsets on a topic which the command covers, or a member that reads one."""
+    found = {
+        name
+        for partition in node.partitions()
+        if command.covers(partition.topic)
+        for name, _ in partition.user_groups()
+    }
+    for name, group in node.classic.groups.items():
+        topics = {topic for one in group.members.values() for topic in one.topics}
+        is_unnamed = not command.prefixes and command.topic is None
+        if is_unnamed or any(map(command.covers, topics)):
+            found.add(name)
+    return found
+
+
+def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError | None]:
+    group = groups.check_group(command.group)
+    is_assigned = command.member in node.assigned.membership(group).members
+    if is_assigned:
+        require_current(node.assigned.membership(group), command.member, command.generation)
+    else:
+        node.classic.require_commit(group, command.member, command.generation, command.instance)
+    present = {one.topic for one in command.offsets if one.topic in node.open}
+    groups.require_room(node, map(node.topic, present), group)
+    refused: list[PenstockError | None] = []
+    for one in command.offsets:
+        try:
+            if is_assigned:
+                place = TopicPartition(one.topic, one.partition)
+                require_owner(node.assigned.membership(group), command.member, place)
+            else:
+                node.assigned.require_unowned(group, one.topic, one.partition)
+            _commit(node, group, one, now)
+            refused.append(None)
+        except Fatal:
+            raise
+        except PenstockError as error:
+            refused.append(error)
+    return refused
+
+
+def _commit(node: "Node", group: str, committed: CommittedOffset, now: Now) -> None:
+    topic, number, offset, note = committed
+    partition = node.partition(topic, number)
+    groups.require_offset(partition, offset)
+    delivery = partition.open_group(group, max(offset, partition.messages.start_offset), now)
+    delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
+    consumption.expire(partition, delivery, now)
+    is_back = offset < delivery.progress.floor
+    records: list[PartitionRecord] = [
+        *(rewind(delivery, offset) if is_back else decide_commit(delivery, offset))
+    ]
+    if partition.machine.notes.get(delivery.group) != note:
+        records.append(CommitNoted(delivery.group, note))
+    if records:
+        partition.record(records, now)
+
+
+def list_committed(node: "Node", command: ListCommitted, _now: Now) -> list[CommittedOffset]:
+    found = []
+    for partition in node.partitions():
+        number = partition.machine.numbers.get(command.group)
+        if number is None or not command.covers(partition.topic):
+            continue
+        machine = partition.machine
+        floor, note = machine.groups[number].progress.floor, machine.notes.get(number, "")
+        # Members of our own kinds of groups move the floor by what they finish.
+        has_moved = number in machine.modes and floor > partition.messages.start_offset
+        if number in machine.notes or has_moved:
+            found.append(CommittedOffset(partition.topic, partition.number, floor, note))
+    return found
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    JoinClassic: join,
+    AwaitJoin: await_join,
+    SyncClassic: sync,
+    HeartbeatClassic: heartbeat,
+    LeaveClassic: leave,
+    DescribeClassic: describe,
+    ListClassic: list_groups,
+    CommitOffsets: commit,
+    ListCommitted: list_committed,
+}

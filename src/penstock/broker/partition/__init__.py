@@ -1,0 +1,14 @@
+"""One partition: its logs, the state that they make up, and how commands change it.
+
+Nothing in here knows the node, other topics or commands: handlers do.
+"""
+
+from .partition import DEAD_LETTER_SUFFIX as DEAD_LETTER_SUFFIX
+from .partition import FORMAT as FORMAT
+from .partition import Now as Now
+from .partition import Partition as Partition
+from .partition import PartitionId as PartitionId
+from .partition import PartitionPlan as PartitionPlan
+from .partition import Position as Position
+from .partition import Setting as Setting
+from .partition import now_of as now_of

@@ -1,0 +1,53 @@
+"""Batches that a client encoded: checked before anything of them is stored."""
+
+from collections.abc import Sequence
+
+from ...codec import HEAD_BYTES, Encoded, Origin, decode_messages, verify
+from ...codec.body import DELAY_COLUMNS, Body, Column
+from ...codec.decode import open_body
+from ...codec.numbers import largest_of
+from ...config import LimitsConfig
+from ...errors import MalformedBatch, TooLarge
+from ...model import Buffer, Message
+
+
+def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Encoded, Sequence[Message] | None]:
+    """A good batch, read; and its messages, if they have to be looked at one by one for their keys."""
+    head = verify(batch)
+    if len(batch) != head.length:
+        raise MalformedBatch(f"{len(batch)} bytes for a batch of {head.length}")
+    if head.is_control or head.origin is not Origin.NONE or head.transaction_id:
+        raise MalformedBatch("control, origin and transaction marks are not a producer's to set")
+    if not head.is_dense or head.message_count == 0:
+        raise MalformedBatch("a producer's batch has a message for every offset")
+    if (head.producer_id < 0) != (head.producer_epoch < 0) or (head.producer_id < 0) != (
+        head.first_sequence < 0
+    ):
+        raise MalformedBatch("producer id, epoch and sequence come together or not at all")
+    if head.length > limits.batch_bytes_max:
+        raise TooLarge("batch in bytes", found=head.length, limit=limits.batch_bytes_max)
+    body = open_body(batch, head, size_max=limits.batch_bytes_max)
+    if DELAY_COLUMNS & (body.numbers.keys() | body.blobs.keys()):
+        raise MalformedBatch(
+            "due times and what else is said of delays are not a producer's to set"
+        )
+    _check_sizes(body, limits)
+    has_idempotency_keys = Column.IDEMPOTENCY_KEYS in body.blobs
+    encoded = Encoded(head, [memoryview(batch)[HEAD_BYTES:]], has_idempotency_keys)
+    if not has_idempotency_keys:
+        return encoded, None
+    return encoded, decode_messages(batch, head, size_max=limits.batch_bytes_max)
+
+
+def _check_sizes(body: Body, limits: LimitsConfig) -> None:
+    for column, what, limit in (
+        (Column.KEYS, "key", limits.key_bytes_max),
+        (Column.VALUES, "value", limits.value_bytes_max),
+        (Column.IDEMPOTENCY_KEYS, "idempotency key", limits.key_bytes_max),
+        (Column.HEADER_NAMES, "header name", limits.headers_bytes_max),
+        (Column.HEADER_VALUES, "header value", limits.headers_bytes_max),
+    ):
+        lengths = body.blob(column).lengths
+        found = 0 if lengths is None else largest_of(lengths)
+        if found > limit:
+            raise TooLarge(f"{what} in bytes", found=found, limit=limit)

@@ -1,0 +1,91 @@
+"""What commands have recorded, for the driver: when to tick next, which readers to wake, whether to sync soon.
+
+Partitions note what they append and record; a handler never says itself what is to be done about it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ...errors import PenstockError
+
+if TYPE_CHECKING:
+    from .partition import Now, Partition, Position
+
+R = TypeVar("R")
+NEVER_NS = float("inf")
+
+Handler = Callable[[Any, Any, Any], Any]
+"""Given a node, a command and the time: the reply, or raises."""
+
+
+class Mark(NamedTuple):
+    """How far a partition has to be durable before a reply may leave."""
+
+    partition: "Partition"
+    position: "Position"
+
+
+class Done(msgspec.Struct, Generic[R], frozen=True):
+    """What came of a command, for the driver, which alone acts on it.
+
+    The reply may leave when every mark is reached at the level that was asked for.
+    """
+
+    reply: R | PenstockError
+    marks: tuple[Mark, ...] = ()
+    # When something of what was recorded is due, on the monotonic clock.
+    due_ns: float = NEVER_NS
+    # Topics in which consumers may find something now.
+    wakes: frozenset[str] = frozenset()
+    # Letters to other partitions wait for a sync to go on.
+    has_letters: bool = False
+    # Members of assigned groups, by group and name, whose assignment changed, or that are members no more.
+    members: frozenset[tuple[str, str]] = frozenset()
+
+    def outcome(self) -> R:
+        """The reply, or raises what the command was refused with."""
+        if isinstance(self.reply, PenstockError):
+            raise self.reply
+        return self.reply
+
+
+class Changes:
+    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node."""
+
+    __slots__ = ("due_ns", "members", "touched")
+
+    def __init__(self) -> None:
+        # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
+        self.touched: set[tuple[Partition, int]] = set()
+        self.members: set[tuple[str, str]] = set()
+        # When something of the members that were concerned is due.
+        self.due_ns = NEVER_NS
+
+    def __bool__(self) -> bool:
+        return bool(self.touched or self.members) or self.due_ns < NEVER_NS
+
+    def done(self, reply: R | PenstockError, now: "Now") -> Done[R]:
+        """A reply with everything that follows from what was recorded; from here on that counts as known."""
+        if not (self.touched or self.members or self.due_ns < NEVER_NS):
+            return Done(reply)
+        touched, self.touched = self.touched, set()
+        members, self.members = frozenset(self.members), set()
+        due_ns, self.due_ns = self.due_ns, NEVER_NS
+        has_letters = False
+        marks: dict[Partition, Mark] = {}
+        for partition, group in touched:
+            machine = partition.machine
+            delivery = machine.groups.get(group)
+            if delivery is not None:
+                due_ns = min(due_ns, delivery.next_due_ns())
+            if partition in marks:
+                continue
+            marks[partition] = Mark(partition, partition.position)
+            if machine.outbox.pending:
+                has_letters = True
+            if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
+                due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
+        wakes = {one.topic for one in marks}
+        return Done(reply, tuple(marks.values()), due_ns, frozenset(wakes), has_letters, members)

@@ -1,0 +1,93 @@
+"""Keeps the delay log small: what is finished leaves it, and what waits for long takes little more than its own bytes.
+
+The log is cut at the front where nothing is pending, and further on segments are written anew once half of what they
+held is finished. A snapshot that knows all of it comes first, with everything that it rests on: the log alone would no
+longer tell what became of whom, and a message that fired a moment ago may not be durable where it went.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from ...config import OFF
+from ...delivery.delays import Delays
+from ...errors import DamagedBatch, NoSpace
+from ...log import Log
+from ...log.compaction import ClearResult, clear
+from ...log.trim import release
+from ...model import Offset
+from .partition import Now, Partition
+
+# Bounds how long a sweep takes; the next one goes on.
+_SEGMENTS_A_SWEEP = 8
+_HOUR_NS = 3600 * 1_000_000_000
+_NOTHING = ClearResult(0, 0, 0)
+
+
+def clear_delayed(partition: Partition, now: Now) -> ClearResult:
+    """Let go of what is finished. On a full disk, or where the log is damaged, it stays for now."""
+    log, delays = partition.delayed.log, partition.machine.delays
+    if log is None:
+        return _NOTHING
+    delays.dues.thin_out(delays.pending)
+    partition.prefetch.trim(delays)
+    with suppress(NoSpace, DamagedBatch):
+        if not delays.pending and _is_old(partition, log, now):
+            log.roll()
+        if len(log.segments) > 1:
+            return _clear(partition, log, delays)
+    return _NOTHING
+
+
+def _is_old(partition: Partition, log: Log, now: Now) -> bool:
+    """Nobody has written for so long that nobody asks any more what became of it."""
+    hours = partition.config.retention_hours
+    last_ns = max(log.append_time, partition.messages.append_time)
+    is_idle = hours != OFF and last_ns < now.wall_ns - int(hours * _HOUR_NS)
+    return is_idle and log.segments[-1].size > 0
+
+
+def _clear(partition: Partition, log: Log, delays: Delays) -> ClearResult:
+    first = delays.pending.min() if delays.pending else log.end_offset
+    bases = [*islice(_worth_it(partition, log, delays, first), _SEGMENTS_A_SWEEP)]
+    if not bases and log.segments[1].base_offset > first:
+        return _NOTHING
+    if not partition.take_snapshot():
+        return _NOTHING
+    size, count = log.size, len(log.segments)
+    release(log, below=Offset(first))
+    delays.follow(log.end_offset, partition.delayed.epochs())
+    delays.forget_below(log.start_offset)
+    partition.delayed.forget_below(log.start_offset)
+    released, freed = count - len(log.segments), size - log.size
+    if not bases:
+        return ClearResult(released, 0, freed)
+
+    def keeps(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        pending = delays.pending
+        return np.fromiter((one in pending for one in offsets.tolist()), np.bool_, len(offsets))
+
+    cleared = clear(log, keeps, [base for base, _ in bases], keep_from=log.end_offset)
+    for base, end in bases:
+        partition.delayed.held[base] = delays.pending.range_cardinality(base, end)
+    return ClearResult(
+        released + cleared.segments_rewritten,
+        cleared.messages_removed,
+        freed + cleared.bytes_freed,
+    )
+
+
+def _worth_it(
+    partition: Partition, log: Log, delays: Delays, first: int
+) -> Iterator[tuple[int, int]]:
+    """First and next offset of segments, not before `first`, in which at most half of what they hold is pending."""
+    held = partition.delayed.held
+    for number, segment in enumerate(log.segments[:-1]):
+        base, end = segment.base_offset, log.end_of(number)
+        # As many as there are offsets, unless we know better: after a start even a small one is written once more.
+        known = held.get(base, end - base)
+        if end > first and known and delays.pending.range_cardinality(base, end) * 2 <= known:
+            yield base, end

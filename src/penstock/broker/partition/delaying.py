@@ -1,0 +1,231 @@
+"""Delayed messages: scheduled, listed, changed, cancelled.
+
+A delayed message rests in the delay log of the partition that it will go to, and its offset there is its id.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+
+from msgspec.structs import replace
+
+from ...api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ...api.publish import Delayed, Published
+from ...codec import Columns, Head, Origin, decode_messages, read_head
+from ...codec.body import Body
+from ...codec.columns import columns_of
+from ...codec.decode import delay_ids, due_times, offsets_of, open_body
+from ...codec.head import BODY_BYTES_MAX
+from ...config import OFF
+from ...delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
+from ...delivery.offsets import each_offset
+from ...errors import Damaged, DamagedBatch, NotFound, NotPending, Refused
+from ...model import Message
+from .damage import behind
+from .partition import Now, Partition
+from .publishing import (
+    PendingAppend,
+    Router,
+    append_all,
+    expiry_or,
+    routed,
+    times_or,
+    without_repeats,
+)
+
+_MS = 1_000_000
+
+
+def publish_delayed(
+    partitions: Sequence[Partition],
+    router: Router,
+    delayed: Sequence[Delayed],
+    now: Now,
+    *,
+    to_partition: int | None = None,
+) -> list[Published]:
+    """Schedule messages; results in their order. A repeated idempotency key gets the first result."""
+    by_partition = routed(partitions, router, [*map(_routed_as, delayed)], to_partition)
+    homes = (partitions, router)
+    pending = [
+        _prepared(partitions[number], [delayed[one] for one in indexes], now, homes)
+        for number, indexes in by_partition.items()
+    ]
+    return append_all(pending, by_partition, now)
+
+
+def _routed_as(delayed: Delayed) -> Message:
+    """Messages of one business key have to meet, so without a key of its own a message goes where that says."""
+    if delayed.delay_key is None or delayed.message.key is not None:
+        return delayed.message
+    return Message(None, key=delayed.delay_key)
+
+
+def _prepared(
+    partition: Partition,
+    delayed: Sequence[Delayed],
+    now: Now,
+    homes: tuple[Sequence[Partition], Router],
+) -> PendingAppend:
+    pending = without_repeats(partition, [one.message for one in delayed], now, homes)
+    if pending.fresh:
+        pending.delayed = _columns(partition, [delayed[index] for index in pending.fresh], now)
+    return pending
+
+
+def _columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
+    """Delayed messages for the delay log. The time to live begins when a message is due."""
+    due_at = [one.due_ns for one in delayed]
+    if min(due_at) <= 0:
+        raise Refused("a due time is in nanoseconds since 1970, and must be above 0")
+    ttl_ms = partition.config.ttl_ms
+    until_ns = None if ttl_ms == OFF else [max(one, now.wall_ns) + ttl_ms * _MS for one in due_at]
+    columns = columns_of([one.message for one in delayed])
+    keys = [one.delay_key for one in delayed]
+    return replace(
+        columns,
+        timestamps=times_or(columns.timestamps, now.wall_ns),
+        expires_at=expiry_or(columns.expires_at, until_ns),
+        due_at=due_at,
+        delay_keys=None if keys.count(None) == len(keys) else keys,
+    )
+
+
+def cancel(partition: Partition, identity: int, now: Now) -> None:
+    """Never deliver it. NotPending: it has fired, or was cancelled before."""
+    _require_pending(partition, identity)
+    partition.record((DelayCancelled(0, partition.delayed.epoch, identity),), now)
+
+
+def reschedule(partition: Partition, identity: int, due_ns: int, now: Now) -> None:
+    """Deliver it at another time. NotPending: it has fired, or was cancelled."""
+    _require_pending(partition, identity)
+    if due_ns <= 0:
+        raise Refused("a due time is in nanoseconds since 1970, and must be above 0")
+    partition.record((DelayMoved(0, partition.delayed.epoch, identity, due_ns),), now)
+
+
+def _require_pending(partition: Partition, identity: int) -> None:
+    state = partition.machine.delays.state_of(identity)
+    if state is None:
+        raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
+    if state is not DelayState.PENDING:
+        raise NotPending(identity, state.value)
+
+
+def get(partition: Partition, identity: int) -> DelayedMessage:
+    """One delayed message, also if it is finished, for as long as the delay log keeps it.
+
+    Damaged: it cannot be read, and its topic does not skip damage.
+    """
+    found = describe(partition, identity)
+    if isinstance(found.damage, DamagedBatch):
+        behind(found.damage, partition.config)
+    elif found.damage is not None:
+        raise found.damage
+    return found
+
+
+def describe(partition: Partition, identity: int) -> DelayedMessage:
+    """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
+    delays = partition.machine.delays
+    state = delays.state_of(identity)
+    if state is None:
+        raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
+    message, due_ns, damage = None, 0, None
+    try:
+        message, due_ns = _read(partition, identity)
+    except Damaged as error:
+        damage = error
+    if state is DelayState.PENDING:
+        due_ns = delays.dues.of(identity)
+    key = delays.key_of(identity)
+    return DelayedMessage(
+        partition.topic, partition.number, identity, state, due_ns, key, message, damage
+    )
+
+
+def fired_ids(partition: Partition, offsets: Iterable[int]) -> dict[int, int]:
+    """Of those messages that were delayed once: their id among the delayed ones, by offset."""
+    found: dict[int, int] = {}
+    known_to = -1
+    if partition.delayed.end_offset == 0:
+        return found
+    for offset in sorted(offsets):
+        if offset < known_to:
+            continue
+        opened = partition.cache.at(offset)
+        known_to = opened.head.next_offset
+        found |= ids_of(opened.body, opened.head)
+    return found
+
+
+def ids_of(body: Body, head: Head) -> dict[int, int]:
+    """The ids of the messages of a batch, by offset; nothing unless they come out of the delay log."""
+    if head.origin is not Origin.DELAY or not head.message_count:
+        return {}
+    ids: list[int] = delay_ids(body, head).tolist()
+    return dict(zip(offsets_of(body, head), ids, strict=True))
+
+
+def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
+    """The message and its first due time; nothing if it was cleared away. Damaged: it is there and cannot be read."""
+    log = partition.delayed.log
+    assert log is not None, "an id was given, so there is a log"
+    run = log.read(identity, bytes_max=1)
+    head = read_head(run.data, seed=log.seed)
+    for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
+        if message.offset == identity:
+            body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
+            return message, int(due_times(body)[index])
+    return None, 0
+
+
+def pending(
+    partitions: Sequence[Partition], *, limit: int, after: DelayPlace = FIRST_PLACE
+) -> list[DelayedMessage]:
+    """The next to be delivered, earliest first, of those that come after a place; also those that are damaged."""
+    queues = [_in_order(partition, after) for partition in partitions]
+    by_number = {partition.number: partition for partition in partitions}
+    return [
+        describe(by_number[number], identity)
+        for _, number, identity in islice(merge(*queues), max(0, limit))
+    ]
+
+
+def _in_order(partition: Partition, after: DelayPlace) -> Iterator[tuple[int, int, int]]:
+    delays = partition.machine.delays
+    stuck = sorted((delays.dues.of(one), one) for one in each_offset(delays.stuck))
+    for due_ns, identity in merge(stuck, delays.wheel.in_order()):
+        if due_ns >= after.due_ns and (place := (due_ns, partition.number, identity)) > after:
+            yield place
+
+
+def stats_of(partition: Partition) -> DelayStats:
+    delays = partition.machine.delays
+    return DelayStats(
+        partition.number,
+        len(delays.pending),
+        delays.counts[DelayKind.DELIVERED],
+        delays.counts[DelayKind.EXPIRED],
+        delays.counts[DelayKind.CANCELLED],
+        delays.counts[DelayKind.LOST],
+        len(delays.stuck),
+        None if not delays.pending else int(_next_due(partition)),
+        partition.delayed.size,
+        delays.wheel.levels(),
+    )
+
+
+def _next_due(partition: Partition) -> int:
+    delays = partition.machine.delays
+    first = next(delays.wheel.in_order(), None)
+    return first[0] if first is not None else delays.dues.of(delays.stuck.min())
+
+
+def next_due_ns(partition: Partition, now: Now) -> float:
+    """When to look for delayed messages next, on the clock that measures waiting; infinity: no need to."""
+    due_ns = partition.machine.delays.next_ns()
+    if due_ns is None:
+        return float("inf")
+    return now.monotonic_ns + max(0, due_ns - now.wall_ns)

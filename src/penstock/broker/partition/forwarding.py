@@ -1,0 +1,186 @@
+"""Carries letters from the outbox of one partition to where they belong, one step at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
+
+from pyroaring import BitMap64
+
+from ...codec import Marks, Origin
+from ...config import LimitsConfig
+from ...delivery.commands import reopen
+from ...delivery.image import in_pieces
+from ...errors import Damaged, NotFound, PartitionFaulty
+from ...model import Message
+from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
+from .outbox import Burial, Channel, Letter, Redrive, Sent
+from .partition import Now, Partition
+from .publishing import encode_for, size_of
+from .records import Arrived, Forwarded, PartitionRecord, Returned
+
+Resolve = Callable[[Letter], Partition | None]
+"""The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
+
+# A message was within its limits when it was published, and comes with a note about its death now. Nothing that is
+# on its way may be refused.
+NO_LIMITS = LimitsConfig(
+    value_bytes_max=1 << 31,
+    key_bytes_max=1 << 31,
+    headers_bytes_max=1 << 31,
+    batch_bytes_max=1 << 31,
+)
+# Bounds how long one step keeps the partitions busy, and the size of a batch.
+_LETTERS_A_STEP = 1000
+_BATCH_BYTES = 1 << 20
+
+
+def step(source: Partition, resolve: Resolve, now: Now) -> bool:
+    """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
+    records: list[PartitionRecord] = [Forwarded(0, one) for one in _arrived(source, resolve)]
+    due = list(islice(_due(source), _LETTERS_A_STEP))
+    has_moved = False
+    for destination, letters in _by_destination(due, resolve):
+        if isinstance(destination, PartitionFaulty):
+            continue  # They stay in the outbox until the partition can take them.
+        has_moved = True
+        if destination is None:
+            records.extend(_returned(source, letters))
+        else:
+            records.extend(_send(source, destination, letters, now))
+    source.record(records, now)
+    return has_moved or bool(records)
+
+
+def _due(source: Partition) -> Iterator[Letter]:
+    """Letters that may leave: their intent is durable, so nobody can lease them here any more."""
+    outbox, durable_end = source.machine.outbox, source.journal.log.durable_end
+    for sequence, letter in outbox.pending.items():
+        if outbox.recorded_at.get(sequence, 0) > durable_end:
+            return
+        if sequence not in outbox.sent:
+            yield letter
+
+
+def _by_destination(
+    letters: Sequence[Letter], resolve: Resolve
+) -> Iterator[tuple[Partition | PartitionFaulty | None, list[Letter]]]:
+    """Runs of letters for the same partition, in the order of their sequences."""
+    for destination, group in groupby(letters, key=lambda letter: _destination(letter, resolve)):
+        yield destination, list(group)
+
+
+def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFaulty | None:
+    try:
+        return resolve(letter)
+    except PartitionFaulty as error:
+        return error
+
+
+def _channel_of(letter: Letter) -> Channel:
+    is_record = isinstance(letter, Redrive) and letter.group != ""
+    return Channel.STATE if is_record else Channel.MESSAGES
+
+
+def _send(
+    source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
+) -> list[PartitionRecord]:
+    """Hand letters over, those that are there already excepted; records for those that cannot be."""
+    where, outbox = source.identity.as_source, source.machine.outbox
+    refused: list[Letter] = []
+    for channel, group in groupby(letters, key=_channel_of):
+        run = list(group)
+        arrived = destination.machine.arrived[channel].get(where, 0)
+        fresh = [letter for letter in run if letter.sequence > arrived]
+        is_message = channel is Channel.MESSAGES
+        refused += (_append if is_message else _reopen)(source, destination, fresh, now)
+        log = destination.messages if is_message else destination.journal.log
+        sent = Sent(destination.identity, channel, log.end_offset)
+        outbox.sent.update((one.sequence, sent) for one in run if one not in refused)
+    return _returned(source, refused)
+
+
+def _append(
+    source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
+) -> list[Letter]:
+    """As messages. A batch carries the sequence of its last letter: all of it is there, or nothing."""
+    refused: list[Letter] = []
+    pairs = _with_messages(source, letters, refused)
+    for piece in in_pieces(pairs, lambda pair: size_of(pair[1]), bytes_max=_BATCH_BYTES):
+        marks = Marks(
+            origin=Origin.OUTBOX,
+            origin_source=source.identity.as_source,
+            origin_sequence=piece[-1][0].sequence,
+        )
+        messages = [message for _, message in piece]
+        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        destination.append(encoded, now)
+    return refused
+
+
+def _with_messages(
+    source: Partition, letters: Sequence[Letter], refused: list[Letter]
+) -> Iterator[tuple[Letter, Message]]:
+    """Letters with their payload. A redriven one that cannot be read goes nowhere."""
+    for letter in letters:
+        if isinstance(letter, Burial):
+            yield letter, as_dead_letter(source, letter)
+            continue
+        try:
+            yield letter, as_redriven(source, letter)
+        except (Damaged, NotFound):
+            refused.append(letter)
+
+
+def _reopen(
+    source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
+) -> list[Letter]:
+    """To one group alone: it gets its old message once more. In one batch with the note that the letter came."""
+    refused: list[Letter] = []
+    for letter in letters:
+        assert isinstance(letter, Redrive), "only these go to a group"
+        if not can_reopen(destination, letter):
+            refused.append(letter)
+            continue
+        arrived = Arrived(0, source.identity.as_source, letter.sequence)
+        offsets = BitMap64((letter.original_offset,))
+        destination.record((arrived, *reopen(destination.group(letter.group), offsets)), now)
+    return refused
+
+
+def can_reopen(destination: Partition, letter: Redrive) -> bool:
+    """Whether the message is still there, and the group is there and has finished it."""
+    number = destination.machine.numbers.get(letter.group)
+    offset, log = letter.original_offset, destination.messages
+    if number is None or not log.start_offset <= offset < log.end_offset:
+        return False
+    if not destination.machine.groups[number].progress.is_finished(offset):
+        return False
+    return index_of(destination.cache.at(offset), offset) is not None
+
+
+def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRecord]:
+    """Nobody can take these, so they are dead letters again."""
+    if not letters:
+        return []
+    number = source.machine.numbers[REDRIVE_GROUP]
+    return [Returned(number, letter.sequence) for letter in letters]
+
+
+def _arrived(source: Partition, resolve: Resolve) -> list[int]:
+    """Sequences of letters that their destination holds durably."""
+    done: list[int] = []
+    outbox = source.machine.outbox
+    for sequence, sent in [*outbox.sent.items()]:
+        letter = outbox.pending[sequence]
+        destination = _destination(letter, resolve)
+        if isinstance(destination, PartitionFaulty):
+            continue
+        if destination is None or destination.identity != sent.destination:
+            del outbox.sent[
+                sequence
+            ]  # Taken by a topic that is gone: the one of today knows nothing of it.
+            continue
+        is_message = sent.channel is Channel.MESSAGES
+        log = destination.messages if is_message else destination.journal.log
+        if log.durable_end >= sent.durable_at:
+            done.append(sequence)
+    return done

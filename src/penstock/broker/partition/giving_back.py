@@ -1,0 +1,37 @@
+"""Messages that were leased and that nobody has looked at: back they go, as if they had never left."""
+
+from pyroaring import BitMap64
+
+from ...delivery import AnswerResult, Delivery
+from ...delivery.offsets import runs_of
+from ...delivery.records import Released
+from . import consumption
+from .partition import Now, Partition
+
+_COUNTS_FOR_NONE = -1
+
+
+def give_back(
+    partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+) -> None:
+    """Make what the lease still holds of these ready at once; none of them keeps the attempt."""
+    held = offsets & delivery.leases.holding(lease)
+    if held:
+        record = Released(delivery.group, lease, runs_of(held), _COUNTS_FOR_NONE)
+        partition.record((record,), now)
+
+
+def take_back(
+    partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
+) -> AnswerResult:
+    """The same on an administrator's word: what the lease does not hold any more is stale."""
+    consumption.expire(partition, delivery, now)
+    held = offsets & delivery.leases.holding(lease)
+    give_back(partition, delivery, lease, offsets, now)
+    return AnswerResult(done=held, repeated=BitMap64(), stale=offsets - held)
+
+
+def give_back_all(partition: Partition, delivery: Delivery, member: str, now: Now) -> None:
+    """The same for everything that a member holds."""
+    for lease in [one for one in delivery.leases.by_number.values() if one.member == member]:
+        give_back(partition, delivery, lease.number, lease.offsets(), now)

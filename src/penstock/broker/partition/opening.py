@@ -1,0 +1,215 @@
+"""Opening a partition: its logs, the state that the messages still support, and what neither has in a snapshot."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+
+from ...codec import HEAD_BYTES, batches_in
+from ...config import LogConfig, TopicConfig
+from ...errors import DamagedBatch, NoSpace
+from ...log import Log, Recovery
+from ...log.creation import create_log
+from ...log.journal import ReplayResult
+from ...log.opening import Examination, KnownEnd, examine
+from ...model import LogId
+from ...ports import Disk, File
+from ..topics import PartitionEnds
+from .damage import behind
+from .delay_log import DelayLog
+from .machine import PartitionMachine
+from .partition import Now, Partition, PartitionId, Setting
+
+_READ_BYTES = 1 << 20
+# State logs are small and are cut by snapshots, never by age.
+_STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+_HOUR_NS = 3600 * 1_000_000_000
+_GRACE_NS = _HOUR_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opening a partition found."""
+
+    messages: Recovery
+    state: Recovery
+    replayed: ReplayResult
+    delayed: Recovery | None = None
+    # Where the delay log ends, if messages or state speak of delayed messages beyond; below zero if not.
+    delays_lost_from: int = -1
+
+
+def open_partition(
+    disk: Disk,
+    directory: str,
+    identity: PartitionId,
+    setting: Setting,
+    *,
+    now: Now,
+    ends: PartitionEnds,
+) -> tuple[Partition, Opening]:
+    """Open a partition that reached to `ends`: messages first, then the state that they still support.
+
+    Damaged, Refused: it is not whole, or of another version. Its files are closed again.
+    """
+    logs = {
+        "messages": (setting.config.log_config(), ends.messages),
+        "state": (_STATE_CONFIG, ends.state),
+    }
+    with ExitStack() as opened:
+        # All are looked at before any is changed: a partition that cannot be opened stays as it is.
+        examined: list[Examination] = []
+        for kind, (config, end) in logs.items():
+            one = examine(
+                disk,
+                f"{directory}/{kind}",
+                log_id=log_id_of(identity, kind),
+                config=config,
+                may_create=False,
+                known=KnownEnd(*end) if end else None,
+            )
+            opened.callback(one.log.discard)
+            examined.append(one)
+        setting.require_meta(examined[0].log)
+        delayed = _delay_log(disk, directory, identity, setting, ends.delayed)
+        opened.callback(delayed.discard)
+        (messages, found), (state, state_found) = (one.finish() for one in examined)
+        machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+        partition = Partition(identity, setting, (messages, state, delayed), machine)
+        replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
+        opened.pop_all()
+    return partition, Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
+
+
+def create_partitions(
+    disk: Disk, directories: Mapping[str, PartitionId], setting: Setting, now: Now
+) -> list[Partition]:
+    """New partitions, durable, in directories that are not there yet. If that fails, their files are closed again.
+
+    All are written before any is synced: the disk then syncs many at once, and each directory once. Until then a crash
+    may leave any part of them.
+    """
+    configs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
+    made: list[Partition] = []
+    written: list[File] = []
+    synced: list[str] = []
+    with ExitStack() as files, ExitStack() as opened:
+        for directory, identity in directories.items():
+            logs: list[Log] = []
+            for kind, config in configs.items():
+                path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
+                log, parts = create_log(disk, path, files, log_id=log_id, config=config)
+                opened.callback(log.discard)
+                logs.append(log)
+                written += parts
+                synced.append(path)
+            messages, state = logs
+            delayed = _delay_log(disk, directory, identity, setting, ())
+            machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
+            partition = Partition(identity, setting, (messages, state, delayed), machine)
+            _recover(partition, -1, now)
+            made.append(partition)
+        parents = {directory.rpartition("/")[0]: None for directory in directories}
+        disk.sync_all(written, [*synced, *directories, *parents])
+        opened.pop_all()
+    return made
+
+
+def _delay_log(
+    disk: Disk,
+    directory: str,
+    identity: PartitionId,
+    setting: Setting,
+    end: tuple[int, ...],
+) -> DelayLog:
+    return DelayLog(
+        disk,
+        f"{directory}/delayed",
+        log_id_of(identity, "delayed"),
+        segment_bytes=setting.config.segment_size_bytes,
+        on_damage=partial(setting.damage.found, setting.topic, identity.number),
+        known=KnownEnd(*end) if end else None,
+    )
+
+
+def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[ReplayResult, int]:
+    """Bring the state of a partition to where its logs are: journal, messages, delayed messages.
+
+    Returns what the journal showed, and where the delay log ends if something speaks of ids beyond, below zero if not.
+    """
+    messages, delayed, machine = partition.messages, partition.delayed, partition.machine
+    machine.delays.follow(delayed.end_offset, delayed.epochs())
+    replayed = partition.journal.recover(
+        machine, message_end=messages.end, known_snapshot=known_snapshot
+    )
+    partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
+    partition.snapshot_covers = machine.covered
+    _apply_batches(messages, machine, partition.config)
+    machine.count_from_here()
+    delays_lost_from = _apply_delayed(delayed, machine, partition.config)
+    machine.delays.wheel.advance(now.wall_ns)
+    machine.begin_leases(partition.entropy)
+    _grant_grace(machine, partition.config, now)
+    with suppress(NoSpace):
+        # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
+        partition.overtake(now)
+    return replayed, delays_lost_from
+
+
+def _grant_grace(machine: PartitionMachine, config: TopicConfig, now: Now) -> None:
+    """Members could not ask while we were down: no group is forgotten before they have had the time to come back."""
+    retention_ns = int(config.group_retention_hours * _HOUR_NS)
+    for delivery in machine.groups.values():
+        at_least_ns = now.wall_ns - max(0, retention_ns - _GRACE_NS)
+        delivery.active_at_ns = max(delivery.active_at_ns, at_least_ns)
+
+
+def log_id_of(identity: PartitionId, kind: str) -> LogId:
+    name = f"{identity.topic_id}/{identity.number}/{kind}"
+    return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> None:
+    """Take in what the messages show and no snapshot knew.
+
+    Where damage is skipped, producers and idempotency keys of a damaged batch are not known any more.
+    """
+    offset = max(machine.covered, messages.start_offset)
+    while offset < messages.end_offset:
+        try:
+            run = messages.read(offset, bytes_max=_READ_BYTES)
+        except DamagedBatch as damage:
+            offset = behind(damage, config)
+            continue
+        for head, batch in batches_in(run.data, seed=messages.seed):
+            machine.apply_batch(batch[HEAD_BYTES:], head)
+        offset = run.next_offset
+
+
+def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> int:
+    """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired.
+
+    Returns where the log ends if messages or state speak of ids beyond, below zero if not.
+    """
+    delays = machine.delays
+    is_made = machine.has_delay_log or delays.lost_epoch >= 0
+    delayed.require(delays.covered, is_made=is_made)
+    is_read = False
+    while not is_read:
+        try:
+            for head, batch in delayed.batches_from(delays.covered):
+                machine.apply_delayed(batch, head)
+            is_read = True
+        except DamagedBatch as damage:
+            first, end = max(delays.covered, delayed.start_offset), behind(damage, config)
+            delays.lost(range(first, end))
+            delays.covered = end
+    # Only what is finished leaves the front, so an old snapshot that lists it as pending is behind.
+    delays.forget_below(delayed.start_offset)
+    machine.dedup.sort()
+    if delays.lost_epoch < 0:
+        return -1
+    delayed.begin_epoch_after(delays.lost_epoch)
+    delays.follow(delayed.end_offset, delayed.epochs())
+    return delayed.end_offset

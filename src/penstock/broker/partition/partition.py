@@ -1,0 +1,444 @@
+"""One partition: its message log, its state log, and the machine that both make up.
+
+Everything that changes goes through `append` (messages) or `record` (state), and is in the page cache and applied
+when they return. Durability comes with the plans of `plan_sync`; replies that promise it wait for
+`messages.durable_end`, or for the journal's.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from ...api.publish import Published
+from ...codec import Columns, Compression, Encoded, encode
+from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
+from ...delivery import Delivery
+from ...delivery.commands import overtake
+from ...delivery.records import Buried
+from ...errors import NoSpace, NotFound, OffsetOutOfRange
+from ...log import Log
+from ...log.compaction import CompactionResult, compact
+from ...log.journal import Journal, OrderedPlan
+from ...log.log import SyncPlan
+from ...log.records import RecordFormat
+from ...log.snapshot import SnapshotPlan
+from ...log.trim import RetentionResult, release, retain
+from ...model import Offset
+from ...ports import Entropy
+from ..topics import INTERNAL_PREFIX, PartitionEnds
+from .batch_cache import BatchCache, LogCache
+from .changes import Changes
+from .damage import DamageLedger
+from .delay_log import DelayLog
+from .delay_prefetch import Prefetch, PrefetchCache
+from .machine import PartitionMachine, is_all_in_head
+from .pins import Pins
+from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
+
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
+DEAD_LETTER_SUFFIX = ".dlq"
+_READ_BYTES = 1 << 20
+# These two bound what a restart replays to well below a second.
+_DECISIONS_A_SNAPSHOT = 20_000
+_BYTES_A_SNAPSHOT = 64 << 20
+_HOUR_NS = 3600 * 1_000_000_000
+
+
+class Now(NamedTuple):
+    """Two times that never mix: what is stored, and what measures waiting."""
+
+    wall_ns: int
+    monotonic_ns: int
+
+
+class PartitionId(NamedTuple):
+    """Names a partition for as long as its topic exists; a recreated topic has another id."""
+
+    topic_id: int
+    number: int
+
+    @property
+    def as_source(self) -> int:
+        """The same as one number, for outboxes and log ids."""
+        return self.topic_id << 20 | self.number
+
+
+class Position(NamedTuple):
+    """The ends of the three logs of a partition: everything written before has a place below them."""
+
+    messages: int
+    state: int
+    delayed: int
+
+
+# As calling the classes does it, without a call of its own.
+now_of: Callable[[tuple[int, int]], Now] = partial(tuple.__new__, Now)
+_published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
+    tuple.__new__, Published
+)
+
+
+class PartitionPlan(msgspec.Struct, eq=False):
+    """What makes a partition durable: messages, those delayed, then state, then perhaps a snapshot of all."""
+
+    messages: SyncPlan
+    state: SyncPlan
+    snapshot: SnapshotPlan | None
+    delayed: SyncPlan | None = None
+    is_snapshot_written: bool = False
+
+    def run(self) -> None:
+        self.messages.run()
+        if self.delayed is not None:
+            self.delayed.run()
+        self.state.run()
+        if self.snapshot is not None:
+            # On a full disk the old one stays: a restart replays more, and nothing is lost.
+            with suppress(NoSpace):
+                self.snapshot.run()
+                self.is_snapshot_written = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a partition is told besides its own name."""
+
+    topic: str
+    config: TopicConfig
+    limits: LimitsConfig
+    entropy: Entropy
+    # Raises if the checkpoint of a message log knows a later meta than there is.
+    require_meta: Callable[[Log], None]
+    cache: BatchCache
+    changes: Changes
+    damage: DamageLedger = field(default_factory=DamageLedger)
+    prefetch: PrefetchCache = field(default_factory=PrefetchCache)
+
+
+class Partition:
+    """Made by `opening`, new or from its files."""
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        setting: Setting,
+        logs: tuple[Log, Log, DelayLog],
+        machine: PartitionMachine,
+    ) -> None:
+        self.identity, self.machine, self.number = identity, machine, identity.number
+        self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
+        self.messages, state_log, self.delayed = logs
+        self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
+        self.damage, self.changes = setting.damage, setting.changes
+        self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
+        self.cache = LogCache(self.messages, setting.cache)
+        self.prefetch = Prefetch(setting.prefetch)
+        # Messages below it survive in a snapshot, as far as state needs them.
+        self.snapshot_covers = 0
+        # The offset of the newest one in the state log; below zero: there is none.
+        self.newest_snapshot = -1
+        self.pins = Pins()
+        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+        self.configure(setting.config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take new settings; they hold from the next command on."""
+        rules = config.delivery_config()
+        if self.topic.endswith(DEAD_LETTER_SUFFIX):
+            # A dead letter of a dead letter stays where it is.
+            rules = replace(rules, dlq_enabled=False)
+        self.config, self.rules = config, rules
+        self.compression = Compression[config.compression.upper()]
+        self.messages.config = config.log_config()
+        self.machine.configure(config)
+        if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
+            self.machine.delays.try_again()
+
+    @property
+    def position(self) -> Position:
+        """Where its logs end now."""
+        return Position(
+            self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
+        )
+
+    @property
+    def durable_position(self) -> Position:
+        """How far its logs would survive a power cut."""
+        return Position(
+            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a sync would change anything."""
+        messages, delayed, state = self.messages, self.delayed, self.journal.log
+        return (
+            messages.end_offset > messages.durable_end
+            or state.end_offset > state.durable_end
+            or delayed.end_offset > delayed.durable_end
+        )
+
+    def has_more_than(self, plan: PartitionPlan) -> bool:
+        """Whether something was written since a plan was made."""
+        delayed_to = 0 if plan.delayed is None else plan.delayed.up_to
+        return (
+            self.messages.end_offset > plan.messages.up_to
+            or self.journal.log.end_offset > plan.state.up_to
+            or self.delayed.end_offset > delayed_to
+        )
+
+    def append(self, encoded: Encoded, now: Now) -> Published:
+        """Append a batch whose body is known to be good, or find that its producer sent it before.
+
+        OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
+        """
+        head, machine = encoded.head, self.machine
+        repeat = machine.producers.repeat_of(head)
+        if repeat is not None:
+            end = repeat.base_offset + repeat.message_count
+            return Published(self.number, repeat.base_offset, True, end)
+        appended = self.messages.append(encoded, now_ns=now.wall_ns)
+        if encoded.has_idempotency_keys or not is_all_in_head(head):
+            machine.apply_batch(encoded.whole_body(), appended.head)
+        else:
+            machine.apply_head(appended.head)
+        self._bytes_since_snapshot += head.length
+        self.changes.touched.add((self, 0))
+        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
+
+    def schedule(self, columns: Columns, now: Now) -> Published:
+        """Append messages with due times to the delay log, as one batch."""
+        encoded = encode(columns, compression=self.compression, limits=self.limits)
+        if not self.machine.has_delay_log:
+            self.delayed.make()
+            self.record((DelayLogMade(0),), now)
+        appended = self.delayed.append(encoded, now_ns=now.wall_ns)
+        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
+        self._bytes_since_snapshot += encoded.head.length
+        self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
+        return Published(
+            self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
+        )
+
+    def backlog_start(self) -> int:
+        """The first offset that the slowest group has not finished; without a group, the first there is."""
+        lowest = [one.progress.lowest_unfinished() for _, one in self.user_groups()]
+        return max(min(lowest, default=0), self.messages.start_offset)
+
+    def user_groups(self) -> list[tuple[str, Delivery]]:
+        """Groups by name, without our own."""
+        return [
+            (name, self.machine.groups[number])
+            for name, number in self.machine.numbers.items()
+            if not name.startswith(INTERNAL_PREFIX)
+        ]
+
+    def record(self, records: Sequence[PartitionRecord], now: Now) -> None:
+        """Journal the records of one decision and apply them. NoSpace: nothing happened."""
+        if not records:
+            return
+        self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        self._decisions_since_snapshot += 1
+        for one in records:
+            self.machine.tick(now.monotonic_ns, one.group)
+            self.machine.apply(one)
+            self.changes.touched.add((self, one.group))
+            if isinstance(one, Buried | Redriven):
+                self._note_intent(one)
+
+    def _note_intent(self, record: Buried | Redriven) -> None:
+        sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
+        if sequence >= 0:
+            self.machine.outbox.recorded_at[sequence] = self.journal.log.end_offset
+
+    def open_group(self, name: str, start: int, now: Now) -> Delivery:
+        """The group's delivery; a new group starts at `start`."""
+        number = self.machine.numbers.get(name)
+        if number is None:
+            number = self.machine.next_group
+            self.record((GroupOpened(number, name, start, now.wall_ns),), now)
+        return self.machine.groups[number]
+
+    def close_group(self, name: str, now: Now) -> None:
+        self.record((GroupClosed(self.group(name).group),), now)
+
+    def group(self, name: str) -> Delivery:
+        number = self.machine.numbers.get(name)
+        if number is None:
+            raise NotFound("group", name)
+        return self.machine.groups[number]
+
+    def plan_sync(self) -> PartitionPlan:
+        """Make everything durable, messages before state; now and then with a snapshot behind it."""
+        # A snapshot lists what is pending, so the more that is, the rarer they are.
+        decisions_max = _DECISIONS_A_SNAPSHOT + len(self.machine.delays.pending) // 8
+        if (
+            self._decisions_since_snapshot >= decisions_max
+            or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
+        ):
+            return self.plan_snapshot()
+        messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
+        return PartitionPlan(messages, state, None, self.delayed.plan_sync())
+
+    def plan_snapshot(self) -> PartitionPlan:
+        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+        plan = self.journal.plan_snapshot(self.messages, self.machine)
+        return PartitionPlan(plan.messages, plan.state, plan.snapshot, self.delayed.plan_sync())
+
+    def synced(self, plan: PartitionPlan) -> None:
+        self.delayed.synced(plan.delayed)
+        if not plan.is_snapshot_written:
+            self.messages.synced(plan.messages)
+            self.journal.log.synced(plan.state)
+            return
+        # What follows syncs the state log to its end, and that may speak of what came since.
+        self.delayed.sync()
+        self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
+        self.snapshot_covers = plan.messages.up_to
+        self.newest_snapshot = plan.state.up_to
+
+    def ends(self) -> PartitionEnds:
+        """How far everything is durable now."""
+        delayed = self.delayed.log
+        return PartitionEnds(
+            self.identity.topic_id,
+            self.number,
+            _end_of(self.messages),
+            _end_of(self.journal.log),
+            () if delayed is None else _end_of(delayed),
+            self.newest_snapshot,
+        )
+
+    def sync(self) -> None:
+        self._perform(self.plan_sync())
+
+    def take_snapshot(self) -> bool:
+        """Make everything durable, here and now, with a snapshot if there is room for one."""
+        return self._perform(self.plan_snapshot())
+
+    def _perform(self, plan: PartitionPlan) -> bool:
+        plan.run()
+        self.synced(plan)
+        return plan.is_snapshot_written
+
+    def retain(self, now: Now, older_than_ns: int | None = None) -> RetentionResult:
+        """Remove what is past retention, or older than said, but nothing that a group or a reader of files needs.
+
+        Groups that were overtaken hear of it.
+        """
+        log, usual = self.messages, self.messages.config
+        if older_than_ns is not None:
+            hours = max(older_than_ns, 1) / _HOUR_NS
+            log.config = replace(usual, retention_hours=hours)
+        try:
+            self._cover_what_may_go(now)
+            keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
+            kept = retain(log, now_ns=now.wall_ns, keep_from=keep_from)
+        finally:
+            log.config = usual
+        self.machine.dedup.forget_expired(now.wall_ns)
+        self.machine.lanes.forget_below(self.messages.start_offset)
+        with suppress(NoSpace):
+            self.overtake(now)
+        return kept
+
+    def trim(self, before: int, now: Now) -> Offset:
+        """Remove files that hold only messages below an offset, at the end of the log all of them; the new start.
+
+        What a letter on its way or a reader of files needs stays. OffsetOutOfRange.
+        """
+        log = self.messages
+        if not 0 <= before <= log.end_offset:
+            raise OffsetOutOfRange(before, start=log.start_offset, end=log.end_offset)
+        if before == log.end_offset:
+            log.roll()
+        if self.snapshot_covers < before:
+            self.take_snapshot()
+        pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
+        needed = (before, self.snapshot_covers, *(one for one in pinned if one is not None))
+        release(log, below=Offset(min(needed)))
+        self.machine.lanes.forget_below(log.start_offset)
+        with suppress(NoSpace):
+            self.overtake(now)
+        return log.start_offset
+
+    def compact(self, now: Now) -> CompactionResult:
+        """Of every key keep only the last message."""
+        self._cover_what_may_go(now)
+        keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
+        return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
+
+    def _cover_what_may_go(self, now: Now) -> None:
+        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first."""
+        hours = self.messages.config.retention_hours
+        may_go: int = self.messages.segments[-1].base_offset
+        if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
+            may_go = self.messages.end_offset
+        if self.snapshot_covers < may_go:
+            self.take_snapshot()
+
+    def keep_from(self, now: Now) -> int:
+        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        group that is behind."""
+        pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
+        keep_from = min(
+            (int(self.messages.end_offset), *(one for one in pinned if one is not None))
+        )
+        if self.config.keep_unread and self.user_groups():
+            unread = max(
+                self.backlog_start(), self._start_of_last(self.config.keep_unread_bytes_max)
+            )
+            keep_from = min(keep_from, unread)
+        return keep_from
+
+    def _start_of_last(self, bytes_max: int) -> int:
+        """Where the last segments begin that together hold at most so many bytes."""
+        start, size = int(self.messages.end_offset), 0
+        for segment in reversed(self.messages.segments):
+            size += segment.size
+            if size > bytes_max:
+                break
+            start = segment.base_offset
+        return start
+
+    def overtake(self, now: Now) -> None:
+        """Tell the groups that are behind the start of the log that what lies between is gone."""
+        records: list[PartitionRecord] = []
+        for delivery in self.machine.groups.values():
+            records.extend(overtake(delivery, self.messages.start_offset))
+        self.record(records, now)
+
+    def discard(self) -> None:
+        """Let go of the files without another write."""
+        self.cache.clear()
+        self.prefetch.clear()
+        self.messages.discard()
+        self.delayed.discard()
+        self.journal.log.discard()
+
+    def close(self, *, with_checkpoint: bool = False) -> None:
+        """Snapshot and close, so that the next open replays nothing. What is all on the disk already is not written,
+        unless a checkpoint of the messages is asked for.
+        """
+        logs = (self.messages, self.journal.log, self.delayed.log)
+        for log in logs:
+            if log is not None:
+                # A checkpoint that comes with the snapshot is the last one, too.
+                log.is_closing = True
+        is_used = any(log is not None and log.end_offset for log in logs)
+        if is_used and (
+            self.is_dirty or not self.journal.is_in_snapshot(self.messages, self.machine)
+        ):
+            self.take_snapshot()
+        self.messages.close(with_checkpoint=with_checkpoint)
+        self.delayed.close()
+        self.journal.log.close()
+
+
+def _end_of(log: Log) -> tuple[int, int, int, int]:
+    return log.epoch, log.durable_end, log.start_offset, log.epochs[-1].offset

@@ -1,0 +1,23 @@
+"""Where a start lies in one log."""
+
+from ...api.start import Start, StartKind
+from ...errors import OffsetOutOfRange
+from ...log import Log
+
+
+def offset_in(log: Log, start: Start) -> int:
+    """The offset in a log. A time before the first message is the earliest, one after the last the latest.
+
+    OffsetOutOfRange: the log has neither a message at that offset nor its end there.
+    """
+    match start.kind:
+        case StartKind.OFFSET:
+            if not log.start_offset <= start.value <= log.end_offset:
+                raise OffsetOutOfRange(start.value, start=log.start_offset, end=log.end_offset)
+            return start.value
+        case StartKind.EARLIEST:
+            return log.start_offset
+        case StartKind.LATEST:
+            return log.end_offset
+        case StartKind.TIME:
+            return log.offset_at(start.value)

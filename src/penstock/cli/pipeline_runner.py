@@ -1,0 +1,137 @@
+"""Runs a pipeline from a terminal: the session, the progress bar, the signals, the output."""
+
+import functools
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .output import Output
+from .progress import Bar
+from .remote import BrokerOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..spark.pipelines.archive import PipelineProgress
+    from ..spark.pipelines.model import Pipeline
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --master and --remote; the command gets `master`."""
+
+    @click.option(
+        "--master",
+        metavar="URL",
+        help="A Spark master, such as spark://host:7077; here, if not said.",
+    )
+    @click.option(
+        "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002."
+    )
+    @functools.wraps(command)
+    def run(*args: Any, master: str | None, remote: str | None, **more: Any) -> None:
+        if master is not None and remote is not None:
+            raise click.UsageError("--master and --remote: give one of them")
+        if remote is not None and not remote.startswith("sc://"):
+            raise click.UsageError(f"--remote: {remote} does not begin with sc://")
+        command(*args, master=remote or master or "", **more)
+
+    return run
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Event]:
+    """Returns an event that Ctrl-C and SIGTERM set. The second Ctrl-C raises KeyboardInterrupt."""
+    stop = Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        click.echo("stopping after this commit; once more to stop at once", err=True)
+
+    # The session must have started before: Spark sets its own handler.
+    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def server_of(broker: BrokerOptions) -> Iterator[dict[str, str | None]]:
+    """Returns address and files of a server for tasks. A key without a file is in a temporary one inside the block."""
+    context, key = broker.found()
+    found = {"server": context.server, "key_file": context.key_file, "ca_file": context.ca_file}
+    if broker.key_file is not None:
+        found["key_file"] = str(broker.key_file.absolute())
+    if key is None or found["key_file"] is not None:
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        path = Path(folder) / "key"
+        path.touch(mode=0o600)
+        path.write_text(key)
+        yield {**found, "key_file": str(path)}
+
+
+def run_pipeline(
+    found: "Pipeline", file: Path | None, *, master: str, is_once: bool, output: Output
+) -> None:
+    """Run a pipeline until its end or a signal. Refused: Spark is not installed."""
+    require_spark()
+    from ..spark.pipelines.runner import LOCAL_MASTER, open_session, run
+    from ..spark.pipelines.table import json_lines, plain
+    from ..spark.pipelines.views import add_import_folder
+
+    if file is not None:
+        add_import_folder(file.absolute().parent)
+    with Bar(f"{found.name}: Spark starts", is_wanted=output.is_table):
+        spark = open_session(found, master or LOCAL_MASTER)
+    try:
+        with stop_on_signals() as stop, Bar(found.name, is_wanted=output.is_table) as bar:
+            last: dict[str, Any] = {}
+
+            def tell(progress: "PipelineProgress") -> None:
+                last.update(asdict(progress))
+                bar.at(progress.messages, note_of(progress))
+                if not output.is_table:
+                    output.item({"pipeline": found.name, **last})
+
+            def show(table: "pa.Table") -> None:
+                if text := plain(table) if output.is_table else json_lines(table):
+                    click.echo(text)
+
+            run(spark, found, stop, is_once=is_once, tell=tell, show=show)
+    finally:
+        spark.stop()
+    if output.is_table and last:
+        click.echo(
+            f"{found.name}: {last['messages']:,} messages in {last['commits']:,} commits", err=True
+        )
+
+
+def note_of(progress: "PipelineProgress") -> str:
+    if progress.error:
+        return f"waiting: {progress.error[:80]}"
+    left = f", {progress.lag:,} to go" if progress.lag else ""
+    return f"{progress.messages:,} messages, {progress.commits:,} commits{left}"
+
+
+def require_spark() -> None:
+    """Refused: Spark or Arrow is not installed."""
+    from importlib.util import find_spec
+
+    from ..errors import Refused
+
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise Refused(f"this needs {' and '.join(missing)}: pip install 'penstock[spark]'")

@@ -1,0 +1,111 @@
+"""What the client has to know of commands and their replies beside their fields. No I/O."""
+
+from datetime import datetime
+from typing import Any
+
+from ..api.answers import Answer, Kind
+from ..api.arguments import text, whole_number
+from ..api.command import Command
+from ..api.dead_letters import RedriveDeadLetters
+from ..api.delays import CancelDelayed
+from ..api.groups import CloseGroup
+from ..api.keys import CreateKey, RevokeKey, RotateKey
+from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
+from ..api.start import EARLIEST, LATEST, Start
+from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
+from ..api.units import datetime_ns, time_ns
+from ..errors import Refused
+
+Content = bytes | str | None
+"""A key or a value; text stands for its UTF-8 bytes."""
+
+Moment = datetime | str | int
+"""A datetime, RFC 3339 text, or nanoseconds since 1970."""
+
+_ONCE = frozenset(
+    {
+        AddPartitions,
+        CancelDelayed,
+        CloseGroup,
+        CreateKey,
+        CreateTopic,
+        DeleteTopic,
+        PublishBatch,
+        PublishValues,
+        RedriveDeadLetters,
+        RevokeKey,
+        RotateKey,
+    }
+)
+# A second nack finds its lease over, which would look like a failure.
+_REPEATABLE_ANSWERS = frozenset({Kind.ACK, Kind.EXTEND})
+_ERROR = 1
+_ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
+_TIME_NS_MAX = (1 << 63) - 1
+
+
+def is_repeatable(command: Command[Any]) -> bool:
+    """Whether a command that is carried out twice does no more than once; then a lost reply is asked for again.
+
+    A publish is, if every message has an idempotency key.
+    """
+    if isinstance(command, Publish | PublishEach):
+        return all(one.idempotency_key for one in command.messages)
+    if isinstance(command, Schedule):
+        return all(one.message.idempotency_key for one in command.delayed)
+    if isinstance(command, Answer):
+        return all(one.kind in _REPEATABLE_ANSWERS for one in command.answers)
+    return type(command) not in _ONCE
+
+
+def is_error_reply(body: memoryview) -> bool:
+    """Whether the server says that the reply is an error."""
+    return len(body) > 0 and body[0] == _ERROR
+
+
+def acks_of(given: str | int) -> Acks:
+    """What a publish waits for. Refused if it is none of none, leader and all, nor 0, 1 or 2."""
+    if isinstance(given, str) and given in _ACKS:
+        return _ACKS[given]
+    if not isinstance(given, bool) and str(given) in {"0", "1", "2"}:
+        return Acks(int(given))
+    raise Refused(f"acks must be none, leader or all, got {str(given)[:40]!r}", field="acks")
+
+
+def moment_ns(when: Moment, what: str = "a moment") -> int:
+    """A moment in nanoseconds since 1970. Refused if it is none, or a datetime without a time zone."""
+    if isinstance(when, datetime):
+        return datetime_ns(when, what)
+    if isinstance(when, str):
+        return time_ns(text(what, when), what)
+    return whole_number(what, when, 0, _TIME_NS_MAX)
+
+
+def start_of(when: Moment) -> Start:
+    """A place in a log: earliest, latest, an offset, or a moment."""
+    if isinstance(when, str) and when in {"earliest", "latest"}:
+        return EARLIEST if when == "earliest" else LATEST
+    if isinstance(when, str | datetime):
+        return Start.at_time(moment_ns(when))
+    return Start.at_offset(whole_number("an offset", when, 0, _TIME_NS_MAX))
+
+
+def name_of(kind: str, given: object) -> str:
+    """The name of a topic or a group, as bare text. Refused if it is none."""
+    return utf8(text(f"the name of a {kind}", given), f"the name of a {kind}")
+
+
+def utf8(given: str, what: str) -> str:
+    """Text that can be sent. Refused if UTF-8 cannot hold it."""
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f"{what} is text that UTF-8 cannot hold: {error.reason}") from None
+    return given
+
+
+def partition_number(given: object) -> int:
+    """The number of a partition. Refused if it is none."""
+    return whole_number(
+        "partitions and offsets are whole numbers; this one", given, 0, _TIME_NS_MAX
+    )

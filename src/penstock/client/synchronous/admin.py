@@ -1,0 +1,332 @@
+# Made from ../asynchronous/admin.py by tools/unasync.py; change that one.
+"""What a client asks of a server beside messages: topics, groups, dead letters, delayed messages, figures."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from ...api.arguments import whole_number
+from ...api.command import Command
+from ...api.dead_letters import (
+    BrowseDeadLetters,
+    CountDeadLetters,
+    RedriveReply,
+    Selection,
+)
+from ...api.delays import (
+    FIRST_PLACE,
+    CancelDelayed,
+    DescribeDelays,
+    GetDelayed,
+    ListDelayed,
+    RescheduleDelayed,
+)
+from ...api.frames import HelloReply
+from ...api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    ListGroups,
+    ListInFlight,
+    PlanReset,
+    ResetGroup,
+)
+from ...api.health import SeeHealth, SeeReliability
+from ...api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    DescribeTopics,
+    ListTopics,
+    SweepTopics,
+)
+from ...api.units import Duration
+from ...errors import NotFound, Refused
+from ..commands import (
+    Moment,
+    name_of,
+    partition_number,
+    start_of,
+)
+from ..dead_letters import (
+    ALL_LETTERS,
+    DeadLetter,
+    Letters,
+    Redrive,
+    Redriven,
+    count_of,
+    group_by,
+    letter_of,
+    redrive_command,
+    redriven_of,
+    selection_of,
+)
+from ..delays import Delayed, DelayedPlace, DelayStats, asked_of, delayed_of, due_ns
+from ..delays import stats_of as delay_stats_of
+from ..groups import (
+    Group,
+    GroupName,
+    Lag,
+    committed_offsets,
+    floors_of,
+    group_of,
+    held_of,
+    lag_of,
+    moves_of,
+)
+from ..stats import Lanes, Reliability, Stats, lanes_of, reliability_of, stats_of, uptime_s
+from ..topics import Compaction, Topic, TopicCreated, TopicGrown, topic_of
+from .connector import Connector
+from .io import sleep
+
+R = TypeVar("R")
+_PAGE_ITEMS_MAX = 500
+_PARTITIONS_MAX = 100_000
+# A redrive with a rate ends after so many seconds.
+_PACED_ROUNDS = 10
+_PACE_S = 1.0
+
+
+class Admin:
+    """The part of `Client` that looks after a server."""
+
+    connector: Connector
+
+    def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R:
+        """The reply to any command of `penstock.api`. `wait_s`: how long the server may wait for messages."""
+        return (self.connector.execute(command, wait_s=wait_s)).value  # type: ignore[no-any-return]  # By its kind.
+
+    def server(self) -> HelloReply:
+        """What the server says of itself: its version, its limits, and where it serves HTTP."""
+        return self.connector.hello()
+
+    # Topics
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, config: Mapping[str, Any] | None = None
+    ) -> TopicCreated:
+        """Make a topic. AlreadyExists; InvalidConfig names every setting that is wrong."""
+        count = 0
+        if partitions is not None:
+            count = whole_number("partitions", partitions, 1, _PARTITIONS_MAX)
+        self.execute(CreateTopic(name_of("topic", name), count, _settings_of(config)))
+        # Without a number there are as many as the settings of the server say.
+        return TopicCreated(name, count or (self.topic(name)).partitions)
+
+    def topics(self) -> list[str]:
+        """The names of all topics that this client's key may see."""
+        return self.execute(ListTopics())
+
+    def describe_topics(self) -> list[Topic]:
+        return [topic_of(one) for one in self.execute(DescribeTopics(self.topics()))]
+
+    def topic(self, name: str) -> Topic:
+        """Partitions, offsets, sizes and settings of a topic. NotFound."""
+        return topic_of(self.execute(DescribeTopic(name_of("topic", name))))
+
+    def configure_topic(self, name: str, config: Mapping[str, Any]) -> Topic:
+        """Change some settings; the others stay."""
+        changes = _settings_of(config)
+        if not changes:
+            raise Refused("there is nothing to change", field="config")
+        return topic_of(self.execute(ConfigureTopic(name_of("topic", name), changes)))
+
+    def add_partitions(self, name: str, total: int) -> TopicGrown:
+        """More partitions, up to a new total. Keys may then go elsewhere than before."""
+        count = whole_number("total", total, 1, _PARTITIONS_MAX)
+        return TopicGrown(self.execute(AddPartitions(name_of("topic", name), count)), count)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with everything in it, dead letters included."""
+        self.execute(DeleteTopic(name_of("topic", name)))
+
+    def compact_topic(self, name: str) -> Compaction:
+        """Remove what retention lets go, now."""
+        swept = (self.execute(SweepTopics(name_of("topic", name))))[name]
+        return Compaction(swept.segments_removed, swept.bytes_freed)
+
+    # Groups and dead letters
+
+    def groups(self) -> list[GroupName]:
+        return [GroupName(*one) for one in (self.execute(ListGroups())).items()]
+
+    def group(self, name: str) -> Group:
+        return group_of(self.execute(DescribeGroup(name_of("group", name))))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group and its progress."""
+        self.execute(CloseGroup(name_of("group", name)))
+
+    def lag(self, group: str) -> Lag:
+        """How far a group is behind, in all and on every partition."""
+        return lag_of(group, self.execute(DescribeLag(name_of("group", group))))
+
+    def offsets(self, group: str) -> dict[str, dict[str, int]]:
+        """The offset that the group reads next, by topic and partition."""
+        return floors_of(self.execute(DescribeLag(name_of("group", group))))
+
+    def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
+        """Finish everything below some offsets; False if it was finished already."""
+        name = name_of("group", group)
+        return self.execute(Commit(name, committed_offsets(offsets), opens_group=True))
+
+    def reset(
+        self,
+        group: str,
+        to: Moment,
+        *,
+        topic: str | None = None,
+        is_dry_run: bool = False,
+        is_forced: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
+        name, start = name_of("group", group), start_of(to)
+        only = None if topic is None else name_of("topic", topic)
+        if is_dry_run:
+            return moves_of(self.execute(PlanReset(name, topic=only, to=start)))
+        command = ResetGroup(name, topic=only, to=start, is_forced=bool(is_forced))
+        return moves_of(self.execute(command))
+
+    def in_flight(self, group: str) -> list[dict[str, Any]]:
+        """The messages that members of a group hold: place, consumer, attempts, deadline."""
+        found = self.execute(ListInFlight(name_of("group", group)))
+        now_ns = time.time_ns()
+        return [held_of(one, group, now_ns) for one in found]
+
+    def dead_letters(
+        self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
+    ) -> list[DeadLetter]:
+        """The first `limit` dead letters that match, and why each was given up."""
+        limit = whole_number("limit", limit, 1)
+        size = min(limit, _PAGE_ITEMS_MAX)
+        command = BrowseDeadLetters(name_of("topic", topic), selection_of(letters), size)
+        found: list[DeadLetter] = []
+        while True:
+            page = self.execute(command)
+            found += map(letter_of, page.letters)
+            if page.cursor is None or len(found) >= limit:
+                return found[:limit]
+            command = replace(command, cursor=page.cursor)
+
+    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        """One dead letter by its place. NotFound, also if it was redriven."""
+        place = partition_number(partition), partition_number(offset)
+        command = BrowseDeadLetters(name_of("topic", topic), limit=1, cursor=place)
+        for one in (self.execute(command)).letters:
+            if (one.partition, one.offset) == place:
+                return letter_of(one)
+        raise NotFound("dead letter", f"{topic} {partition}/{offset}")
+
+    def count_dead_letters(
+        self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
+    ) -> list[dict[str, Any]]:
+        """How many there are by reason, error or consumer."""
+        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(letters))
+        return [count_of(by, one) for one in self.execute(command)]
+
+    def redrive(self, topic: str, order: Redrive) -> Redriven:
+        """Send dead letters back to the topic, or only to the group that failed."""
+        command = redrive_command(topic, order)
+        if order.rate is None or order.is_dry_run:
+            reply = self.execute(command)
+            return redriven_of(reply.matched, [reply], is_dry_run=command.is_dry_run)
+        planned = self.execute(replace(command, is_dry_run=True))
+        replies: list[RedriveReply] = [replace(planned, redriven=0)]
+        left = planned.places
+        for _ in range(_PACED_ROUNDS):
+            some, left = left[: order.rate], left[order.rate :]
+            if some:
+                these = Selection(offsets=frozenset(some))
+                replies.append(self.execute(replace(command, selection=these, limit=len(some))))
+            if not left:
+                break
+            # Also after the last round, so that a caller that calls again at once keeps to the rate.
+            sleep(_PACE_S)
+        return redriven_of(planned.matched, replies, is_dry_run=False)
+
+    # Messages for later
+
+    def delayed(self, topic: str, *, limit: int = 1000) -> list[Delayed]:
+        """Messages that wait for their time, the next to come first; at most `limit`."""
+        limit = whole_number("limit", limit, 1)
+        name, size = name_of("topic", topic), min(limit, _PAGE_ITEMS_MAX)
+        found: list[Delayed] = []
+        after = FIRST_PLACE
+        while True:
+            page = self.execute(ListDelayed(name, size, after))
+            now_ns = time.time_ns()
+            found += [delayed_of(one, now_ns) for one in page.messages]
+            if page.cursor is None or len(found) >= limit:
+                return found[:limit]
+            after = page.cursor
+
+    def delayed_get(self, place: DelayedPlace) -> Delayed:
+        """A delayed message, also if it is finished. NotFound."""
+        return delayed_of(self.execute(GetDelayed(*asked_of(place))), time.time_ns())
+
+    def cancel_delayed(self, place: DelayedPlace) -> Delayed:
+        """Never deliver it. NotPending if it came already, or was cancelled."""
+        return delayed_of(self.execute(CancelDelayed(*asked_of(place))), time.time_ns())
+
+    def reschedule(
+        self,
+        place: DelayedPlace,
+        *,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+    ) -> Delayed:
+        """Deliver it at another time. NotPending if it came already, or was cancelled."""
+        asked, due = asked_of(place), due_ns(delay, deliver_at, time.time_ns())
+        if due is None:
+            raise Refused("give one of delay and deliver_at", field="delay")
+        return delayed_of(self.execute(RescheduleDelayed(*asked, due)), time.time_ns())
+
+    def delay_stats(self) -> DelayStats:
+        """How many messages wait for their time, in all and by topic."""
+        return delay_stats_of(self.execute(DescribeDelays()))
+
+    # Figures
+
+    def stats(self) -> Stats:
+        """Sizes of everything."""
+        topics = self.execute(DescribeTopics(self.topics()))
+        server = self.server()
+        return stats_of(server.broker_id, uptime_s(server), topics)
+
+    def reliability(self) -> Reliability:
+        """How many messages are leased, wait for a retry, or were given up; in all and by group."""
+        return reliability_of(self.execute(SeeReliability()))
+
+    def lanes(self, group: str | None = None) -> Lanes:
+        """The backlog of each priority lane: of a group, or of the one that is furthest behind on each topic."""
+        name = None if group is None else name_of("group", group)
+        return lanes_of(self.execute(DescribeLanes(group=name)))
+
+    def health(self) -> dict[str, Any]:
+        """Whether the broker is `ok` or `degraded`, and the checks that say so."""
+        health = self.execute(SeeHealth())
+        findings, server = health.findings, self.server()
+        return {
+            "status": "degraded" if health.is_full or findings.is_damaged else "ok",
+            "uptime": uptime_s(server),
+            "broker": server.broker_id,
+            "checks": {
+                "storage": "full: publishes are refused" if health.is_full else "ok",
+                "recovery": findings.recovery_text(),
+                "damage": findings.damage_text(),
+            },
+        }
+
+
+def _settings_of(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise Refused('config is a dict of settings: {"max_retries": 5}')
+    return dict(config)

@@ -1,0 +1,401 @@
+"""A connection to the binary port, for threads. `asynchronous/connection.py` has these names for asyncio.
+
+No thread of its own reads: a caller that waits for its reply and finds that no other caller reads is the reader. It
+settles the replies of the others, too, and when its own has come, it wakes one of those that still wait to read on.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ...api.frames import CANCEL, HELLO, Hello, HelloReply, request_frame
+from ...api.wire import decode_value, encode_hello
+from ...errors import AnswerTimeout, BadAnswer, BadRequest, Cancelled, Unreachable
+from ...model import Buffer
+from ..address import Address
+from ..failures import reason_of
+from ..replies import ReplyReader
+from ..settings import CLIENT_NAME, ClientSettings
+from .tls_stream import TlsStream
+
+if TYPE_CHECKING:
+    import ssl
+
+# Up to here one copy costs less than one more call.
+_JOINED_BYTES_MAX = 64 << 10
+_TIMEVAL = struct.Struct("@ll")
+# The system counts time in these, and may be one too early.
+_TICK_S = 0.01
+# How much later a receive may end than it has to.
+_SLACK_S = 0.05
+
+
+class Pending:
+    """A request that was sent. Its reply is taken by `body`, or given up by `cancel`."""
+
+    __slots__ = ("_connection", "correlation", "error", "reply", "sent_at_s", "wake")
+
+    def __init__(self, connection: "Connection", correlation: int) -> None:
+        self._connection, self.correlation = connection, correlation
+        self.reply: memoryview | None = None
+        self.error: Exception | None = None
+        # Held while a thread waits for this reply and another one reads; released when there is something to do.
+        self.wake: Lock | None = None
+        self.sent_at_s = time.monotonic()
+
+    @property
+    def is_settled(self) -> bool:
+        return self.reply is not None or self.error is not None
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether the reply, or the end of the connection, comes within so long."""
+        return self.is_settled or self._connection.wait(self, within_s)
+
+    def body(self, timeout_s: float) -> memoryview:
+        """The body of the reply. AnswerTimeout if it takes too long, Unreachable if the connection ends before."""
+        if not self.is_settled and not self._connection.wait(self, timeout_s):
+            self._connection.give_up(self)
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None, "it is settled"
+        return self.reply
+
+    def cancel(self) -> None:
+        """Wait no longer: `body` raises Cancelled, and a server that waits for messages gives those back.
+
+        From any thread, and from a signal handler. A thread that reads notices it by the server's answer.
+        """
+        if not self.is_settled:
+            self.error = Cancelled()
+            self._connection.cancel(self.correlation)
+            _release(self.wake)
+
+
+class Connection:
+    """One connection with any number of requests under way. `server` is what the server said of itself."""
+
+    server: HelloReply
+
+    def __init__(
+        self, address: Address, stream: "socket.socket | TlsStream", timeout_s: float
+    ) -> None:
+        """`timeout_s` is how long a request may take to be sent."""
+        self._address, self._stream, self._timeout_s = str(address), stream, timeout_s
+        # With Python's own timeouts every receive and every send is two system calls.
+        stream.setblocking(True)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        self._receive_at_most(timeout_s)
+        # Only the reader uses it.
+        self._poll = select.poll()
+        self._poll.register(stream, select.POLLIN)
+        self._reader = ReplyReader(self._address)
+        self._correlations = count(1)
+        # Guards what follows; held for moments only.
+        self._guard = Lock()
+        self._pending: dict[int, Pending] = {}
+        self._is_read = False
+        self._sending = Lock()
+        # Requests that are not waited for any more, as long as the server was not told.
+        self._cancelled: deque[int] = deque()
+        self._heard_at_s = 0.0
+        self._is_open = True
+
+    @classmethod
+    def open(
+        cls, address: Address, tls: "ssl.SSLContext | None", key: str, settings: ClientSettings
+    ) -> "Connection":
+        """A connection that has said hello. Unreachable if no broker listens there, or if it takes too long.
+
+        Unauthenticated if the server asks for a key, and this one is not good.
+        """
+        timeout_s = settings.connect_timeout_s
+        until_s = time.monotonic() + timeout_s
+        try:
+            plain = socket.create_connection((address.host, address.port), timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream = plain if tls is None else TlsStream(plain, tls, address.host)
+            connection = cls(address, stream, settings.timeout_s)
+        except TimeoutError:
+            raise Unreachable(str(address), f"no connection within {timeout_s:g} s") from None
+        except OSError as error:
+            raise Unreachable(str(address), reason_of(error)) from None
+        try:
+            connection._hello(key, max(_TICK_S, until_s - time.monotonic()), timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _hello(self, key: str, left_s: float, timeout_s: float) -> None:
+        pending = self.post(HELLO, encode_hello(Hello(CLIENT_NAME, key)))
+        try:
+            if not pending.is_answered(left_s):
+                raise Unreachable(self._address, f"no connection within {timeout_s:g} s")
+            self.server = decode_value(HelloReply, pending.body(left_s))
+        except BadRequest as error:
+            raise BadAnswer(self._address, str(error)) from None
+        except BadAnswer:
+            raise
+        except Unreachable as error:
+            # Nothing but hello was sent.
+            raise Unreachable(self._address, str(error.fields["reason"])) from None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open. If no reply is waited for, the end of the connection is looked for."""
+        if self._is_open and not self._pending:
+            self._read_idle()
+        return self._is_open
+
+    def _read_idle(self) -> None:
+        """Take what came although no caller waits: the end, or replies to requests that were given up."""
+        with self._guard:
+            if self._is_read:
+                return
+            self._is_read = True
+        try:
+            if self._poll.poll(0):
+                self._read()
+        finally:
+            self._pass_on()
+
+    # Requests.
+
+    def post(self, api_key: int, body: Sequence[Buffer]) -> Pending:
+        """Send a request. AnswerTimeout if the server does not take all of it in time."""
+        correlation = next(self._correlations) & 0x7FFFFFFF
+        pending = Pending(self, correlation)
+        with self._guard:
+            if not self._is_open:
+                raise Unreachable(self._address, "the server closed the connection")
+            self._pending[correlation] = pending
+        with self._sending:
+            self._send(request_frame(api_key, correlation, body))
+        if self._cancelled:
+            self._send_cancels()
+        if pending.error is not None:
+            self._close_unused()
+            raise pending.error
+        return pending
+
+    def _send(self, pieces: Sequence[Buffer]) -> None:
+        """Send a frame; `_sending` is held. If that fails, the connection ends, and all requests fail."""
+        try:
+            self._send_all(pieces)
+        except (TimeoutError, BlockingIOError):
+            reason = f"the request was not taken within {self._timeout_s:g} s"
+            self._fail(reason, AnswerTimeout)
+        except OSError as error:
+            self._fail(reason_of(error))
+        except BaseException:
+            self._fail("it was interrupted")
+            raise
+
+    def _send_all(self, pieces: Sequence[Buffer]) -> None:
+        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+            pieces = [b"".join(pieces)]
+        # Else not copied: fresh memory for a large batch each time costs more.
+        sent = self._stream.sendmsg(pieces)
+        if len(pieces) == 1 and sent == len(pieces[0]):
+            return
+        until_s = time.monotonic() + self._timeout_s
+        left = deque([memoryview(one) for one in pieces])
+        while True:
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if not left:
+                return
+            left[0] = left[0][sent:]
+            if time.monotonic() > until_s - _TICK_S:
+                raise TimeoutError
+            sent = self._stream.sendmsg(left)
+
+    def cancel(self, correlation: int) -> None:
+        """Tell the server that a request is not waited for any more. What it still replies is not looked at."""
+        self._cancelled.append(correlation)
+        self._send_cancels()
+
+    def _send_cancels(self) -> None:
+        """A thread that sends now does this when it is done: a signal handler must not wait for it."""
+        while self._cancelled and self._is_open and self._sending.acquire(blocking=False):
+            try:
+                while self._cancelled:
+                    body = self._cancelled.popleft().to_bytes(4, "big")
+                    own = next(self._correlations) & 0x7FFFFFFF
+                    self._send(request_frame(CANCEL, own, [body]))
+            finally:
+                self._sending.release()
+        if not self._is_open:
+            self._close_unused()
+
+    # Replies.
+
+    def wait(self, pending: Pending, timeout_s: float) -> bool:
+        """Whether a request is settled within so long. The caller reads for all, if no other caller does."""
+        until_s = time.monotonic() + timeout_s
+        with self._guard:
+            if pending.is_settled:
+                return True
+            is_reader = not self._is_read
+            if is_reader:
+                self._is_read = True
+            else:
+                pending.wake = Lock()
+                pending.wake.acquire()
+        if not is_reader:
+            return self._wait_for_reader(pending, until_s)
+        try:
+            self._read_until(pending, until_s)
+        finally:
+            self._pass_on()
+        return pending.is_settled
+
+    def _wait_for_reader(self, pending: Pending, until_s: float) -> bool:
+        """Wait while another thread reads, and then in its place."""
+        wake = pending.wake
+        assert wake is not None, "made by the caller"
+        try:
+            while not pending.is_settled:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not wake.acquire(timeout=left_s):
+                    break
+                with self._guard:
+                    is_reader = not self._is_read
+                    self._is_read = True
+                if is_reader:
+                    try:
+                        self._read_until(pending, until_s)
+                    finally:
+                        with self._guard:
+                            self._is_read = False
+        finally:
+            pending.wake = None
+            # It may have been this thread that was to read next.
+            with self._guard:
+                self._wake_reader()
+            if not self._is_open:
+                self._close_unused()
+        return pending.is_settled
+
+    def _read_until(self, pending: Pending, until_s: float) -> None:
+        while not pending.is_settled and self._is_open:
+            left_s = until_s - time.monotonic()
+            if left_s < _TICK_S:
+                # Less than the system counts in: only what is here already.
+                if not self._poll.poll(max(0.0, left_s) * 1000):
+                    return
+            elif not left_s <= self._receives_s <= left_s + _SLACK_S:
+                # Not each time, because it is a system call.
+                self._receive_at_most(left_s + _SLACK_S / 2)
+            self._read()
+
+    def _read(self) -> None:
+        """Receive once, and settle the replies that came."""
+        try:
+            size = self._stream.recv_into(self._reader.buffer())
+            if not size:
+                self._fail("the server closed the connection")
+                return
+            replies = self._reader.received(size)
+        except (TimeoutError, BlockingIOError):
+            return
+        except OSError as error:
+            self._fail(reason_of(error))
+            return
+        except BadAnswer as error:
+            self._fail(str(error.fields["reason"]), BadAnswer)
+            return
+        except BaseException:
+            # Bytes may have been received and not taken: nothing that follows could be read.
+            self._fail("it was interrupted")
+            raise
+        self._heard_at_s = time.monotonic()
+        for correlation, body in replies:
+            with self._guard:
+                pending = self._pending.pop(correlation, None)
+            # Without one it is the reply to a request that was given up.
+            if pending is not None:
+                pending.reply = body
+                _release(pending.wake)
+
+    def _pass_on(self) -> None:
+        """This thread reads no more; one of those that still wait does."""
+        with self._guard:
+            self._is_read = False
+            self._wake_reader()
+        if not self._is_open:
+            self._close_unused()
+
+    def _wake_reader(self) -> None:
+        """Wake one of the threads that wait, if none reads; the guard is held."""
+        if self._is_read:
+            return
+        for one in self._pending.values():
+            if one.wake is not None:
+                _release(one.wake)
+                return
+
+    def give_up(self, pending: Pending) -> None:
+        """A reply takes too long. If nothing at all came since the request was sent, the connection is given up."""
+        waited_s = time.monotonic() - pending.sent_at_s
+        reason = f"nothing within {self._timeout_s:g} s"
+        with self._guard:
+            self._pending.pop(pending.correlation, None)
+            if pending.is_settled:
+                return
+            pending.error = AnswerTimeout(self._address, reason, is_sent=True)
+        if self._heard_at_s < pending.sent_at_s and waited_s >= self._timeout_s - _TICK_S:
+            self._fail(reason)
+        else:
+            self.cancel(pending.correlation)
+
+    def _receive_at_most(self, seconds: float) -> None:
+        self._receives_s = seconds
+        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
+
+    # The end.
+
+    def _fail(self, reason: str, kind: type[Unreachable] = Unreachable) -> None:
+        """End the connection; all requests fail. The stream is closed when no thread uses it."""
+        with self._guard:
+            self._is_open = False
+            pending, self._pending = self._pending, {}
+            for one in pending.values():
+                if not one.is_settled:
+                    one.error = kind(self._address, reason, is_sent=True)
+                _release(one.wake)
+        with suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close the stream, unless a thread still reads or sends; that one does it then."""
+        if not self._is_read and self._sending.acquire(blocking=False):
+            try:
+                self._stream.close()
+            finally:
+                self._sending.release()
+
+    def close(self) -> None:
+        """End the connection, and with it what is under way."""
+        self._fail("the client was closed")
+
+
+def _release(wake: "Lock | None") -> None:
+    # It is not held if the thread was woken before.
+    if wake is not None and wake.locked():
+        with suppress(RuntimeError):
+            wake.release()
+
+
+def _timeval(seconds: float) -> bytes:
+    """A time in the form of `setsockopt`, where 0 would mean for ever."""
+    whole = int(seconds)
+    return _TIMEVAL.pack(whole, max(1, int((seconds - whole) * 1_000_000)))

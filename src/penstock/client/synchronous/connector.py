@@ -1,0 +1,164 @@
+# Made from ../asynchronous/connector.py by tools/unasync.py; change that one.
+"""The connections of a client, and the tries that a command has."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from ...api.command import Command
+from ...api.fetch import Fetch
+from ...api.frames import COMMAND, HelloReply
+from ...api.publish import Acks
+from ...api.wire import Reply, decode_reply, encode_command
+from ...errors import BadAnswer, BadRequest, PenstockError, Refused, TooLarge, Unreachable
+from ...model import Buffer
+from ..address import Address, checked_key
+from ..commands import is_error_reply, is_repeatable
+from ..retry import Breaker, chance
+from ..settings import ClientSettings
+from .connection import Connection, Pending
+from .io import Lock, sleep
+
+R = TypeVar("R")
+# What a frame has beside the body that is checked against the server's limit.
+_HEADER_BYTES = 10
+_WAIT_MS_MAX = (1 << 32) - 1
+
+
+class Call(NamedTuple):
+    """A command, what its publish waits for, and how long the server may wait for messages."""
+
+    command: Command[Any]
+    acks: Acks = Acks.LEADER
+    wait_s: float = 0.0
+
+
+class Sent(NamedTuple):
+    """A call that was sent, and where its reply will be."""
+
+    call: Call
+    pending: Pending
+
+
+def _encoded(call: Call) -> list[Buffer]:
+    """The body of a request. Refused if a field cannot be sent."""
+    try:
+        return encode_command(call.command, call.acks, min(round(call.wait_s * 1000), _WAIT_MS_MAX))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused(f"this cannot be sent: {error}"[:300]) from None
+
+
+class Connector:
+    """One connection for commands, and one for bulk reads, which would hold up the others; made when needed."""
+
+    def __init__(self, address: Address, key: str | None, settings: ClientSettings) -> None:
+        self.address, self.settings = address, settings
+        self.name = str(address)
+        self.breaker = Breaker(self.name)
+        self.key = checked_key(key)
+        self._tls = settings.tls_context() if address.is_tls else None
+        # By whether it is the one for bulk reads.
+        self._connections: dict[bool, Connection] = {}
+        self._locks = {False: Lock(), True: Lock()}
+        self._is_closed = False
+
+    def execute(
+        self,
+        command: Command[R],
+        *,
+        acks: Acks = Acks.LEADER,
+        wait_s: float = 0.0,
+        may_repeat: bool | None = None,
+        on_failure: Callable[[PenstockError], None] | None = None,
+    ) -> Reply[Any]:
+        """The reply to a command, after as many tries as the policy allows. `on_failure` gets the error of each try.
+
+        `may_repeat`: whether it may be carried out twice; None: as commands of its kind may.
+        """
+        call, tries = Call(command, acks, wait_s), 0
+        while True:
+            tries += 1
+            try:
+                return self.end(self.begin(call))
+            except PenstockError as error:
+                if on_failure is not None:
+                    on_failure(error)
+                repeats = is_repeatable(command) if may_repeat is None else may_repeat
+                if not self.pause(error, tries, is_repeatable=repeats):
+                    raise
+
+    def pause(self, error: PenstockError, tries: int, *, is_repeatable: bool) -> bool:
+        """Wait until the next try; False, at once, if there is to be none."""
+        pause_s = self.settings.retry.wait_s(error, tries, chance(), is_repeatable=is_repeatable)
+        if pause_s is not None:
+            sleep(pause_s)
+        return pause_s is not None
+
+    def begin(self, call: Call) -> Sent:
+        """Send a command; `end` or `Pending.cancel` has to follow."""
+        self._admit()
+        body = _encoded(call)
+        try:
+            connection = self._connection(isinstance(call.command, Fetch))
+            size, limit = sum(map(len, body)), connection.server.limits.frame_bytes_max
+            if size + _HEADER_BYTES > limit:
+                raise TooLarge("a request in bytes", found=size, limit=limit)
+            return Sent(call, connection.post(COMMAND, body))
+        except Unreachable:
+            self.breaker.failed(time.monotonic())
+            raise
+
+    def _admit(self) -> None:
+        if self._is_closed:
+            raise Unreachable(self.name, "the client was closed")
+        if self.breaker.failures:
+            self.breaker.admit(time.monotonic())
+
+    def _connection(self, is_bulk: bool) -> Connection:
+        found = self._connections.get(is_bulk)
+        if found is not None and found.is_usable:
+            return found
+        with self._locks[is_bulk]:
+            found = self._connections.get(is_bulk)
+            if found is not None and found.is_usable:
+                return found
+            made = Connection.open(self.address, self._tls, self.key, self.settings)
+            self._connections[is_bulk] = made
+        if self._is_closed:
+            made.close()
+            raise Unreachable(self.name, "the client was closed")
+        return made
+
+    def end(self, sent: Sent, *, is_early: bool = False) -> Reply[Any]:
+        """The reply to a command that `begin` sent. Its time began then, or begins now if it `is_early`."""
+        timeout_s = self.settings.timeout_s + min(sent.call.wait_s, _WAIT_MS_MAX / 1000)
+        if not is_early:
+            timeout_s -= time.monotonic() - sent.pending.sent_at_s
+        try:
+            body = sent.pending.body(timeout_s)
+        except Unreachable:
+            self.breaker.failed(time.monotonic())
+            raise
+        if self.breaker.failures:
+            self.breaker.succeeded()
+        try:
+            return decode_reply(type(sent.call.command), body)
+        except BadRequest as error:
+            if is_error_reply(body):
+                raise
+            raise BadAnswer(self.name, str(error)[:200], is_sent=True) from None
+
+    def hello(self) -> HelloReply:
+        """What the server says of itself. Connects, if there is no connection."""
+        self._admit()
+        try:
+            return (self._connection(False)).server
+        except Unreachable:
+            self.breaker.failed(time.monotonic())
+            raise
+
+    def close(self) -> None:
+        """Close the connections, and with them what is under way."""
+        self._is_closed = True
+        while self._connections:
+            self._connections.popitem()[1].close()

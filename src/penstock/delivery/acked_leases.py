@@ -1,0 +1,77 @@
+"""The last acks of a group by lease, by which a repeated ack is told from a stale one.
+
+Every group of every partition has such a table, so it is made of numbers: 24 bytes for each run of offsets that was
+acked at once. As sets the leases of a thousand busy partitions would take most of a node's memory.
+"""
+
+from array import array
+from collections.abc import Iterable
+
+import numpy as np
+from pyroaring import BitMap64
+
+from .offsets import Runs, offsets_of
+
+# At least so many runs are kept, and at most twice as many. An ack that is repeated later is stale.
+_RUNS_KEPT = 1024
+
+
+class AckedLeases:
+    """Runs of offsets with the lease under which they were acked, oldest first."""
+
+    __slots__ = ("_counts", "_firsts", "_leases")
+
+    def __init__(self) -> None:
+        self._leases, self._firsts, self._counts = array("q"), array("q"), array("q")
+
+    def add(self, lease: int, runs: Runs) -> None:
+        """Record an ack. The oldest acks are dropped at some time."""
+        if not isinstance(runs, bytes):
+            self._add_run(lease, *runs)
+        else:
+            offsets = np.frombuffer(offsets_of(runs).to_array(), np.int64)
+            starts = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)
+            counts = np.diff(starts, append=len(offsets))
+            for first, count in zip(offsets[starts].tolist(), counts.tolist(), strict=True):
+                self._add_run(lease, first, count)
+        if len(self._leases) > 2 * _RUNS_KEPT:
+            for column in (self._leases, self._firsts, self._counts):
+                del column[:-_RUNS_KEPT]
+
+    def _add_run(self, lease: int, first: int, count: int) -> None:
+        # Messages of a lease that are acked one by one mostly come in order.
+        is_same = bool(self._leases) and self._leases[-1] == lease
+        if is_same and self._firsts[-1] + self._counts[-1] == first:
+            self._counts[-1] += count
+            return
+        self._leases.append(lease)
+        self._firsts.append(first)
+        self._counts.append(count)
+
+    def of(self, lease: int) -> BitMap64:
+        """Returns the offsets that were acked under a lease, as far as they are kept."""
+        found = BitMap64()
+        for index in self._of(lease):
+            first = self._firsts[index]
+            found.add_range(first, first + self._counts[index])
+        return found
+
+    def __contains__(self, lease: int) -> bool:
+        return bool(self._of(lease))
+
+    def _of(self, lease: int) -> list[int]:
+        if not self._leases:
+            return []
+        found: list[int] = np.flatnonzero(np.frombuffer(self._leases, np.int64) == lease).tolist()
+        return found
+
+    def items(self) -> Iterable[tuple[int, BitMap64]]:
+        """Returns every lease that is kept with its offsets, in the order of their first acks."""
+        found: dict[int, BitMap64] = {}
+        for lease, first, count in zip(self._leases, self._firsts, self._counts, strict=True):
+            found.setdefault(lease, BitMap64()).add_range(first, first + count)
+        return found.items()
+
+    def clear(self) -> None:
+        for column in (self._leases, self._firsts, self._counts):
+            del column[:]

@@ -1,0 +1,98 @@
+"""A queue or a broker as its user holds it: closed once, with its process, and of no use in a forked one."""
+
+import atexit
+import os
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, NoReturn, Self
+from weakref import WeakSet
+
+from ..errors import Refused
+
+
+class ClosedHandle:
+    """Stands in the place of everything that leads to the directory. Whatever is asked of it is refused."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Refused(self._reason)
+
+
+class Handle(ABC):
+    """What this process alone has open: closed at the end of its block, and neither copied nor sent elsewhere.
+
+    Subclasses call `_opened` when they are open. It is closed when the program ends, and unusable in a forked process.
+    """
+
+    _is_open = False
+
+    def _opened(self) -> None:
+        self._is_open = True
+        atexit.register(self.close)
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """Sync everything and let go of the directory. Closing again does nothing."""
+        if not self._is_open:
+            return
+        reason = f"the {type(self).__name__.lower()} is closed"
+        try:
+            self._close()
+        except Exception:
+            self._forget(reason)
+            raise
+        self._forget(reason)
+
+    def _forget(self, reason: str) -> None:
+        self._is_open = False
+        atexit.unregister(self.close)
+        _OPEN.discard(self)
+        self._replace_parts(ClosedHandle(reason))
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Give the directory back."""
+
+    @abstractmethod
+    def _replace_parts(self, closed: Any) -> None:
+        """Use `closed` instead of everything that leads to the directory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Asked by `copy`, and by `multiprocessing` on the way to a process that is not forked."""
+        name = type(self).__name__.lower()
+        raise Refused(
+            f"a {name} cannot be copied or sent to another process: one process has its directory open; "
+            "send what the work is about, or use penstock serve and its client"
+        )
+
+
+_OPEN: "WeakSet[Handle]" = WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child: its threads are gone and locks may be held for ever, while the parent goes on writing its files.
+
+    Both would write to the same places of them, and messages would be lost without a word.
+    """
+    parent = os.getppid()
+    reason = (
+        f"it was opened by process {parent}, before a fork; open one after the fork, in one process"
+    )
+    for one in list(_OPEN):
+        one._forget(reason)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,169 @@
+"""Messages that a queue which acks by itself has leased ahead: many at a time, handed out one by one.
+
+To hand one out is to take it off a deque, which needs no lock. What was handed out is acked later: when the next
+messages are fetched, a few milliseconds later by the ticker, or when the queue closes. What no caller took goes back
+and does not count as an attempt.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from ..api.answers import Answer, Kind, LeaseAnswer
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import LOCAL
+from ..api.receipts import Place
+from ..api.received import Received
+from ..config import DeliveryConfig
+from ..runtime.threads import ThreadDriver
+from ..runtime.ticker import NEVER_NS
+from ..runtime.waiting_polls import PollWaiter
+from .write_buffer import GROUP, TOPIC
+
+AUTO = "auto"
+# What a lease and its ack cost once, some 150 us, is 20 ns a message at this many. They wait in memory, so large ones
+# are fetched a few at a time.
+FETCH_MESSAGES = 8192
+FETCH_BYTES = 4 << 20
+# What is fetched has passed the lanes already; with priorities about, few messages should have.
+FETCH_MESSAGES_WITH_LANES = 64
+# The longest there is, and renewed: no other process can open the directory, so until this one ends all of it is ours.
+HELD_MS = DeliveryConfig().visibility_timeout_ms_max
+_RENEW_NS = HELD_MS * 1_000_000 // 2
+_FETCH = Poll(
+    TOPIC,
+    GROUP,
+    AUTO,
+    FETCH_MESSAGES,
+    HELD_MS,
+    bytes_max=FETCH_BYTES,
+    limit_with_lanes=FETCH_MESSAGES_WITH_LANES,
+)
+_POLL_OF_ONE = Poll(TOPIC, GROUP, AUTO, 1, HELD_MS)
+_NO_PLACE = Place(TOPIC, 0, 0)
+
+
+class Prefetch:
+    """Thread-safe. Taking from `ready`, `note_single` and `set_aside` need no lock."""
+
+    def __init__(self, driver: ThreadDriver) -> None:
+        self._driver = driver
+        self.lock = Lock()
+        self.ready: deque[Received] = deque()
+        # Of what was fetched last, from the first on. Not the messages: those belong to the callers that got them.
+        self._offsets: Sequence[int] = ()
+        self._place, self._lease = _NO_PLACE, 0
+        self._acked = 0
+        self.renew_at_ns = NEVER_NS
+        # Handed out by themselves, to callers that waited: place, lease and offset.
+        self._singles: deque[tuple[Place, int, int]] = deque()
+        # Taken off the deque and not handed out, because their time to live was over.
+        self._late: set[int] = set()
+        self._aside: deque[Received] = deque()
+
+    def fetch(self) -> bool:
+        """Lease the next messages if all before are handed out; whether there are any."""
+        with self.lock:
+            # First of all: one that another thread takes after the ack would never be acked.
+            if self.ready:
+                return True
+            self.ack_locked()
+            fetched, _ = self._driver.start(_FETCH)
+            self._late.clear()
+            # Straight from the columns, without a list in between: that is a tenth of a fetch. What is handed out is
+            # counted after that, so that a Ctrl-C here has nothing acked that no caller has seen.
+            for part in fetched.parts:
+                self.ready.extend(part.messages())
+            if fetched:
+                self._place, self._lease = fetched.parts[0].place, fetched.parts[0].lease
+            self._offsets, self._acked = _offsets_of(fetched), 0
+            now_ns = self._driver.clock.monotonic_ns()
+            self.renew_at_ns = now_ns + _RENEW_NS if fetched else NEVER_NS
+            return bool(fetched)
+
+    def enter(
+        self, timeout_ns: int, on_settled: Callable[[], None] | None = None
+    ) -> PollWaiter | None:
+        """Begin to wait for one message; None if another thread has fetched some by now."""
+        with self.lock:
+            return (
+                None
+                if self.ready
+                else self._driver.enter(_POLL_OF_ONE, LOCAL, timeout_ns, on_settled)
+            )
+
+    def note_single(self, message: Received) -> None:
+        """A caller that waited has got this one."""
+        self._singles.append((message.place, message.lease, message.offset))
+
+    def set_aside(self, message: Received) -> None:
+        """A message whose time to live was over before its turn: the next fetch deals with it as the queue says."""
+        self._late.add(message.offset)
+        self._aside.append(message)
+
+    def ack(self) -> None:
+        """Finish everything that was handed out so far."""
+        with self.lock:
+            self.ack_locked()
+
+    def ack_locked(self, *more: LeaseAnswer) -> None:
+        answers = [*more]
+        while self._aside:
+            one = self._aside.popleft()
+            answers.append(LeaseAnswer(Kind.RELEASE, *one.place, one.lease, [one.offset]))
+        while self._singles:
+            place, lease, offset = self._singles.popleft()
+            answers.append(LeaseAnswer(Kind.ACK, *place, lease, [offset]))
+        handed_out = len(self._offsets) - len(self.ready)
+        if handed_out > self._acked:
+            offsets = self._offsets[self._acked : handed_out]
+            self._acked = handed_out
+            if self._late:
+                offsets = [one for one in offsets if one not in self._late]
+            answers.append(LeaseAnswer(Kind.ACK, *self._place, self._lease, offsets))
+        if answers:
+            self._driver.start(Answer(answers))
+
+    def renew(self) -> None:
+        """Keep what is fetched, however slowly it is taken."""
+        now_ns = self._driver.clock.monotonic_ns()
+        if now_ns >= self.renew_at_ns:
+            with self.lock:
+                held = [one.offset for one in self.ready.copy()]
+                self.ack_locked(
+                    LeaseAnswer(Kind.EXTEND, *self._place, self._lease, held, ms=HELD_MS)
+                )
+                self.renew_at_ns = now_ns + _RENEW_NS
+
+    def empty(self) -> None:
+        """Finish what was handed out and give the rest back."""
+        with self.lock:
+            self.empty_locked()
+
+    def empty_locked(self) -> None:
+        rest: list[Received] = []
+        while self.ready:
+            try:
+                rest.append(self.ready.popleft())
+            except IndexError:
+                break  # Another thread took the last one.
+        if rest:
+            offsets = [one.offset for one in rest]
+            self._late.update(offsets)
+            self.ack_locked(LeaseAnswer(Kind.RELEASE, *rest[0].place, rest[0].lease, offsets))
+        else:
+            self.ack_locked()
+        self._offsets, self._acked = (), 0
+        self._late.clear()
+
+
+def _offsets_of(fetched: LeasedMessages) -> Sequence[int]:
+    """Offsets of messages that came together. Many are mostly neighbours: the first and the last say it all."""
+    count = len(fetched)
+    # Fewer may have come by lanes, and then stand in the order of their priorities.
+    if count > FETCH_MESSAGES_WITH_LANES:
+        first, last = fetched.parts[0].offsets[0], fetched.parts[-1].offsets[-1]
+        if last - first + 1 == count:
+            return range(first, last + 1)
+    return [offset for part in fetched.parts for offset in part.offsets]

@@ -1,0 +1,148 @@
+"""Consumers that wait for messages, and how what arrives is shared among them.
+
+The consumer that has waited longest is served first and then queues at the end again; what is ready at one moment is
+divided by the number of consumers that wait. So two idle streams and ten messages give five each, whether they come at
+once or one by one. A message is leased to the consumer that is woken, so ten thousand that wait cost no more than ten.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from ..api.command import Command
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.principals import Principal
+from ..errors import Fatal, PenstockError
+from .ticker import NEVER_NS
+
+C = TypeVar("C", bound=Command[Any])
+
+
+@dataclass(slots=True, eq=False)
+class Waiter(Generic[C]):
+    """A poll that found nothing. Settled once, with messages, with none (time is up) or with an error."""
+
+    command: C
+    principal: Principal
+    until_ns: int
+    messages: LeasedMessages = field(default_factory=LeasedMessages)
+    error: BaseException | None = None
+    is_settled: bool = False
+    on_settled: Callable[[], None] | None = None
+    _pending: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self._pending.acquire()
+
+    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
+        """With the driver's lock held."""
+        self.messages, self.error, self.is_settled = messages, error, True
+        self._pending.release()
+        if self.on_settled is not None:
+            self.on_settled()
+
+    def outcome(self) -> LeasedMessages:
+        """What it was settled with."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return self.messages
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when settled, or when the time is up; below zero: however long it takes."""
+        self._pending.acquire(timeout=timeout_s)
+
+
+PollWaiter = Waiter[Poll]
+
+Place = tuple[str, str]
+"""A topic and a group."""
+
+Take = Callable[[PollWaiter, int], LeasedMessages]
+"""Execute the command of a waiter for up to so many messages."""
+
+
+class WaitingPolls:
+    """Waiters by topic and group, in the order in which they came. Not thread-safe: under the driver's lock.
+
+    To enter, to leave and to be served cost the same however many wait.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[Place, OrderedDict[PollWaiter, None]] = {}
+        # Those that wait for a limited time. Event loops keep time by themselves, so theirs are not among them.
+        self._timed: set[PollWaiter] = set()
+
+    def enter(self, waiter: PollWaiter) -> None:
+        self.queues.setdefault(_place(waiter), OrderedDict())[waiter] = None
+        if waiter.until_ns < NEVER_NS:
+            self._timed.add(waiter)
+
+    def leave(self, waiter: PollWaiter) -> None:
+        """Forget a waiter whose caller has given up."""
+        queue = self.queues.get(_place(waiter))
+        if queue is not None:
+            queue.pop(waiter, None)
+            self._timed.discard(waiter)
+            self._forget_if_empty(_place(waiter))
+
+    def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
+        """Where consumers wait; of some topics, or of all."""
+        return [place for place in self.queues if topics is None or place[0] in topics]
+
+    def serve(self, place: Place, ready: int, take: Take) -> None:
+        """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
+        queue = self.queues.get(place, OrderedDict())
+        left: list[PollWaiter] = []
+        while queue and ready > 0:
+            waiter, _ = queue.popitem(last=False)
+            share = -(-ready // (len(queue) + 1))
+            try:
+                messages = take(waiter, min(share, waiter.command.limit))
+            except Fatal:
+                raise
+            except PenstockError as error:
+                # A damaged batch, a full disk: for the waiter to know, not for the client that made messages ready.
+                self._settle(waiter, LeasedMessages(), error)
+                continue
+            if messages:
+                ready -= len(messages)
+                self._settle(waiter, messages)
+            else:
+                left.append(waiter)
+        for waiter in reversed(left):
+            queue[waiter] = None
+            queue.move_to_end(waiter, last=False)
+        self._forget_if_empty(place)
+
+    def _settle(
+        self, waiter: PollWaiter, messages: LeasedMessages, error: BaseException | None = None
+    ) -> None:
+        self._timed.discard(waiter)
+        waiter.settle(messages, error)
+
+    def _forget_if_empty(self, place: Place) -> None:
+        if place in self.queues and not self.queues[place]:
+            del self.queues[place]
+
+    def end_overdue(self, now_ns: int) -> None:
+        """Settle the waiters whose time is up, with no messages."""
+        for waiter in [*self._timed]:
+            if waiter.until_ns <= now_ns:
+                self.leave(waiter)
+                waiter.settle(LeasedMessages())
+
+    def next_until_ns(self) -> float:
+        return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
+
+    def dismiss(self, error: BaseException, places: Iterable[Place] | None = None) -> None:
+        """Settle all waiters at these places with an error, or all there are: the driver is closed."""
+        for place in [*self.queues] if places is None else places:
+            for waiter in self.queues.pop(place):
+                self._settle(waiter, LeasedMessages(), error)
+
+
+def _place(waiter: PollWaiter) -> Place:
+    return waiter.command.topic, waiter.command.group

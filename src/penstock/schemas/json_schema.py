@@ -1,0 +1,71 @@
+"""JSON Schemas: read, and compared with older ones.
+
+References lead into the schema itself or to registered schemas, and to nothing else.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidSchema
+from .checking import Faults, PairCheck, read_json
+from .json_compatibility import covers
+from .json_document import DRAFTS, Document, Node, Place, json_text
+
+_BACKTRACKS_MAX = 10_000
+_REGEX_BYTES_MAX = 1 << 20
+# What the library puts before names that are no addresses.
+_NO_BASE = "json-schema:///"
+
+
+class JsonSchema:
+    """A JSON Schema with the schemas that it refers to, by the names that it has for them."""
+
+    def __init__(self, text: str, referenced: Sequence[tuple[str, str]] = ()) -> None:
+        documents = {name: Document(read_json(one), {}) for name, one in referenced}
+        for one in documents.values():
+            one.others = documents
+        self.root = Document(read_json(text), documents)
+        self.canonical = msgspec.json.encode(self.root.node).decode()
+        self.normalized = json_text(self.root.node).decode()
+        for one in (self.root, *documents.values()):
+            one.require_progress()
+        self.validator = self._compiled()
+
+    def _compiled(self) -> Any:
+        import jsonschema_rs
+
+        def retrieve(uri: str) -> Node:
+            found = self.root.other(uri.removeprefix(_NO_BASE))
+            if found is None:
+                raise ValueError("it is not one of the schema's references")
+            return found.node
+
+        options = jsonschema_rs.FancyRegexOptions(
+            backtrack_limit=_BACKTRACKS_MAX, size_limit=_REGEX_BYTES_MAX
+        )
+        try:
+            return jsonschema_rs.validator_for(
+                self.root.node, retriever=retrieve, pattern_options=options
+            )
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            said = getattr(error, "message", str(error))
+            raise InvalidSchema(str(said)) from None
+
+    def faults_reading(self, writer: "JsonSchema") -> Faults:
+        """Why this schema may refuse a document that the other one, which is older, takes."""
+        if json_text(self.root.node) == json_text(writer.root.node) and self._refers_as(writer):
+            return []
+        if self.root.draft != writer.root.draft or self.root.draft not in DRAFTS:
+            return ["/$schema: the two are of different drafts, or of one that is not compared"]
+        check = PairCheck()
+        new, old = Place(self.root, self.root.node), Place(writer.root, writer.root.node)
+        return check.run(partial(covers, check, new, old, ""))
+
+    def _refers_as(self, other: "JsonSchema") -> bool:
+        mine, theirs = self.root.others, other.root.others
+        return mine.keys() == theirs.keys() and all(
+            json_text(mine[name].node) == json_text(theirs[name].node) for name in mine
+        )

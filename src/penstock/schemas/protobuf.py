@@ -1,0 +1,216 @@
+"""Protobuf schemas: read from a base64 FileDescriptorProto or from `.proto` text, and compared field by field.
+
+What counts on the wire are numbers and types of fields. Names of fields may change; names of messages may not, because
+clients find a message by its name. Types that are written alike (int32 and bool, string and bytes, ...) are compatible.
+"""
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from ..errors import InvalidSchema
+from .checking import Faults, PairCheck, require_size
+
+# Numbers of types in a FieldDescriptorProto.
+_FLOATING = {1: "double", 2: "float"}
+_ALIKE = (
+    {3: "int64", 4: "uint64", 5: "int32", 13: "uint32", 8: "bool", 14: "enum"},
+    {17: "sint32", 18: "sint64"},
+    {7: "fixed32", 15: "sfixed32"},
+    {6: "fixed64", 16: "sfixed64"},
+    {9: "string", 12: "bytes"},
+    {11: "message"},
+    {10: "group"},
+)
+_NAMES = {number: name for one in (_FLOATING, *_ALIKE) for number, name in one.items()}
+_ENUM, _MESSAGE, _GROUP = 14, 11, 10
+_REQUIRED, _REPEATED = 2, 3
+_NUMERIC = frozenset(_NAMES) - {9, 12, 11, 10}
+# Every installation of protobuf has these.
+_WELL_KNOWN = "google/protobuf/"
+_WELL_KNOWN_FILES = (
+    "any",
+    "api",
+    "descriptor",
+    "duration",
+    "empty",
+    "field_mask",
+    "source_context",
+    "struct",
+    "timestamp",
+    "type",
+    "wrappers",
+)
+_TYPES_MAX = 2000
+
+
+class ProtobufSchema:
+    """A file of messages, with the files that it imports, by the names under which it does."""
+
+    def __init__(self, text: str, referenced: Sequence[tuple[str, str]] = ()) -> None:
+        files = [_read(one, name) for name, one in referenced]
+        sent = _read(text, "")
+        if not sent.message_type and not sent.enum_type:
+            raise InvalidSchema("it has neither messages nor enums")
+        self.file = _resolved(sent, files)
+        self.normalized = b64encode(_without_name(self.file)).decode()
+        self.canonical = self.normalized if _is_base64(text) else text.strip()
+        self.messages = dict(_messages(self.file.package, self.file.message_type))
+
+    @property
+    def serialized(self) -> str:
+        """The schema as Confluent's Python client sends and expects it."""
+        return b64encode(self.file.SerializeToString(deterministic=True)).decode()
+
+    def faults_reading(self, writer: "ProtobufSchema") -> Faults:
+        """Why messages written with the other schema cannot be read with this one."""
+        if self.file.package != writer.file.package:
+            return [f"/: the package is {self.file.package}, and was {writer.file.package}"]
+        check = PairCheck()
+        found: Faults = []
+        for name, old in writer.messages.items():
+            check.step()
+            new = self.messages.get(name)
+            if new is None:
+                found.append(f"/{name}: the message is gone")
+            else:
+                found += _message_faults(check, name, new, old)
+        return found[:20]
+
+
+def _read(text: str, name: str) -> Any:
+    """A FileDescriptorProto from base64, or from text. InvalidSchema if it is neither."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    require_size(text)
+    if _is_base64(text):
+        try:
+            found = FileDescriptorProto.FromString(b64decode(text))
+        except DecodeError as error:
+            raise InvalidSchema(f"not a FileDescriptorProto: {error}") from None
+    else:
+        from .proto_text import read_proto
+
+        found = read_proto(text)
+    if name or not found.name:
+        found.name = name or "default"
+    return found
+
+
+def _is_base64(text: str) -> bool:
+    """Whether it is a descriptor: no text of a file is base64, as it has a brace or a semicolon."""
+    try:
+        b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _without_name(file: Any) -> bytes:
+    """A client may call the file as it likes: that does not make another schema of it."""
+    named = type(file)()
+    named.CopyFrom(file)
+    named.ClearField("name")
+    named.ClearField("source_code_info")
+    found: bytes = named.SerializeToString(deterministic=True)
+    return found
+
+
+def _resolved(file: Any, files: Sequence[Any]) -> Any:
+    """A file with the full names of the types that it uses. InvalidSchema unless all of them are there, once."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    if sum(1 for _ in _messages("", file.message_type)) > _TYPES_MAX:
+        raise InvalidSchema(f"it has more than {_TYPES_MAX} messages")
+    known = {one.name: one for one in files}
+    pool, seen = DescriptorPool(), {file.name}
+    # Files that wait for what they import, the innermost last.
+    waiting = [(file, iter(file.dependency))]
+    try:
+        while waiting:
+            one, imports = waiting[-1]
+            name = next((found for found in imports if found not in seen), None)
+            if name is None:
+                pool.AddSerializedFile(one.SerializeToString())
+                waiting.pop()
+            else:
+                seen.add(name)
+                imported = known[name] if name in known else _well_known(name, type(file))
+                waiting.append((imported, iter(imported.dependency)))
+        found = type(file)()
+        pool.FindFileByName(file.name).CopyToProto(found)
+    except (TypeError, KeyError) as error:
+        raise InvalidSchema(str(error)) from None
+    return found
+
+
+def _well_known(name: str, kind: Any) -> Any:
+    """A file that comes with protobuf. InvalidSchema for any other one."""
+    short = name.removeprefix(_WELL_KNOWN).removesuffix(".proto")
+    if not name.startswith(_WELL_KNOWN) or short not in _WELL_KNOWN_FILES:
+        raise InvalidSchema(f"it imports {name[:200]}, which is not one of its references")
+    module = import_module(f"google.protobuf.{short}_pb2")
+    return kind.FromString(module.DESCRIPTOR.serialized_pb)
+
+
+def _messages(package: str, found: Any) -> Iterator[tuple[str, Any]]:
+    """All messages by their full names, also those in messages."""
+    waiting = [(package, one) for one in found]
+    while waiting:
+        within, message = waiting.pop()
+        name = f"{within}.{message.name}" if within else message.name
+        yield name, message
+        waiting += [(name, one) for one in message.nested_type]
+
+
+def _message_faults(check: PairCheck, name: str, new: Any, old: Any) -> Faults:
+    fields = {one.number: one for one in new.field}
+    before = {one.number: one for one in old.field}
+    found: Faults = []
+    for number, was in before.items():
+        check.step()
+        now = fields.get(number)
+        if now is not None:
+            found += _field_faults(f"/{name}/{now.name}", now, was)
+        elif was.label == _REQUIRED:
+            found.append(f"/{name}/{was.name}: the required field {number} is gone")
+        elif _is_in_oneof(was):
+            found.append(f"/{name}/{was.name}: field {number} of a oneof is gone")
+    for number, now in fields.items():
+        if number not in before and now.label == _REQUIRED:
+            found.append(f"/{name}/{now.name}: the required field {number} is new")
+    return found + _oneof_faults(name, new, before)
+
+
+def _field_faults(path: str, now: Any, was: Any) -> Faults:
+    alike = next((one for one in _ALIKE if was.type in one), {was.type: ""})
+    if now.type not in alike:
+        return [f"{path}: the type is {_NAMES[now.type]}, and was {_NAMES[was.type]}"]
+    if now.type == was.type and now.type in {_MESSAGE, _GROUP} and now.type_name != was.type_name:
+        return [f"{path}: the type is {now.type_name}, and was {was.type_name}"]
+    if (now.label == _REPEATED) != (was.label == _REPEATED) and now.type in _NUMERIC:
+        return [f"{path}: a number is repeated, and was not, or the other way round"]
+    if now.label == _REQUIRED and was.label != _REQUIRED:
+        return [f"{path}: it is required, and was not"]
+    return []
+
+
+def _is_in_oneof(field: Any) -> bool:
+    return bool(field.HasField("oneof_index") and not field.proto3_optional)
+
+
+def _oneof_faults(name: str, new: Any, before: dict[int, Any]) -> Faults:
+    """Of several fields that were there together, and now exclude each other, all but one would be lost."""
+    moved: dict[int, list[str]] = {}
+    for one in new.field:
+        was = before.get(one.number)
+        if was is not None and _is_in_oneof(one) and not _is_in_oneof(was):
+            moved.setdefault(one.oneof_index, []).append(one.name)
+    return [
+        f"/{name}: {', '.join(fields)} cannot be together any more"
+        for fields in moved.values()
+        if len(fields) > 1
+    ]

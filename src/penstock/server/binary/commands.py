@@ -1,0 +1,507 @@
+"""Our own api keys: hello, commands, and the end of those that wait."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ...api.command import Command
+from ...api.consume import Poll
+from ...api.dead_letters import RedriveDeadLetters
+from ...api.fetch import Fetch, FetchReply, Read, ReadReply
+from ...api.frames import HelloReply, Limits
+from ...api.keys import RevokeKey, RotateKey
+from ...api.leased import LeasedMessages
+from ...api.members import DescribeMember, MemberCommand, PollMember, Standing
+from ...api.principals import Principal, Role
+from ...api.publish import (
+    Acks,
+    Guarantee,
+)
+from ...api.queries import ForgetQueryStart, SeeQueryStart
+from ...api.start import Start
+from ...api.wire import (
+    CALLS,
+    CommandRequest,
+    decode_command,
+    decode_hello,
+    encode_fetch_reply,
+    encode_leased_reply,
+    encode_reply,
+    encode_value,
+)
+from ...errors import (
+    BadRequest,
+    Cancelled,
+    Draining,
+    Forbidden,
+    Internal,
+    PenstockError,
+    Unauthenticated,
+)
+from ...runtime.asynchronous import ParkedPoll
+from ...runtime.tickets import Ticket
+from ..leased_parts import fitting_count, leased_parts
+from ..settings import Settings
+from .admission import FETCH_BYTES_MAX, admitted, audited, is_audited, visible
+from .service import BinaryService
+from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
+from .waits import MemberWait, ParkedRead
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+_MS_NS = 1_000_000
+_CORRELATION = Struct(">i")
+_CLIENT_CHARACTERS_MAX = 200
+FEATURES = ("commands", "cancel")
+Way = Callable[["Connection", int, CommandRequest, Principal], None]
+"""Carries out a command of a connection, with this correlation, for a principal."""
+
+
+class Commands:
+    """Carries out requests of connections. A request that waits takes no task."""
+
+    def __init__(self, service: BinaryService) -> None:
+        self._service, self._driver = service, service.driver
+        self._loop = service.loop
+        self._shared = SharedGroups(service.driver.driver, service.shared)
+        # What to do when a sync is over, by the ticket that it settles: one wake-up for all of them.
+        self._unsynced: dict[Ticket, list[Callable[[Ticket], None]]] = {}
+        self._ways = {call.kind: self._way_of(call.kind) for call in CALLS.values()}
+
+    def hello(self, connection: "Connection", correlation: int, body: memoryview) -> None:
+        """Tell a client what it has to know, once its key is good where keys are asked for."""
+        service = self._service
+        try:
+            sent = decode_hello(body)
+            if service.auth.is_on:
+                found = service.auth.authenticate(sent.key, connection.client, "hello")
+                connection.authenticated(*found)
+        except PenstockError as error:
+            connection.fail(correlation, error)
+            if isinstance(error, Unauthenticated):
+                connection.close()
+            return
+        service.logger.debug(
+            "%s says hello: %s", connection.client, sent.client[:_CLIENT_CHARACTERS_MAX]
+        )
+        settings = service.settings
+        limits = Limits(
+            frame_bytes_max=settings.binary.frame_bytes_max,
+            requests_in_flight_max=settings.binary.connection_requests_max,
+            poll_messages_max=settings.consumer.max_poll_records_binary,
+            poll_wait_ms_max=settings.consumer.poll_timeout_ms_max,
+            fetch_bytes_max=FETCH_BYTES_MAX,
+            batch_bytes_max=settings.limits.batch_bytes_max,
+            value_bytes_max=settings.limits.value_bytes_max,
+            key_bytes_max=settings.limits.key_bytes_max,
+            headers_bytes_max=settings.limits.headers_bytes_max,
+        )
+        reply = HelloReply(
+            server=version("penstock"),
+            node_id=settings.broker.node_id,
+            broker_id=settings.broker.id,
+            http=service.http_address(connection.local_host),
+            limits=limits,
+            features=FEATURES,
+            data_dir=_data_dir(settings, connection.principal),
+            started_at_ns=service.started_at_ns,
+        )
+        connection.reply(correlation, encode_value(reply))
+
+    def cancel(self, connection: "Connection", correlation: int, body: memoryview) -> None:
+        """End a request that waits. The reply says whether it did wait; the request itself gets an error."""
+        if len(body) != _CORRELATION.size:
+            connection.fail(correlation, BadRequest("cancel names the correlation of a request"))
+            return
+        (cancelled,) = _CORRELATION.unpack(body)
+        waiting = connection.parked.pop(cancelled, None)
+        if waiting is not None:
+            waiting.cancel()
+            connection.fail(cancelled, Cancelled())
+        connection.reply(correlation, encode_value(waiting is not None))
+
+    def begin(self, connection: "Connection", correlation: int, body: memoryview) -> None:
+        """Carry out a command, or begin to; its reply follows now or later."""
+        service, principal = self._service, connection.principal
+        if service.is_full:
+            connection.fail(correlation, service.overload())
+            return
+        command: Command[Any] | None = None
+        try:
+            if principal is None:
+                raise Unauthenticated("say hello with a key first: ID.SECRET")
+            if connection.credential is not None:
+                service.auth.ends.require(connection.credential)
+            if service.is_draining:
+                raise Draining
+            if service.rate.per_s > 0:
+                service.rate.admit(principal.name if service.auth.is_on else connection.client)
+            asked = decode_command(body)
+            command = admitted(asked.command, principal, service.settings, connection.is_tls)
+            if command is not asked.command:
+                asked = CommandRequest(command, asked.acks, asked.wait_ms)
+            self._ways[type(command)](connection, correlation, asked, principal)
+        except PenstockError as error:
+            self._fail(connection, correlation, command, error)
+        except Exception:
+            service.logger.exception("a command failed")
+            connection.fail(correlation, Internal())
+
+    def _fail(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Command[Any] | None,
+        error: PenstockError,
+    ) -> None:
+        principal = connection.principal
+        if isinstance(error, Forbidden) and command is not None and principal is not None:
+            topic = str(error.fields.get("topic", ""))
+            self._service.auth.refusals.note(principal.name, command.action.value, topic)
+        connection.fail(correlation, error)
+
+    def _way_of(self, kind: type[Command[Any]]) -> Way:
+        """How commands of a kind are carried out."""
+        if kind is Poll:
+            return self._poll_topic
+        if kind in {Fetch, Read}:
+            return self._read
+        if issubclass(kind, MemberCommand):
+            return partial(self._of_member, self._poll_member if kind is PollMember else None)
+        return self._usual_way_of(kind)
+
+    def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
+        if kind.is_long or kind.is_structural or is_audited(kind):
+            return self._in_thread
+        return self._query if kind.is_query else self._change
+
+    def _query(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        reply = self._driver.driver.execute(asked.command, by)
+        self._reply(connection, correlation, asked.command, reply)
+
+    def _of_member(
+        self,
+        way: Way | None,
+        connection: "Connection",
+        correlation: int,
+        asked: CommandRequest,
+        by: Principal,
+    ) -> None:
+        """A command of a member: of a shared group, which the server keeps, or of an assigned one."""
+        command = asked.command
+        if is_shared_join(command):
+            self._join_shared(connection, correlation, command, by)
+        elif (member := self._shared.member_of(command, by)) is not None:
+            self._answer_shared(connection, correlation, asked, member)
+        else:
+            way = way or self._usual_way_of(type(command))
+            way(connection, correlation, asked, by)
+
+    def _change(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        command, acks, _ = asked
+        writers = 1 if acks is Acks.ALL and not command.is_volatile else 0
+        reply, ticket = self._driver.driver.start(command, by, writers=writers)
+        if ticket is None or acks is Acks.NONE:
+            self._reply(connection, correlation, command, reply)
+        else:
+            send = partial(self._reply_synced, connection, correlation, command, reply)
+            self._when_synced(connection, ticket, send)
+
+    def _when_synced(
+        self, connection: "Connection", ticket: Ticket, send: Callable[[Ticket], None]
+    ) -> None:
+        connection.begin_request()
+        waiting = self._unsynced.get(ticket)
+        if waiting is not None:
+            waiting.append(send)
+            return
+        self._unsynced[ticket] = [send]
+        ticket.notify(partial(self._driver.call_soon, partial(self._synced, ticket)))
+
+    def _reply_synced(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Command[Any],
+        reply: Any,
+        ticket: Ticket,
+    ) -> None:
+        connection.end_request()
+        try:
+            ticket.check()
+        except PenstockError as error:
+            connection.fail(correlation, error)
+        else:
+            connection.reply(correlation, encode_reply(type(command), reply, Guarantee.FSYNCED))
+
+    def _synced(self, ticket: Ticket) -> None:
+        for send in self._unsynced.pop(ticket):
+            send(ticket)
+
+    def _in_thread(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        """For what opens, removes or walks through files, and what is noted in the audit log."""
+        work = partial(self._carry_out, asked.command, by)
+        self._run(connection, correlation, asked.command, work, lambda reply: reply)
+
+    def _join_shared(
+        self, connection: "Connection", correlation: int, command: Any, principal: Principal
+    ) -> None:
+        # A name that is taken takes that member's place.
+        self._shared.member_of(command, principal)
+        work = partial(self._shared.join, command, principal)
+        self._run(connection, correlation, command, work, partial(self._shared.joined, command))
+
+    def _run(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Command[Any],
+        work: Callable[[], Any],
+        reply_of: Callable[[Any], Any],
+    ) -> None:
+        """Have a thread do some work; then the loop makes the reply of what came of it."""
+        connection.begin_request()
+        future = self._loop.run_in_executor(None, work)
+
+        def done(found: Any) -> None:
+            connection.end_request()
+            error = found.exception()
+            if error is None:
+                if isinstance(command, RotateKey | RevokeKey):
+                    self._service.auth.ends.look()
+                try:
+                    reply = reply_of(found.result())
+                except PenstockError as refusal:
+                    self._fail(connection, correlation, command, refusal)
+                else:
+                    self._reply(connection, correlation, command, reply)
+            elif isinstance(error, PenstockError):
+                self._fail(connection, correlation, command, error)
+            else:
+                self._service.logger.error("a command failed", exc_info=error)
+                connection.fail(correlation, Internal())
+
+        future.add_done_callback(done)
+
+    def _carry_out(self, command: Command[Any], principal: Principal) -> Any:
+        driver, audit = self._driver.driver, self._service.auth.audit
+        note = audited(command)
+        if isinstance(command, ForgetQueryStart) and principal.prefixes:
+            visible(driver.execute(SeeQueryStart(command.query)), command, principal)
+        if isinstance(command, RedriveDeadLetters):
+            # Letters that were on their way before have arrived, and so have these afterwards.
+            driver.settle()
+        if note is None:
+            return driver.execute(command, principal)
+        what = command.action.value
+        if note.is_first:
+            with audit.noted(principal.name, what, note.text(None)):
+                return driver.execute(command, principal)
+        reply = driver.execute(command, principal)
+        audit.write(principal.name, what, note.text(reply))
+        if isinstance(command, RedriveDeadLetters):
+            driver.settle()
+        return reply
+
+    def _reply(
+        self, connection: "Connection", correlation: int, command: Command[Any], reply: Any
+    ) -> None:
+        principal = connection.principal
+        try:
+            if principal is not None and principal.prefixes:
+                reply = visible(reply, command, principal)
+            pieces = encode_reply(type(command), reply, Guarantee.BUFFERED)
+        except PenstockError as error:
+            self._fail(connection, correlation, command, error)
+            return
+        connection.reply(correlation, pieces)
+
+    def _poll_topic(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, _by: Principal
+    ) -> None:
+        assert isinstance(asked.command, Poll), "the table says so"
+        self._poll(connection, correlation, asked.command, asked.wait_ms)
+
+    def _poll_member(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, _by: Principal
+    ) -> None:
+        assert isinstance(asked.command, PollMember), "the table says so"
+        self._poll(connection, correlation, asked.command, asked.wait_ms)
+
+    def _poll(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Poll | PollMember,
+        wait_ms: int,
+        *,
+        member: SharedMember | None = None,
+    ) -> None:
+        """Lease messages, or park until there are some. For a `member` of a shared group this is a sign of life."""
+        principal = connection.principal
+        assert principal is not None, "it was asked for"
+        self._service.budget.require_room()
+        if wait_ms:
+            connection.check_parking(correlation)
+        poll: ParkedPoll
+
+        def done() -> None:
+            connection.unpark(correlation)
+            self._polled(connection, correlation, command, poll, member)
+
+        longest_ms = self._service.settings.consumer.poll_timeout_ms_max
+        timeout_ns = min(wait_ms, longest_ms) * _MS_NS
+        poll = self._driver.park(command, principal, timeout_ns, done)
+        if not poll.is_parked:
+            self._polled(connection, correlation, command, poll, member)
+        elif member is None:
+            connection.park(correlation, poll)
+        else:
+            member.polls += 1
+            end = partial(self._shared.end_poll, member)
+            connection.park(correlation, MemberWait(poll, end))
+
+    def _polled(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Poll | PollMember,
+        poll: ParkedPoll,
+        member: SharedMember | None,
+    ) -> None:
+        standing = None
+        if member is not None:
+            standing = STANDING
+            if poll.was_parked:
+                self._shared.end_poll(member)
+        try:
+            messages = poll.outcome()
+            if isinstance(command, PollMember):
+                asked = DescribeMember(command.group, command.member)
+                standing = self._driver.driver.execute(asked)
+        except PenstockError as error:
+            self._fail(connection, correlation, command, error)
+        else:
+            self._deliver(connection, correlation, messages, standing)
+
+    def _deliver(
+        self,
+        connection: "Connection",
+        correlation: int,
+        messages: LeasedMessages,
+        standing: Standing | None,
+    ) -> None:
+        """Send as many as fit into one reply, and at least one. The others go back as if they had never left."""
+        fitting = fitting_count(messages)
+        if fitting < len(messages):
+            messages, others = messages.cut(fitting)
+            with suppress(PenstockError):
+                self._driver.driver.start(others.release())
+        connection.reply(correlation, encode_leased_reply(leased_parts(messages), standing))
+
+    def _answer_shared(
+        self,
+        connection: "Connection",
+        correlation: int,
+        asked: CommandRequest,
+        member: SharedMember,
+    ) -> None:
+        command = asked.command
+        if not isinstance(command, PollMember):
+            reply = self._shared.answer(command, member)
+            self._reply(connection, correlation, command, reply)
+            return
+        polls = self._shared.polls(command, member)
+        if len(polls) == 1:
+            self._poll(connection, correlation, polls[0], asked.wait_ms, member=member)
+            return
+        self._service.budget.require_room()
+        connection.check_parking(correlation)
+        waiting = self._poll_topics(connection, correlation, asked, member)
+        connection.park(correlation, self._loop.create_task(waiting))
+
+    async def _poll_topics(
+        self,
+        connection: "Connection",
+        correlation: int,
+        asked: CommandRequest,
+        member: SharedMember,
+    ) -> None:
+        """A poll of several topics, which are waited for together. An open poll is a sign of life."""
+        principal, command = connection.principal, asked.command
+        assert principal is not None, "it was asked for"
+        assert isinstance(command, PollMember), "the caller looked"
+        polls = self._shared.polls(command, member)
+        longest_ms = self._service.settings.consumer.poll_timeout_ms_max
+        timeout_ns = min(asked.wait_ms, longest_ms) * _MS_NS
+        member.polls += 1
+        try:
+            messages = await self._driver.poll(polls, principal, timeout_ns)
+        except PenstockError as error:
+            connection.unpark(correlation)
+            self._fail(connection, correlation, command, error)
+        else:
+            connection.unpark(correlation)
+            self._deliver(connection, correlation, messages, STANDING)
+        finally:
+            self._shared.end_poll(member)
+
+    def _read(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        command, wait_ms = asked.command, asked.wait_ms
+        assert isinstance(command, Fetch | Read), "the table says so"
+        self._service.budget.require_room()
+        found: FetchReply | ReadReply = self._driver.driver.execute(asked.command, by)
+        awaited = found.wake_at
+        if awaited is None or not wait_ms or self._driver.is_draining:
+            connection.reply(correlation, _read_reply(command, found))
+            return
+        connection.check_parking(correlation)
+        longest_ms = self._service.settings.consumer.poll_timeout_ms_max
+
+        def done() -> None:
+            connection.unpark(correlation)
+            try:
+                # All requests that waited are answered together.
+                self._service.budget.require_room()
+                again: Command[Any] = replace(command, start=Start.at_offset(awaited))
+                pieces = _read_reply(command, self._driver.driver.execute(again, by))
+            except PenstockError as error:
+                self._fail(connection, correlation, command, error)
+            else:
+                connection.reply(correlation, pieces)
+
+        place = (command.topic, command.partition, awaited)
+        parked = ParkedRead(self._driver, place, done)
+        connection.park(correlation, parked)
+        parked.begin(min(wait_ms, longest_ms) / 1000)
+
+
+def _data_dir(settings: Settings, principal: Principal | None) -> str:
+    """Empty for keys that may only look."""
+    if principal is None or principal.role is Role.READONLY:
+        return ""
+    return str(Path(settings.broker.data_dir).absolute())
+
+
+def _read_reply(command: Fetch | Read, found: FetchReply | ReadReply) -> Any:
+    if isinstance(found, FetchReply):
+        pieces: list[Any] = [*encode_fetch_reply(found)]
+        if found.file_range is not None:
+            pieces.append(found.file_range)
+        return pieces
+    return encode_reply(type(command), found, Guarantee.BUFFERED)

@@ -1,0 +1,450 @@
+"""A connection of the binary port: frames in, replies out, and the limits on both."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from inspect import isawaitable
+from typing import Protocol
+
+from ...api.fetch import FileRange
+from ...api.frames import (
+    CANCEL,
+    COMMAND,
+    HELLO,
+    OWN_KEYS_FROM,
+    VERSION,
+    FrameSplitter,
+    RequestHeader,
+    key_and_correlation,
+    read_header,
+    reply_head,
+)
+from ...api.keys import Credential
+from ...api.principals import Principal
+from ...api.wire import encode_error
+from ...errors import BadRequest, PenstockError, TooManyRequests, Unauthenticated
+from ...model import Buffer
+from .commands import Commands
+from .file_sender import FileSender, read_range
+from .service import BinaryService, Piece, Pieces
+
+# One connection leaves the loop to others after so many requests.
+_TURN_REQUESTS = 64
+# Replies up to this size are put together; larger ones go to the transport piece by piece.
+_JOINED_BYTES_MAX = 64 << 10
+# A frame that is smaller is not counted against what all may hold.
+_SMALL_FRAME_BYTES = 64 << 10
+_PARKED_MAX = 10_000
+
+
+class Waiting(Protocol):
+    """A request that waits for messages."""
+
+    def cancel(self) -> object:
+        """Wait no longer: nothing is answered."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """One client. Our own requests are answered as they finish; Kafka's are carried out and answered in order.
+
+    `principal` is None until a key was shown, where keys are asked for.
+    """
+
+    def __init__(self, service: BinaryService, commands: Commands) -> None:
+        self.service, self._commands = service, commands
+        self.principal: Principal | None = service.first_principal
+        self.credential: Credential | None = None
+        # The address of the client, and the one that it came to.
+        self.client = self.local_host = "unknown"
+        self.is_tls = self.is_lost = False
+        self.transport: asyncio.Transport
+        self._splitter = FrameSplitter(service.settings.binary.frame_bytes_max)
+        self._requests_max = service.settings.binary.connection_requests_max
+        self._frames: deque[memoryview] = deque()
+        self._is_collecting = self._is_going_on = self._is_reading_paused = False
+        self._is_writing_paused = False
+        # Replies of this turn, and those that wait for a file to be sent.
+        self._out: list[Buffer] = []
+        self._behind_file: deque[Pieces] = deque()
+        self._file_sender: FileSender | None = None
+        # Requests that wait for the disk or a thread, and Kafka's that wait for their turn.
+        self.in_flight = 0
+        self.parked: dict[int, Waiting] = {}
+        self._ordered: deque[tuple[RequestHeader, memoryview]] = deque()
+        self._answering: asyncio.Future[Pieces | None] | None = None
+        # For `sweep`, on its clock.
+        self._has_heard = True
+        self._made_at = self._heard_at = 0.0
+        self._frame_until, self._frame_mark = 0.0, 0
+        self._unsent_until, self._unsent_mark = 0.0, 0
+
+    # What arrives.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # That of a stream.
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.client = str(peer[0]) if peer else "unknown"
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
+        self.local_host = str(transport.get_extra_info("sockname")[0])
+        connections = self.service.connections
+        if len(connections) >= self.service.settings.http.connections_max:
+            self.is_lost = True
+            transport.abort()
+            return
+        connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_heard = True
+        splitter = self._splitter
+        before = splitter.held_bytes
+        self._frames += splitter.feed(data)
+        held = splitter.held_bytes
+        if held != before:
+            self.service.held_bytes += held - before
+            self._frame_until = 0.0 if held < before else self._frame_until
+            if held > _SMALL_FRAME_BYTES:
+                self._check_held()
+        self._go_on()
+
+    def _check_held(self) -> None:
+        """Frames that arrive may not fill the memory, however many connections they come on."""
+        limit = self.service.settings.http.bodies_bytes_max
+        if self.service.held_bytes > limit:
+            error = TooManyRequests("bytes of requests at once", limit=limit, retry_after_ms=1000)
+            _, correlation = key_and_correlation(self._splitter.pending_frame)
+            self._end_with(correlation, error)
+
+    def _go_on(self) -> None:
+        """Carry out the requests that are here, as many as may be under way at once."""
+        frames, limit = self._frames, self._requests_max
+        self._is_collecting, left = True, _TURN_REQUESTS
+        try:
+            while frames and left and self.in_flight < limit:
+                if self._is_writing_paused or self._file_sender is not None or self.is_lost:
+                    break
+                left -= 1
+                self._handle(frames.popleft())
+        finally:
+            self._is_collecting = False
+            self._flush()
+        if self.is_lost:
+            return
+        if not frames:
+            if self._is_reading_paused:
+                self._is_reading_paused = False
+                self.transport.resume_reading()
+            if self._splitter.error is not None:
+                self._log_end(self._splitter.error)
+                self.transport.close()
+            return
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+        if not left:
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self.service.loop.call_soon(self._go_on_now)
+
+    def _go_on_now(self) -> None:
+        self._is_going_on = False
+        if not self.is_lost:
+            self._go_on()
+
+    def _handle(self, frame: memoryview) -> None:
+        try:
+            header, body = read_header(frame)
+        except BadRequest as error:
+            key, correlation = key_and_correlation(frame)
+            if key >= OWN_KEYS_FROM:
+                self.fail(correlation, error)
+            else:
+                self._log_end(error)
+                self.close()
+            return
+        key, version, correlation, _ = header
+        if key < OWN_KEYS_FROM:
+            self._order(header, body)
+        elif version != VERSION:
+            self.fail(correlation, BadRequest(f"version {version} of api key {key} is not known"))
+        elif key == COMMAND:
+            self._commands.begin(self, correlation, body)
+        elif key == HELLO:
+            self._commands.hello(self, correlation, body)
+        elif key == CANCEL:
+            self._commands.cancel(self, correlation, body)
+        else:
+            self.fail(correlation, BadRequest(f"there is no api key {key}"))
+
+    # Kafka's requests, in their order.
+
+    def _order(self, header: RequestHeader, body: memoryview) -> None:
+        if self._answering is not None:
+            self.in_flight += 1
+            self._ordered.append((header, body))
+        else:
+            self._answer(header, body)
+
+    def _answer(self, header: RequestHeader, body: memoryview) -> None:
+        kafka = self.service.kafka
+        if kafka is None:
+            self._log_end(BadRequest(f"api key {header.api_key} is not served"))
+            self.close()
+            return
+        try:
+            found = kafka.answer(header, body, self)
+        except Exception as error:
+            self._answer_failed(header, error)
+            return
+        if not isawaitable(found):
+            self.reply(header.correlation, found)
+            return
+        self.in_flight += 1
+        answering = asyncio.ensure_future(_awaited(found), loop=self.service.loop)
+        self._answering = answering
+        answering.add_done_callback(partial(self._answered, header))
+
+    def _answered(self, header: RequestHeader, found: "asyncio.Future[Pieces | None]") -> None:
+        self._answering = None
+        self.in_flight -= 1
+        if self.is_lost or found.cancelled():
+            return
+        error = found.exception()
+        if error is not None:
+            self._answer_failed(header, error)
+            return
+        self.reply(header.correlation, found.result())
+        self._answer_next()
+        self._resume()
+
+    def _answer_next(self) -> None:
+        """Those that waited for their turn, until one of them takes its time."""
+        while self._ordered and self._answering is None and not self.is_lost:
+            self.in_flight -= 1
+            self._answer(*self._ordered.popleft())
+
+    def _answer_failed(self, header: RequestHeader, error: BaseException) -> None:
+        if not isinstance(error, PenstockError):
+            self.service.logger.error("api key %d failed", header.api_key, exc_info=error)
+        else:
+            self._log_end(error)
+        self.close()
+
+    # What leaves.
+
+    def reply(self, correlation: int, pieces: Sequence[Piece] | None) -> None:
+        """Send the body of a reply; None is none."""
+        if pieces is None or self.is_lost:
+            return
+        if isinstance(pieces[-1], FileRange):
+            size = sum([one.size if isinstance(one, FileRange) else len(one) for one in pieces])
+        else:
+            size = sum(map(len, pieces))
+        self._send([reply_head(correlation, size), *pieces])
+
+    def fail(self, correlation: int, error: PenstockError) -> None:
+        """Send an error as the reply to one of our own requests."""
+        self.reply(correlation, [encode_error(error)])
+
+    def _send(self, pieces: Pieces) -> None:
+        if self._file_sender is not None:
+            self._behind_file.append(pieces)
+        elif isinstance(pieces[-1], FileRange):
+            self._send_file(pieces)
+        elif self._is_collecting:
+            self._out += _plain(pieces)
+        else:
+            self._write(_plain(pieces))
+
+    def _flush(self) -> None:
+        if self._out:
+            pieces, self._out = self._out, []
+            self._write(pieces)
+
+    def _write(self, pieces: list[Buffer]) -> None:
+        if self.is_lost:
+            return
+        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+            self.transport.write(b"".join(pieces))
+        else:
+            self.transport.writelines(pieces)
+
+    def _send_file(self, pieces: Pieces) -> None:
+        """The last piece is of a file: the system sends it, unless something else has to go before it or TLS is on."""
+        self._flush()
+        body, head = pieces[-1], _plain(pieces[:-1])
+        assert isinstance(body, FileRange), "the caller looked"
+        socket = self.transport.get_extra_info("socket")
+        try:
+            if self.is_tls or socket is None or self.transport.get_write_buffer_size():
+                self._write([*head, read_range(body)])
+                return
+            start = b"".join(head)
+            sender = FileSender(self.service.loop, socket.fileno(), start, body, self._file_sent)
+            if not sender.begin():
+                self._file_sender = sender
+                self.service.budget.begin(self)
+        except OSError:
+            # The client left, or the file is not what it was: the client waits for no more of it.
+            self.transport.abort()
+
+    def _file_sent(self, is_whole: bool) -> None:
+        self._file_sender = None
+        self.service.budget.end(self)
+        if not is_whole:
+            self.transport.abort()
+            return
+        while self._behind_file and self._file_sender is None:
+            self._send(self._behind_file.popleft())
+        self._resume()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self.service.budget.begin(self)
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self.service.budget.end(self)
+        self._resume()
+
+    def unsent_bytes(self) -> int:
+        """What waits for the client to read it."""
+        in_file = 0 if self._file_sender is None else self._file_sender.unsent_bytes()
+        return self.transport.get_write_buffer_size() + in_file
+
+    # Requests under way.
+
+    def begin_request(self) -> None:
+        """A request waits for the disk or a thread from here to `end_request`."""
+        self.in_flight += 1
+        self.service.under_way += 1
+
+    def end_request(self) -> None:
+        self.in_flight -= 1
+        self.service.under_way -= 1
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._frames and not self.is_lost and not self._is_collecting:
+            self._go_on_soon()
+
+    def park(self, correlation: int, waiting: Waiting) -> None:
+        """Have a request wait for messages until `unpark`. The caller has asked `check_parking` before."""
+        self.parked[correlation] = waiting
+
+    def check_parking(self, correlation: int) -> None:
+        """BadRequest: a request of the same correlation waits already. TooManyRequests: too many wait."""
+        if correlation in self.parked:
+            raise BadRequest(f"a request with correlation {correlation} waits already")
+        if len(self.parked) >= _PARKED_MAX:
+            raise TooManyRequests("requests that wait", limit=_PARKED_MAX, retry_after_ms=1000)
+
+    def unpark(self, correlation: int) -> None:
+        self.parked.pop(correlation, None)
+
+    # Its principal, and its end.
+
+    def authenticated(self, principal: Principal, credential: Credential | None) -> None:
+        """Act on behalf of the holder of a key from now on. Unauthenticated: the key has ended."""
+        ends = self.service.auth.ends
+        ends.watch(credential, self._key_ended)
+        if self.credential is not None and self.credential != credential:
+            ends.unwatch(self.credential, self._key_ended)
+        self.principal, self.credential = principal, credential
+
+    def _key_ended(self) -> None:
+        """The key was revoked, rotated or expired: what waits with it ends, and so does the connection."""
+        error = Unauthenticated("the key of this connection has ended: revoked, rotated or expired")
+        parked, self.parked = self.parked, {}
+        for correlation, waiting in parked.items():
+            waiting.cancel()
+            self.fail(correlation, error)
+        self.close()
+
+    def _end_with(self, correlation: int, error: PenstockError) -> None:
+        self.fail(correlation, error)
+        self.close()
+
+    def _log_end(self, error: Exception) -> None:
+        self.service.logger.debug("the connection of %s ends: %s", self.client, error)
+
+    def close(self) -> None:
+        """End the connection when what was replied is sent."""
+        if self.is_lost:
+            return
+        self._frames.clear()
+        self._ordered.clear()
+        if self._file_sender is not None:
+            self.transport.abort()
+        else:
+            self._flush()
+            self.transport.close()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.is_lost = True
+        service = self.service
+        service.connections.discard(self)
+        service.held_bytes -= self._splitter.held_bytes
+        service.budget.end(self)
+        service.auth.ends.unwatch(self.credential, self._key_ended)
+        if self._file_sender is not None:
+            self._file_sender.end()
+            self._file_sender = None
+        if self._answering is not None:
+            self._answering.cancel()
+        parked, self.parked = self.parked, {}
+        for waiting in parked.values():
+            waiting.cancel()
+        for kept in (self._frames, self._ordered, self._behind_file):
+            kept.clear()
+
+    def sweep(self, now: float) -> None:
+        """End a connection that says nothing, is late with a frame or with its key, or does not read."""
+        http, limits = self.service.settings.http, self.service.settings.binary
+        if not self._made_at:
+            self._made_at = now
+        if self._has_heard or self.in_flight or self.parked or self._frames:
+            self._has_heard, self._heard_at = False, now
+        is_idle = now - self._heard_at > limits.idle_ms / 1000
+        is_unknown = self.principal is None and now - self._made_at > http.header_timeout_ms / 1000
+        if is_idle or is_unknown:
+            self.close()
+        elif self._is_frame_late(now) or self._is_stuck(now):
+            self.transport.abort()
+
+    def _is_frame_late(self, now: float) -> bool:
+        held, http = self._splitter.held_bytes, self.service.settings.http
+        seconds = http.body_timeout_ms / 1000
+        if not held or self._is_reading_paused:
+            self._frame_until = 0.0
+        elif not self._frame_until:
+            self._frame_until, self._frame_mark = now + seconds, held
+        elif now >= self._frame_until:
+            if held - self._frame_mark < http.body_bytes_per_s_min * seconds:
+                return True
+            self._frame_until, self._frame_mark = now + seconds, held
+        return False
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the client has read nothing for too long, of what waits for it."""
+        if not self._is_writing_paused and self._file_sender is None:
+            self._unsent_until = 0.0
+            return False
+        unsent = self.unsent_bytes()
+        if not self._unsent_until or unsent < self._unsent_mark:
+            timeout_s = self.service.settings.http.write_timeout_ms / 1000
+            self._unsent_until, self._unsent_mark = now + timeout_s, unsent
+        return now >= self._unsent_until
+
+
+def _plain(pieces: Pieces) -> list[Buffer]:
+    """Pieces none of which is of a file: that may be the last one only."""
+    return pieces  # type: ignore[return-value]  # As a reply is made.
+
+
+async def _awaited(found: Awaitable[Pieces | None]) -> Pieces | None:
+    return await found

@@ -1,0 +1,203 @@
+"""What the routes of the schema registry share: the JSON that Confluent's clients send and get, errors included."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ... import errors
+from ...api.principals import Action
+from ...api.schemas import GLOBAL
+from ...errors import NotFound, PenstockError, Refused
+from .requests import Request
+from .responses import JSON, REGISTRY, Answer, Response, encode_json
+from .routing import Route
+from .statuses import status_of
+
+VERSION_MAX = (1 << 31) - 1
+_UNPROCESSABLE = 422
+_NUMBERS_BY_ERROR = {
+    errors.InvalidSchema: 42201,
+    errors.SchemasReadOnly: 42205,
+    errors.SchemaInUse: 42206,
+}
+_NUMBERS_BY_KIND: Mapping[type[PenstockError], Mapping[str, int]] = {
+    NotFound: {
+        "subject": 40401,
+        "version": 40402,
+        "schema": 40403,
+        "compatibility level": 40408,
+        "mode": 40409,
+    },
+    errors.SoftDeleted: {"subject": 40404, "version": 40406},
+    errors.NotSoftDeleted: {"subject": 40405, "version": 40407},
+}
+
+Number = Annotated[int, msgspec.Meta(ge=-1, le=VERSION_MAX)]
+
+
+class Unprocessable(Refused):
+    """What Confluent has a number of its own for."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class SchemaReference(msgspec.Struct):
+    """What the schema calls another one, and which version of which subject that is."""
+
+    name: str
+    subject: str
+    version: Number
+
+
+class SchemaIn(msgspec.Struct, rename="camel"):
+    """A schema. `id` and `version` are for mode IMPORT."""
+
+    schema: str
+    schema_type: str = "AVRO"
+    references: list[SchemaReference] | None = None
+    id: Number | None = None
+    version: Number | None = None
+    metadata: Any = None
+    rule_set: Any = None
+
+
+class ConfigIn(msgspec.Struct):
+    compatibility: str
+
+
+class ModeIn(msgspec.Struct):
+    mode: str
+
+
+class SchemaOut(msgspec.Struct, rename="camel"):
+    schema: str
+    schema_type: str
+    guid: str
+    references: list[SchemaReference]
+
+
+class SubjectVersionOut(SchemaOut, rename="camel", kw_only=True):
+    subject: str
+    id: int
+    version: int
+
+
+class CompatibleOut(msgspec.Struct, omit_defaults=True):
+    """`messages` says why not, with `verbose`."""
+
+    is_compatible: bool
+    messages: list[str] | None = None
+
+
+class LevelOut(msgspec.Struct, rename="camel"):
+    compatibility_level: str
+
+
+class ConfigOut(msgspec.Struct):
+    compatibility: str
+
+
+class ModeOut(msgspec.Struct):
+    mode: str
+
+
+class UseOut(msgspec.Struct):
+    subject: str
+    version: int
+
+
+class RegistryOut(msgspec.Struct):
+    schemas: int
+    subjects: int
+    versions: int
+    text_bytes: int
+    compatibility_level: str
+    mode: str
+
+
+class RegisterQuery(msgspec.Struct):
+    normalize: bool = False
+
+
+class FindQuery(msgspec.Struct):
+    normalize: bool = False
+    deleted: bool = False
+
+
+class CheckQuery(msgspec.Struct):
+    normalize: bool = False
+    verbose: bool = False
+
+
+class SubjectsQuery(msgspec.Struct, rename="camel"):
+    subject_prefix: str = ""
+    deleted: bool = False
+    deleted_only: bool = False
+    offset: int = 0
+    limit: int = -1
+
+
+class DeletedQuery(msgspec.Struct, rename="camel"):
+    deleted: bool = False
+    deleted_only: bool = False
+    offset: int = 0
+    limit: int = -1
+
+
+class VersionQuery(msgspec.Struct):
+    deleted: bool = False
+    format: str = ""
+
+
+class SchemaQuery(msgspec.Struct):
+    format: str = ""
+    subject: str = ""
+
+
+class DeleteQuery(msgspec.Struct):
+    permanent: bool = False
+
+
+class DefaultQuery(msgspec.Struct, rename="camel"):
+    default_to_global: bool = False
+
+
+class ForceQuery(msgspec.Struct):
+    force: bool = False
+
+
+def refusal(error: PenstockError, request: Request) -> Response:
+    """An error as Confluent's clients read it."""
+    status = _UNPROCESSABLE if isinstance(error, Unprocessable) else status_of(error)
+    kind = error.fields.get("kind")
+    number: int = getattr(error, "number", None) or _NUMBERS_BY_ERROR.get(type(error), status)
+    number = _NUMBERS_BY_KIND.get(type(error), {}).get(str(kind), number)
+    return answer(request, {"error_code": number, "message": str(error)}, status=status)
+
+
+def answer(request: Request, content: object, *, status: int = 200) -> Response:
+    kind = REGISTRY if request.accepts(REGISTRY) else JSON
+    return Response(encode_json(content), status, kind)
+
+
+def subject_of(request: Request) -> str:
+    return request.params.get("subject", GLOBAL)
+
+
+def route(
+    method: str, path: str, call: Callable[[Request], Awaitable[Answer]], summary: str, **more: Any
+) -> Route:
+    """A route at the root that is also below `/schemas`."""
+    return Route(
+        method=method,
+        path=path,
+        also=(f"/schemas{path}",),
+        call=call,
+        summary=summary,
+        tag="schemas",
+        refusal=refusal,
+        **{"action": Action.SEE_SCHEMAS, **more},
+    )

@@ -1,0 +1,447 @@
+"""The schema registry over HTTP, as Confluent's clients speak to theirs: at the root, and below `/schemas`.
+
+Errors are `{"error_code": 40401, "message": "..."}` here, with Confluent's numbers. Answers have Confluent's content
+type for clients that accept it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ... import errors
+from ...api.principals import Action
+from ...api.schemas import (
+    LATEST,
+    CheckCompatibility,
+    DeleteSubject,
+    DeleteVersion,
+    DescribeRegistry,
+    DescribeSchema,
+    DescribeVersion,
+    FindSchema,
+    ListReferring,
+    ListSubjects,
+    ListUses,
+    ListVersions,
+    NewSchema,
+    Reference,
+    RegisterSchema,
+    SchemaDescription,
+    VersionDescription,
+)
+from ...errors import NotFound
+from .requests import Request
+from .responses import Answer, encode_json
+from .schema_shapes import (
+    VERSION_MAX,
+    CheckQuery,
+    CompatibleOut,
+    DeletedQuery,
+    DeleteQuery,
+    FindQuery,
+    RegisterQuery,
+    RegistryOut,
+    SchemaIn,
+    SchemaOut,
+    SchemaQuery,
+    SchemaReference,
+    SubjectsQuery,
+    SubjectVersionOut,
+    Unprocessable,
+    UseOut,
+    VersionQuery,
+    answer,
+    route,
+    subject_of,
+)
+
+_TYPES = ("JSON", "PROTOBUF", "AVRO")
+_INVALID_VERSION = 42202
+_SCHEMA = msgspec.json.Decoder(SchemaIn)
+_SERIALIZED = "serialized"
+
+
+def _version(request: Request) -> int:
+    """The number of a version, or `LATEST`. Unprocessable for what is neither."""
+    written = request.params["version"]
+    if written in {"latest", "-1"}:
+        return LATEST
+    if written.isascii() and written.isdecimal() and 0 < int(written[:20]) <= VERSION_MAX:
+        return int(written)
+    raise Unprocessable(_INVALID_VERSION, f"{written[:40]!r} is not a version, nor latest")
+
+
+def _schema_id(request: Request) -> int:
+    written = request.params["id"]
+    if not (written.isascii() and written.isdecimal() and len(written) <= 10):
+        raise NotFound("schema", written[:40])
+    return int(written)
+
+
+def _sent(request: Request) -> tuple[SchemaIn, NewSchema]:
+    sent = request.json(_SCHEMA)
+    if sent.metadata or sent.rule_set:
+        raise errors.InvalidSchema("metadata and rule sets are not supported")
+    references = tuple(
+        Reference(one.name, one.subject, one.version) for one in sent.references or ()
+    )
+    return sent, NewSchema(sent.schema_type or "AVRO", sent.schema, references)
+
+
+def _page(found: list[Any], offset: int, limit: int) -> list[Any]:
+    first = max(0, offset)
+    return found[first:] if limit < 0 else found[first : first + limit]
+
+
+def _schema_fields(found: SchemaDescription) -> dict[str, Any]:
+    return {
+        "schema": found.text,
+        "schema_type": found.language,
+        "guid": found.guid,
+        "references": [SchemaReference(*one) for one in found.references],
+    }
+
+
+def _version_out(found: VersionDescription) -> SubjectVersionOut:
+    return SubjectVersionOut(
+        subject=found.subject,
+        id=found.schema.schema_id,
+        version=found.version,
+        **_schema_fields(found.schema),
+    )
+
+
+async def register(request: Request) -> Answer:
+    """A schema that is there already is found without a right to register: producers do so whenever they start."""
+    asked, (sent, schema) = request.query(RegisterQuery), _sent(request)
+    subject = subject_of(request)
+    found: VersionDescription | None = None
+    if not sent.id:
+        try:
+            known = FindSchema(subject, schema, normalize=asked.normalize)
+            found = await request.execute(known)
+        except NotFound:
+            found = None
+    if found is None:
+        command = RegisterSchema(
+            subject, schema, asked.normalize, max(0, sent.id or 0), max(0, sent.version or 0)
+        )
+        found = await request.execute(command)
+        what = f"{subject}: version {found.version}, id {found.schema.schema_id}"
+        audit = request.app.auth.audit
+        audit.write(request.principal.name, Action.REGISTER_SCHEMA.value, what)
+    return answer(request, _version_out(found))
+
+
+async def find(request: Request) -> Answer:
+    asked, (_, schema) = request.query(FindQuery), _sent(request)
+    command = FindSchema(subject_of(request), schema, asked.normalize, asked.deleted)
+    return answer(request, _version_out(await request.execute(command)))
+
+
+async def check(request: Request) -> Answer:
+    asked, (_, schema) = request.query(CheckQuery), _sent(request)
+    number = _version(request) if "version" in request.params else 0
+    faults = await request.execute(CheckCompatibility(subject_of(request), schema, number))
+    return answer(request, CompatibleOut(not faults, faults if asked.verbose else None))
+
+
+async def list_subjects(request: Request) -> Answer:
+    asked = request.query(SubjectsQuery)
+    within, is_all = request.principal.prefixes, asked.deleted or asked.deleted_only
+    found = await request.execute(ListSubjects(within=within, deleted=is_all))
+    if asked.deleted_only:
+        live = {*await request.execute(ListSubjects(within=within))}
+        found = [one for one in found if one not in live]
+    # Confluent's contexts: all subjects are in the one that has no name.
+    prefix = asked.subject_prefix.removeprefix(":*:")
+    found = [one for one in found if one.startswith(prefix)]
+    return answer(request, _page(found, asked.offset, asked.limit))
+
+
+async def list_versions(request: Request) -> Answer:
+    asked, subject = request.query(DeletedQuery), subject_of(request)
+    is_all = asked.deleted or asked.deleted_only
+    found = await request.execute(ListVersions(subject, is_all))
+    if asked.deleted_only:
+        live: set[int] = set()
+        try:
+            live = {*await request.execute(ListVersions(subject))}
+        except errors.SoftDeleted:
+            live = set()
+        found = [one for one in found if one not in live]
+    return answer(request, _page(found, asked.offset, asked.limit))
+
+
+async def _found_version(request: Request, number: int) -> VersionDescription:
+    asked = request.query(VersionQuery)
+    is_serialized = asked.format == _SERIALIZED
+    command = DescribeVersion(subject_of(request), number, asked.deleted, is_serialized)
+    return await request.execute(command)
+
+
+async def describe_version(request: Request) -> Answer:
+    return answer(request, _version_out(await _found_version(request, _version(request))))
+
+
+async def describe_latest(request: Request) -> Answer:
+    """No schema has metadata, so none has those that are asked for."""
+    if b"key=" in request.query_string or b"value=" in request.query_string:
+        raise NotFound("schema", f"with such metadata in subject {subject_of(request)}")
+    command = DescribeVersion(subject_of(request), serialized=False)
+    return answer(request, _version_out(await request.execute(command)))
+
+
+async def version_text(request: Request) -> Answer:
+    found = await _found_version(request, _version(request))
+    return answer(request, msgspec.Raw(_raw(found.schema)))
+
+
+def _raw(found: SchemaDescription) -> bytes:
+    """The schema alone: JSON as it is, other text as a string."""
+    return found.text.encode() if found.language != "PROTOBUF" else encode_json(found.text)
+
+
+async def _found_schema(request: Request) -> SchemaDescription:
+    asked = request.query(SchemaQuery)
+    within, is_serialized = request.principal.prefixes, asked.format == _SERIALIZED
+    if "guid" in request.params:
+        guid = request.params["guid"]
+        command = DescribeSchema(within=within, guid=guid, serialized=is_serialized)
+    else:
+        number = _schema_id(request)
+        command = DescribeSchema(within=within, schema_id=number, serialized=is_serialized)
+    return await request.execute(command)
+
+
+async def describe_schema(request: Request) -> Answer:
+    return answer(request, SchemaOut(**_schema_fields(await _found_schema(request))))
+
+
+async def schema_text(request: Request) -> Answer:
+    return answer(request, msgspec.Raw(_raw(await _found_schema(request))))
+
+
+async def _uses(request: Request) -> list[tuple[str, int]]:
+    asked = request.query(DeletedQuery)
+    command = ListUses(
+        within=request.principal.prefixes, schema_id=_schema_id(request), deleted=asked.deleted
+    )
+    return _page(await request.execute(command), asked.offset, asked.limit)
+
+
+async def subjects_of(request: Request) -> Answer:
+    return answer(request, [*dict.fromkeys(subject for subject, _ in await _uses(request))])
+
+
+async def versions_of(request: Request) -> Answer:
+    return answer(request, [UseOut(*one) for one in await _uses(request)])
+
+
+async def referring(request: Request) -> Answer:
+    command = ListReferring(subject_of(request), _version(request))
+    found = await request.execute(command)
+    return answer(request, found)
+
+
+async def list_types(request: Request) -> Answer:
+    return answer(request, _TYPES)
+
+
+async def list_contexts(request: Request) -> Answer:
+    return answer(request, ["."])
+
+
+async def stats(request: Request) -> Answer:
+    found = await request.execute(DescribeRegistry())
+    level, mode = found.level.value, found.mode.value
+    counts = found.schemas, found.subjects, found.versions, found.text_bytes
+    return answer(request, RegistryOut(*counts, level, mode))
+
+
+async def delete_version(request: Request) -> Answer:
+    asked = request.query(DeleteQuery)
+    command = DeleteVersion(subject_of(request), _version(request), asked.permanent)
+    number = await request.execute(command)
+    request.audit(f"{command.subject}: version {number} deleted{_how(asked)}")
+    return answer(request, number)
+
+
+async def delete_subject(request: Request) -> Answer:
+    asked = request.query(DeleteQuery)
+    command = DeleteSubject(subject_of(request), asked.permanent)
+    numbers = await request.execute(command)
+    request.audit(f"{command.subject} deleted{_how(asked)}")
+    return answer(request, numbers)
+
+
+def _how(asked: DeleteQuery) -> str:
+    return " permanently" if asked.permanent else ""
+
+
+_LIST = {"application/json": "a list"}
+_TEXT = {"application/json": "the schema"}
+_NUMBER = {"application/json": "its number"}
+
+ROUTES = (
+    route(
+        "GET", "/subjects", list_subjects, "List subjects", query=SubjectsQuery, other_answers=_LIST
+    ),
+    route(
+        "POST",
+        "/subjects/{subject}",
+        find,
+        "Find the version of a subject that has a schema",
+        query=FindQuery,
+        body=SchemaIn,
+        answer=SubjectVersionOut,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+    route(
+        "DELETE",
+        "/subjects/{subject}",
+        delete_subject,
+        "Delete all versions of a subject, softly or permanently",
+        action=Action.CHANGE_SCHEMAS,
+        query=DeleteQuery,
+        other_answers=_LIST,
+        errors=(NotFound, errors.SchemaInUse),
+    ),
+    route(
+        "GET",
+        "/subjects/{subject}/versions",
+        list_versions,
+        "List versions of a subject",
+        query=DeletedQuery,
+        other_answers=_LIST,
+        errors=(NotFound,),
+    ),
+    route(
+        "POST",
+        "/subjects/{subject}/versions",
+        register,
+        "Register a schema, or find it if it is there",
+        query=RegisterQuery,
+        body=SchemaIn,
+        answer=SubjectVersionOut,
+        errors=(NotFound, errors.InvalidSchema, errors.IncompatibleSchema, errors.NoSpace),
+    ),
+    route(
+        "GET",
+        "/subjects/{subject}/versions/{version}",
+        describe_version,
+        "A version of a subject: a number, or `latest`",
+        query=VersionQuery,
+        answer=SubjectVersionOut,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+    route(
+        "DELETE",
+        "/subjects/{subject}/versions/{version}",
+        delete_version,
+        "Delete a version, softly or permanently",
+        action=Action.CHANGE_SCHEMAS,
+        query=DeleteQuery,
+        other_answers=_NUMBER,
+        errors=(NotFound, errors.SchemaInUse),
+    ),
+    route(
+        "GET",
+        "/subjects/{subject}/versions/{version}/schema",
+        version_text,
+        "The schema of a version, alone",
+        query=VersionQuery,
+        other_answers=_TEXT,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+    route(
+        "GET",
+        "/subjects/{subject}/versions/{version}/referencedby",
+        referring,
+        "Ids of schemas that refer to a version",
+        other_answers=_LIST,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+    route(
+        "GET",
+        "/subjects/{subject}/metadata",
+        describe_latest,
+        "The latest version of a subject",
+        answer=SubjectVersionOut,
+        errors=(NotFound,),
+    ),
+    route("GET", "/schemas/types", list_types, "Languages of schemas", other_answers=_LIST),
+    route("GET", "/schemas/stats", stats, "How much there is in the registry", answer=RegistryOut),
+    route(
+        "GET",
+        "/schemas/ids/{id}",
+        describe_schema,
+        "A schema by its id",
+        query=SchemaQuery,
+        answer=SchemaOut,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/schemas/ids/{id}/schema",
+        schema_text,
+        "A schema by its id, alone",
+        query=SchemaQuery,
+        other_answers=_TEXT,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/schemas/ids/{id}/subjects",
+        subjects_of,
+        "Subjects that have a schema",
+        query=DeletedQuery,
+        other_answers=_LIST,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/schemas/ids/{id}/versions",
+        versions_of,
+        "Versions of subjects that have a schema",
+        query=DeletedQuery,
+        other_answers=_LIST,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/schemas/guids/{guid}",
+        describe_schema,
+        "A schema by its guid",
+        query=SchemaQuery,
+        answer=SchemaOut,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/contexts",
+        list_contexts,
+        "Contexts: there is one, without a name",
+        other_answers=_LIST,
+    ),
+    route(
+        "POST",
+        "/compatibility/subjects/{subject}/versions",
+        check,
+        "Whether a subject would take a schema",
+        query=CheckQuery,
+        body=SchemaIn,
+        answer=CompatibleOut,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+    route(
+        "POST",
+        "/compatibility/subjects/{subject}/versions/{version}",
+        check,
+        "Whether a schema is compatible with a version",
+        query=CheckQuery,
+        body=SchemaIn,
+        answer=CompatibleOut,
+        errors=(NotFound, errors.InvalidSchema),
+    ),
+)

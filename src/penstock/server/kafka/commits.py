@@ -1,0 +1,112 @@
+"""Offsets that consumers commit for their group, and where a group goes on."""
+
+from typing import Any
+
+from ...api.classic import CommitOffsets, CommittedOffset, ListCommitted
+from ...errors import PenstockError
+from .consumer_groups import member_name
+from .errors import Code, code_of, group_code_of
+from .session import KafkaSession
+from .wire import Values
+
+_NEVER_COMMITTED = -1
+# A client's own text; Kafka's limit.
+_NOTE_CHARACTERS_MAX = 4096
+
+
+async def offset_commit(session: KafkaSession, request: Values) -> Values:
+    offsets = tuple(
+        CommittedOffset(
+            topic["name"],
+            part["partition_index"],
+            part["committed_offset"],
+            part["committed_metadata"] or "",
+        )
+        for topic in request["topics"]
+        for part in topic["partitions"]
+    )
+    command = CommitOffsets(
+        request["group_id"],
+        offsets,
+        member=member_name(request["member_id"]),
+        generation=request["generation_id_or_member_epoch"],
+        instance=request["group_instance_id"] or "",
+    )
+    codes: list[Code]
+    if any(len(one.note) > _NOTE_CHARACTERS_MAX for one in offsets):
+        return _committed(request, [Code.OFFSET_METADATA_TOO_LARGE] * len(offsets))
+    try:
+        refused = await session.execute(command)
+        codes = [Code.NONE if one is None else code_of(one) for one in refused]
+    except PenstockError as error:
+        codes = [group_code_of(error)] * len(offsets)
+    return _committed(request, codes)
+
+
+def _committed(request: Values, codes: list[Code]) -> Values:
+    left = iter(codes)
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": part["partition_index"], "error_code": next(left)}
+                    for part in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+async def offset_fetch(session: KafkaSession, request: Values) -> Values:
+    """Since version 8 of several groups at once; before, of one."""
+    if request["groups"]:
+        return {"groups": [await _fetched(session, one) for one in request["groups"]]}
+    found = await _fetched(session, request)
+    del found["group_id"]
+    return found
+
+
+async def _fetched(session: KafkaSession, asked: Values) -> Values:
+    group, topics = asked["group_id"], asked["topics"]
+    try:
+        committed = await session.execute(ListCommitted(group=group))
+    except PenstockError as error:
+        code = group_code_of(error)
+        return {"group_id": group, "error_code": code, "topics": _of(topics or [], {}, code)}
+    known = {(one.topic, one.partition): one for one in committed}
+    if topics is None:
+        names = sorted({one.topic for one in committed})
+        topics = [
+            {
+                "name": name,
+                "partition_indexes": [one.partition for one in committed if one.topic == name],
+            }
+            for name in names
+        ]
+    return {"group_id": group, "topics": _of(topics, known, Code.NONE)}
+
+
+def _of(
+    topics: list[Values], known: dict[tuple[str, int], CommittedOffset], code: Code
+) -> list[Values]:
+    return [
+        {
+            "name": topic["name"],
+            "partitions": [
+                _partition(number, known.get((topic["name"], number)), code)
+                for number in topic["partition_indexes"]
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _partition(number: int, committed: CommittedOffset | None, code: Code) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "committed_offset": _NEVER_COMMITTED if committed is None else committed.offset,
+        "metadata": "" if committed is None else committed.note,
+        "error_code": code,
+    }

@@ -1,0 +1,151 @@
+"""Kafka's error codes, and which of them stands for which of our errors."""
+
+from enum import IntEnum
+
+from ...errors import (
+    AlreadyExists,
+    BacklogFull,
+    ChecksumMismatch,
+    Damaged,
+    Draining,
+    Forbidden,
+    GroupBusy,
+    InvalidConfig,
+    InvalidName,
+    MalformedBatch,
+    ModeConflict,
+    NoSpace,
+    NotFound,
+    NotOwner,
+    OffsetOutOfRange,
+    OutOfSequence,
+    PartitionFaulty,
+    PenstockError,
+    Refused,
+    StaleGeneration,
+    TooLarge,
+    TooManyGroups,
+    TooManyRequests,
+    Unavailable,
+    UnknownMember,
+    UnsupportedFormat,
+)
+from ...groups.classic import FencedMember, ProtocolConflict, RebalanceInProgress
+
+
+class Code(IntEnum):
+    """Kafka's numbers for what went wrong, as far as the server says them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133
+
+
+# The first that fits: more special errors come first.
+_CODES: tuple[tuple[type[PenstockError], Code], ...] = (
+    (UnknownMember, Code.UNKNOWN_MEMBER_ID),
+    (NotFound, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (OffsetOutOfRange, Code.OFFSET_OUT_OF_RANGE),
+    (Forbidden, Code.TOPIC_AUTHORIZATION_FAILED),
+    (TooLarge, Code.MESSAGE_TOO_LARGE),
+    (ChecksumMismatch, Code.CORRUPT_MESSAGE),
+    (UnsupportedFormat, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    (MalformedBatch, Code.INVALID_RECORD),
+    (AlreadyExists, Code.TOPIC_ALREADY_EXISTS),
+    (InvalidName, Code.INVALID_TOPIC_EXCEPTION),
+    (InvalidConfig, Code.INVALID_CONFIG),
+    (GroupBusy, Code.NON_EMPTY_GROUP),
+    (TooManyGroups, Code.POLICY_VIOLATION),
+    (StaleGeneration, Code.ILLEGAL_GENERATION),
+    (NotOwner, Code.ILLEGAL_GENERATION),
+    (RebalanceInProgress, Code.REBALANCE_IN_PROGRESS),
+    (ProtocolConflict, Code.INCONSISTENT_GROUP_PROTOCOL),
+    (FencedMember, Code.FENCED_INSTANCE_ID),
+    (ModeConflict, Code.INCONSISTENT_GROUP_PROTOCOL),
+    (Refused, Code.INVALID_REQUEST),
+    (NoSpace, Code.KAFKA_STORAGE_ERROR),
+    (PartitionFaulty, Code.KAFKA_STORAGE_ERROR),
+    (BacklogFull, Code.THROTTLING_QUOTA_EXCEEDED),
+    (TooManyRequests, Code.THROTTLING_QUOTA_EXCEEDED),
+    (Draining, Code.COORDINATOR_NOT_AVAILABLE),
+    (Unavailable, Code.REQUEST_TIMED_OUT),
+    (Damaged, Code.CORRUPT_MESSAGE),
+)
+# The same error means another thing where a group, and no topic, was asked for.
+_CODES_OF_GROUPS = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Code.GROUP_ID_NOT_FOUND,
+    Code.TOPIC_AUTHORIZATION_FAILED: Code.GROUP_AUTHORIZATION_FAILED,
+    Code.INVALID_TOPIC_EXCEPTION: Code.INVALID_GROUP_ID,
+}
+
+
+def code_of(error: PenstockError) -> Code:
+    """The code of an error that was met with a topic."""
+    if isinstance(error, OutOfSequence):
+        return _sequence_code(error)
+    return next(
+        (code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_SERVER_ERROR
+    )
+
+
+def group_code_of(error: PenstockError) -> Code:
+    """The code of an error that was met with a group."""
+    code = code_of(error)
+    return _CODES_OF_GROUPS.get(code, code)
+
+
+def _sequence_code(error: OutOfSequence) -> Code:
+    if error.fields.get("next_sequence") is not None:
+        return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # A producer that this partition does not know, or forgot; or one that another took the place of.
+    is_replaced = "replaced" in str(error)
+    return Code.INVALID_PRODUCER_EPOCH if is_replaced else Code.UNKNOWN_PRODUCER_ID

@@ -1,0 +1,149 @@
+"""Kafka's api keys on the binary port: each request decoded, carried out by its handler, its response encoded."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ...api.frames import RequestHeader
+from ...errors import BadRequest, TooManyRequests
+from ..binary.service import BinaryService, Pieces
+from . import (
+    classic,
+    commits,
+    consumer_groups,
+    fetch,
+    metadata,
+    offsets,
+    produce,
+    sasl,
+    share_groups,
+    topics,
+)
+from .converted import ConvertedBatches
+from .errors import Code
+from .schema import REQUESTS, Schema
+from .session import KafkaSession
+from .wire import Reader, Values, decode_request, encode_response
+
+if TYPE_CHECKING:
+    from ..binary.connection import Connection
+
+Handle = Callable[[KafkaSession, Values], Awaitable[Values | None]]
+
+_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
+# What a client may ask before it has shown a key.
+_OPEN = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
+_NO_TAGS = b"\0"
+# A client over its rate waits this long at most for its turn; beyond that its connection ends.
+_THROTTLE_S_MAX = 10.0
+
+HANDLERS: Mapping[int, Handle] = {
+    0: produce.produce,
+    1: fetch.fetch,
+    2: offsets.list_offsets,
+    3: metadata.metadata,
+    8: commits.offset_commit,
+    9: commits.offset_fetch,
+    10: metadata.find_coordinator,
+    11: classic.join_group,
+    12: classic.heartbeat,
+    13: classic.leave_group,
+    14: classic.sync_group,
+    15: classic.describe_groups,
+    16: classic.list_groups,
+    _SASL_HANDSHAKE: sasl.handshake,
+    _API_VERSIONS: metadata.api_versions,
+    19: topics.create_topics,
+    20: topics.delete_topics,
+    21: topics.delete_records,
+    22: produce.init_producer_id,
+    23: offsets.offset_for_leader_epoch,
+    32: topics.describe_configs,
+    33: topics.alter_configs,
+    _SASL_AUTHENTICATE: sasl.authenticate,
+    37: topics.create_partitions,
+    42: classic.delete_groups,
+    44: topics.incremental_alter_configs,
+    60: metadata.describe_cluster,
+    68: consumer_groups.heartbeat,
+    69: consumer_groups.describe,
+    76: share_groups.heartbeat,
+    78: share_groups.fetch,
+    79: share_groups.acknowledge,
+}
+
+
+class KafkaServer:
+    """Implements `KafkaPort` for all connections of one service."""
+
+    def __init__(self, service: BinaryService) -> None:
+        self._service = service
+        self._converted = ConvertedBatches()
+        self._sessions: WeakKeyDictionary[Connection, KafkaSession] = WeakKeyDictionary()
+
+    async def answer(
+        self, header: RequestHeader, body: memoryview, connection: "Connection"
+    ) -> Pieces | None:
+        """The response behind its correlation; None if the client wants none.
+
+        BadRequest: no such request is served in this version, or the bytes are none. Unauthenticated. Whatever is
+        raised ends the connection.
+        """
+        key, version, _, client_id = header
+        session = self._sessions.get(connection)
+        if session is None:
+            session = KafkaSession(self._service, connection, self._converted)
+            self._sessions[connection] = session
+        session.client_id = client_id
+        schema = REQUESTS.get(key)
+        if schema is None:
+            raise BadRequest(f"Kafka's api key {key} is not served")
+        if not schema.first <= version <= schema.last:
+            if key != _API_VERSIONS:
+                raise BadRequest(
+                    f"{schema.name} {schema.first} to {schema.last} is served, not {version}"
+                )
+            # A client of the future: it goes on with a version that it is told of here.
+            found: Values = {"error_code": Code.UNSUPPORTED_VERSION}
+            return [*encode_response(key, 0, found | {"api_keys": metadata.served_versions()})]
+        if key not in _OPEN:
+            session.require_key()
+            await _turn(session)
+        request = decode_request(key, version, _without_tags(schema, version, body))
+        request["version"] = version
+        values = await HANDLERS[key](session, request)
+        if values is None:
+            return None
+        pieces: Pieces = [*encode_response(key, version, values)]
+        # The response to ApiVersions comes before client and broker have agreed on anything.
+        if version >= schema.flexible and key != _API_VERSIONS:
+            pieces.insert(0, _NO_TAGS)
+        return pieces
+
+
+async def _turn(session: KafkaSession) -> None:
+    """Return when the client is below its rate. TooManyRequests: it is too far above it."""
+    waited_s = 0.0
+    while True:
+        try:
+            session.admit()
+        except TooManyRequests as refusal:
+            wait_s = max(0.01, float(str(refusal.fields.get("retry_after_ms", 100))) / 1000)
+            waited_s += wait_s
+            if waited_s > _THROTTLE_S_MAX:
+                raise
+            await asyncio.sleep(wait_s)
+        else:
+            return
+
+
+def _without_tags(schema: Schema, version: int, body: memoryview) -> memoryview:
+    """The body behind the tagged fields that end a flexible header; none of them means anything to us."""
+    if version < schema.flexible:
+        return body
+    reader = Reader(body)
+    for _ in range(reader.count_items(reader.uvarint())):
+        reader.uvarint()
+        reader.take(reader.uvarint())
+    return body[reader.position :]

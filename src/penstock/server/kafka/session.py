@@ -1,0 +1,122 @@
+"""One connection of a Kafka client: on whose behalf it asks, and how its commands are carried out."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ...api.command import Command
+from ...api.consume import Poll
+from ...api.leased import LeasedMessages
+from ...api.principals import Principal
+from ...config import LimitsConfig
+from ...errors import Draining, Forbidden, Unauthenticated
+from ...runtime.asynchronous import AsyncDriver
+from ..binary.admission import admitted, audited
+from ..binary.sasl import SaslExchange
+from ..binary.service import BinaryService
+from .converted import ConvertedBatches
+from .share_session import ShareSession
+
+if TYPE_CHECKING:
+    from ..binary.connection import Connection
+
+R = TypeVar("R")
+
+
+class KafkaSession:
+    """What a handler asks of the connection that a request came on."""
+
+    __slots__ = (
+        "client_id",
+        "connection",
+        "converted",
+        "exchange",
+        "service",
+        "shares",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, service: BinaryService, connection: "Connection", converted: ConvertedBatches
+    ) -> None:
+        self.service, self.connection, self.converted = service, connection, converted
+        # What the client calls itself; empty before it has said so.
+        self.client_id = ""
+        # Members that speak on this connection: what each subscribed to, and which of its assignments it was sent.
+        self.subscriptions: dict[tuple[str, str], tuple[tuple[str, ...], int]] = {}
+        # Share sessions of this connection, by group and member.
+        self.shares: dict[tuple[str, str], ShareSession] = {}
+        # Of the SASL mechanism that it chose.
+        self.exchange: SaslExchange | None = None
+
+    @property
+    def driver(self) -> AsyncDriver:
+        return self.service.driver
+
+    @property
+    def node_id(self) -> int:
+        return self.service.settings.broker.node_id
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the client is told to find the broker: where it came to, unless the settings say another name."""
+        host, port = self.connection.transport.get_extra_info("sockname")[:2]
+        return self.service.settings.broker.advertise or host, port
+
+    @property
+    def principal(self) -> Principal:
+        principal = self.connection.principal
+        assert principal is not None, "asked for before any handler was called"
+        return principal
+
+    @property
+    def limits(self) -> LimitsConfig:
+        return self.service.settings.limits.limits_config()
+
+    def require_key(self) -> None:
+        """Unauthenticated: the client has not shown a key, and one is needed."""
+        if self.connection.principal is None:
+            raise Unauthenticated("this broker asks for keys: use SASL")
+
+    async def execute(self, command: Command[R], *, is_synced: bool = False) -> R:
+        """The reply to a command, or raises why it was refused. `is_synced`: it waits for the disk."""
+        service, connection, principal = self.service, self.connection, self.principal
+        if connection.credential is not None:
+            service.auth.ends.require(connection.credential)
+        if service.is_draining:
+            raise Draining
+        if service.is_full:
+            raise service.overload()
+        command = admitted(command, principal, service.settings, connection.is_tls)
+        service.under_way += 1
+        try:
+            reply = await self.driver.execute(command, principal, is_synced=is_synced)
+            note = audited(command)
+            if note is not None:
+                text, what = note.text(reply), command.action.value
+                await self.driver.in_thread(
+                    lambda: service.auth.audit.write(principal.name, what, text)
+                )
+        except Forbidden as error:
+            topic = str(error.fields.get("topic", ""))
+            service.auth.refusals.note(principal.name, command.action.value, topic)
+            raise
+        finally:
+            service.under_way -= 1
+        return reply
+
+    async def poll(self, polls: Sequence[Poll], timeout_ns: int) -> LeasedMessages:
+        """Messages leased by any of these polls, which are of one member, waiting if there are none."""
+        service, connection, principal = self.service, self.connection, self.principal
+        if service.is_draining:
+            raise Draining
+        asked = [admitted(one, principal, service.settings, connection.is_tls) for one in polls]
+        return await self.driver.poll(
+            [one for one in asked if isinstance(one, Poll)], principal, timeout_ns
+        )
+
+    def admit(self) -> None:
+        """TooManyRequests: the client is over its rate."""
+        service = self.service
+        if service.rate.per_s > 0:
+            name = self.principal.name if service.auth.is_on else self.connection.client
+            service.rate.admit(name)

@@ -1,0 +1,288 @@
+"""Share groups: a queue for Kafka clients. What a member acquires is leased to it, as by a poll of a shared group.
+
+Accept is an ack, release a nack without delay, whose attempt counts, reject a rejection: attempts, retries and dead
+letters are those of the topic. Every member is assigned all partitions of its topics.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ...api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
+from ...api.consume import Poll
+from ...api.received import Received
+from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
+from ...codec.kafka_batch import kafka_batch_of_rows
+from ...errors import PenstockError
+from ...model import MessageColumns
+from .consumer_groups import member_name
+from .errors import Code, code_of, group_code_of
+from .metadata import topic_uuid
+from .session import KafkaSession
+from .share_session import Partition, ShareSession
+from .wire import Values
+
+_JOIN, _LAST = 0, -1
+_EPOCH = 1
+_HEARTBEAT_MS = 1000
+_RECORDS_MAX = 500
+# Of one connection, and of what a session remembers of one partition.
+_MEMBERS_MAX = 1000
+_HELD_MAX = 20_000
+_MS = 1_000_000
+_GAP, _ACCEPT, _RELEASE, _REJECT = range(4)
+_KINDS = {_GAP: Kind.ACK, _ACCEPT: Kind.ACK, _RELEASE: Kind.NACK, _REJECT: Kind.REJECT}
+_LEADER = {"leader_id": -1, "leader_epoch": -1}
+
+
+async def heartbeat(session: KafkaSession, request: Values) -> Values:
+    """All partitions of the topics that a member subscribes to; nothing is remembered of it but its topics."""
+    group, member, epoch = request["group_id"], request["member_id"], request["member_epoch"]
+    key = group, member_name(member)
+    if epoch < _JOIN:
+        session.subscriptions.pop(key, None)
+        return {"member_id": member, "member_epoch": epoch}
+    names, _ = session.subscriptions.get(key, ((), 0))
+    if key not in session.subscriptions and len(session.subscriptions) >= _MEMBERS_MAX:
+        return {"error_code": Code.GROUP_MAX_SIZE_REACHED}
+    if request["subscribed_topic_names"] is not None:
+        names = tuple(sorted(set(request["subscribed_topic_names"])))
+    try:
+        layouts = await session.execute(DescribeLayouts(names))
+    except PenstockError as error:
+        return {"error_code": group_code_of(error), "error_message": str(error)}
+    session.subscriptions[key] = names, _EPOCH
+    return {
+        "member_id": member,
+        "member_epoch": _EPOCH,
+        "heartbeat_interval_ms": _HEARTBEAT_MS,
+        "assignment": {
+            "topic_partitions": [
+                {
+                    "topic_id": topic_uuid(one.topic_id),
+                    "partitions": list(range(len(one.epochs))),
+                }
+                for one in layouts
+            ]
+        },
+    }
+
+
+async def fetch(session: KafkaSession, request: Values) -> Values:
+    """Answers for what the member held, then messages for it, waiting for them if there are none."""
+    key = request["group_id"] or "", member_name(request["member_id"] or "")
+    epoch = request["share_session_epoch"]
+    if epoch == _JOIN or key not in session.shares:
+        if len(session.shares) >= _MEMBERS_MAX:
+            return {"error_code": Code.SHARE_SESSION_LIMIT_REACHED}
+        session.shares[key] = ShareSession()
+    share = session.shares[key]
+    try:
+        layouts = await _layouts(session)
+        codes = await _answered(session, key, request["topics"], layouts)
+        names = {uuid: one.name for uuid, one in layouts.items()}
+        for topic in request["topics"]:
+            if topic["topic_id"] in names:
+                name = names[topic["topic_id"]]
+                share.partitions |= {(name, one["partition_index"]) for one in topic["partitions"]}
+        for topic in request["forgotten_topics_data"]:
+            name = names.get(topic["topic_id"], "")
+            share.partitions -= {(name, number) for number in topic["partitions"]}
+        found: Sequence[Received] = ()
+        if epoch != _LAST:
+            found = await _acquired(session, key, request)
+        else:
+            await _close(session, key)
+        lock_ms = await _lock_ms(session, share.topics)
+    except PenstockError as error:
+        return {"error_code": group_code_of(error), "error_message": str(error)}
+    return {
+        "acquisition_lock_timeout_ms": lock_ms,
+        "responses": _responses(layouts, found, codes),
+    }
+
+
+async def _layouts(session: KafkaSession) -> dict[bytes, TopicLayout]:
+    names = await session.execute(ListTopics())
+    layouts = await session.execute(DescribeLayouts(names))
+    return {topic_uuid(one.topic_id): one for one in layouts}
+
+
+async def _lock_ms(session: KafkaSession, topics: Iterable[str]) -> int:
+    """How long a member has for what it acquired: the shortest of its topics."""
+    settings = [(await session.execute(DescribeTopic(one))).settings for one in sorted(topics)]
+    return min((int(one["visibility_timeout_ms"]) for one in settings), default=30_000)
+
+
+async def _acquired(
+    session: KafkaSession, key: tuple[str, str], request: Values
+) -> Sequence[Received]:
+    group, member = key
+    share = session.shares[key]
+    limit = min(max(1, request["max_records"]), _RECORDS_MAX)
+    bytes_max = max(1, request["max_bytes"])
+    polls = [
+        Poll(topic, group, member, limit, bytes_max=bytes_max)
+        for topic in sorted({topic for topic, _ in share.partitions})
+    ]
+    if not polls:
+        return ()
+    leased = await session.poll(polls, max(0, request["max_wait_ms"]) * _MS)
+    found = leased.messages()
+    for one in found:
+        place = one.place
+        held = share.held.setdefault((place.topic, place.partition), {})
+        held[one.offset] = one.lease, place.group
+        if len(held) > _HELD_MAX:
+            # Long over: a member holds far fewer at a time.
+            del held[next(iter(held))]
+    return found
+
+
+def _responses(
+    layouts: dict[bytes, TopicLayout],
+    found: Sequence[Received],
+    codes: dict[Partition, Code],
+) -> list[Values]:
+    by_partition: dict[Partition, list[Received]] = {place: [] for place in codes}
+    for one in found:
+        by_partition.setdefault((one.place.topic, one.place.partition), []).append(one)
+    responses = []
+    for uuid, layout in layouts.items():
+        parts = [
+            _partition(number, some, codes.get((name, number), Code.NONE))
+            for (name, number), some in by_partition.items()
+            if name == layout.name
+        ]
+        if parts:
+            responses.append({"topic_id": uuid, "partitions": parts})
+    return responses
+
+
+def _partition(number: int, found: list[Received], code: Code) -> Values:
+    answer: Values = {
+        "partition_index": number,
+        "acknowledge_error_code": code,
+        "current_leader": _LEADER,
+        "records": b"",
+        "acquired_records": [],
+    }
+    if found:
+        found = sorted(found, key=lambda one: one.offset)
+        answer["records"] = kafka_batch_of_rows(_columns(found))
+        answer["acquired_records"] = _ranges(found)
+    return answer
+
+
+def _columns(found: Sequence[Received]) -> MessageColumns:
+    nothing: list[None] = [None] * len(found)
+    return MessageColumns(
+        [one.value for one in found],
+        [one.key for one in found],
+        [one.headers for one in found],
+        [one.priority for one in found],
+        [one.timestamp for one in found],
+        nothing,
+        nothing,
+        nothing,
+        [one.offset for one in found],
+    )
+
+
+def _ranges(found: Sequence[Received]) -> list[Values]:
+    """Runs of offsets that were delivered equally often."""
+    ranges: list[Values] = []
+    for one in found:
+        last = ranges[-1] if ranges else None
+        is_next = last is not None and last["last_offset"] + 1 == one.offset
+        if last is not None and is_next and last["delivery_count"] == one.attempts:
+            last["last_offset"] = one.offset
+        else:
+            ranges.append(
+                {
+                    "first_offset": one.offset,
+                    "last_offset": one.offset,
+                    "delivery_count": min(one.attempts, 0x7FFF),
+                }
+            )
+    return ranges
+
+
+async def _answered(
+    session: KafkaSession,
+    key: tuple[str, str],
+    topics: Sequence[Values],
+    layouts: dict[bytes, TopicLayout],
+) -> dict[Partition, Code]:
+    """Give the answers of a request; for each partition that has some, what went wrong with them."""
+    share, codes = session.shares[key], dict[Partition, Code]()
+    for topic in topics:
+        for part in topic["partitions"]:
+            layout = layouts.get(topic["topic_id"])
+            if layout is None or not part["acknowledgement_batches"]:
+                continue
+            place = layout.name, part["partition_index"]
+            held = share.held.get(place, {})
+            answers, is_unknown = _answers(place, held, part["acknowledgement_batches"])
+            codes[place] = Code.INVALID_RECORD_STATE if is_unknown else Code.NONE
+            for outcome in await session.execute(Answer(answers)):
+                if isinstance(outcome, PenstockError):
+                    codes[place] = code_of(outcome)
+                elif outcome.stale or outcome.missing:
+                    codes[place] = Code.INVALID_RECORD_STATE
+    return codes
+
+
+def _answers(
+    place: Partition, held: dict[int, tuple[int, int]], batches: Sequence[Values]
+) -> tuple[list[LeaseAnswer], bool]:
+    """One answer for each lease and kind; and whether something was answered for that the member does not hold."""
+    by_lease: dict[tuple[int, int, Kind], list[int]] = {}
+    is_unknown = False
+    for batch in batches:
+        first, last = batch["first_offset"], batch["last_offset"]
+        types = batch["acknowledge_types"]
+        # What is held is walked, not the range: a client may name any.
+        for offset in sorted(one for one in held if first <= one <= last):
+            kind = types[0] if len(types) == 1 else types[offset - first : offset - first + 1]
+            kind = kind if isinstance(kind, int) else (kind[0] if kind else _GAP)
+            lease, group = held.pop(offset)
+            by_lease.setdefault((lease, group, _KINDS.get(kind, Kind.NACK)), []).append(offset)
+        is_unknown = is_unknown or first > last
+    answers = [
+        LeaseAnswer(kind, *place, group, lease, offsets, ms=0 if kind is Kind.NACK else None)
+        for (lease, group, kind), offsets in by_lease.items()
+    ]
+    return answers, is_unknown or not answers
+
+
+async def acknowledge(session: KafkaSession, request: Values) -> Values:
+    key = request["group_id"] or "", member_name(request["member_id"] or "")
+    if key not in session.shares:
+        return {"error_code": Code.SHARE_SESSION_NOT_FOUND}
+    try:
+        layouts = await _layouts(session)
+        codes = await _answered(session, key, request["topics"], layouts)
+        if request["share_session_epoch"] == _LAST:
+            await _close(session, key)
+    except PenstockError as error:
+        return {"error_code": group_code_of(error), "error_message": str(error)}
+    return {
+        "responses": [
+            {
+                "topic_id": uuid,
+                "partitions": [
+                    {"partition_index": number, "error_code": code, "current_leader": _LEADER}
+                    for (name, number), code in codes.items()
+                    if name == layout.name
+                ],
+            }
+            for uuid, layout in layouts.items()
+            if any(name == layout.name for name, _ in codes)
+        ]
+    }
+
+
+async def _close(session: KafkaSession, key: tuple[str, str]) -> None:
+    """Give back, uncounted, what a session that ends still holds."""
+    share = session.shares.pop(key)
+    for topic in sorted(share.topics):
+        await session.execute(ReleaseMember(topic, *key, is_unseen=True))

@@ -1,0 +1,253 @@
+"""What administrators ask about topics: made, grown, deleted, configured, and their beginning cut off."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...api.topics import (
+    AddPartitions,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeLayouts,
+    DescribeTopic,
+    ListTopics,
+    TrimPartition,
+)
+from ...config import TopicConfig
+from ...errors import AlreadyExists, InvalidConfig, NotFound, PenstockError, Refused
+from ...model import check_name
+from .configs import FIXED, read_config, written_configs
+from .errors import Code, code_of
+from .metadata import topic_uuid
+from .session import KafkaSession
+from .wire import Values
+
+_TOPIC, _BROKER = 2, 4
+_DEFAULT, _SET, _STATIC = 5, 1, 4
+_HIGH_WATERMARK = -1
+_SET_OPERATION, _DELETE_OPERATION = 0, 1
+
+
+async def create_topics(session: KafkaSession, request: Values) -> Values:
+    topics = []
+    for one in request["topics"]:
+        try:
+            found = await _create(session, one, is_checked_only=request["validate_only"])
+        except PenstockError as error:
+            found = _refused(one["name"], error)
+        topics.append(found)
+    return {"topics": topics}
+
+
+def _refused(name: str, error: PenstockError, code: Code | None = None) -> Values:
+    return {"name": name, "error_code": code or code_of(error), "error_message": str(error)}
+
+
+async def _create(session: KafkaSession, wanted: Values, *, is_checked_only: bool) -> Values:
+    name, count = wanted["name"], wanted["num_partitions"]
+    if assignments := wanted["assignments"]:
+        count = len(assignments)
+        if any(one["broker_ids"] != [session.node_id] for one in assignments):
+            reason = Refused(f"there is one broker, {session.node_id}, for every partition")
+            return _refused(name, reason, Code.INVALID_REPLICA_ASSIGNMENT)
+    elif wanted["replication_factor"] not in (-1, 1):
+        reason = Refused("there is one broker: the replication factor is 1")
+        return _refused(name, reason, Code.INVALID_REPLICATION_FACTOR)
+    elif count != -1 and count < 1:
+        return _refused(name, Refused(f"{count} partitions"), Code.INVALID_PARTITIONS)
+    settings: dict[str, Any] = {}
+    defaults = _defaults(session)
+    for one in wanted["configs"]:
+        settings |= read_config(one["name"], one["value"], defaults)
+    if is_checked_only:
+        check_name(name, "topic")
+        if await session.execute(DescribeLayouts((name,))):
+            raise AlreadyExists("topic", name)
+        return {"name": name, "num_partitions": count, "replication_factor": 1, "configs": None}
+    # 0 stands for as many as the settings of the broker say.
+    await session.execute(CreateTopic(name, max(0, count), settings))
+    described = await session.execute(DescribeTopic(name))
+    (layout,) = await session.execute(DescribeLayouts((name,)))
+    return {
+        "name": name,
+        "topic_id": topic_uuid(layout.topic_id),
+        "num_partitions": len(layout.epochs),
+        "replication_factor": 1,
+        "configs": [
+            {"name": key, "value": value, "config_source": _SET}
+            for key, value in written_configs(described.settings).items()
+        ],
+    }
+
+
+def _defaults(session: KafkaSession) -> dict[str, Any]:
+    """What a topic has of which nothing is said."""
+    plain = {
+        name: getattr(value, "value", value)
+        for name in TopicConfig.__dataclass_fields__
+        for value in [getattr(TopicConfig(), name)]
+    }
+    return {**plain, **session.service.settings.topic_defaults()}
+
+
+async def delete_topics(session: KafkaSession, request: Values) -> Values:
+    wanted = request["topics"] or [
+        {"name": name, "topic_id": bytes(16)} for name in request["topic_names"]
+    ]
+    responses = []
+    for one in wanted:
+        found: Values = {"name": one["name"], "topic_id": one["topic_id"]}
+        try:
+            found["name"] = one["name"] or await _name_of(session, one["topic_id"])
+            await session.execute(DeleteTopic(found["name"]))
+        except NotFound as error:
+            by_id = one["name"] is None
+            found["error_code"] = Code.UNKNOWN_TOPIC_ID if by_id else code_of(error)
+            found["error_message"] = str(error)
+        except PenstockError as error:
+            found |= {"error_code": code_of(error), "error_message": str(error)}
+        responses.append(found)
+    return {"responses": responses}
+
+
+async def _name_of(session: KafkaSession, uuid: bytes) -> str:
+    names = await session.execute(ListTopics())
+    for one in await session.execute(DescribeLayouts(names)):
+        if topic_uuid(one.topic_id) == uuid:
+            return one.name
+    raise NotFound("topic", uuid.hex())
+
+
+async def create_partitions(session: KafkaSession, request: Values) -> Values:
+    results = []
+    for one in request["topics"]:
+        found: Values = {"name": one["name"]}
+        try:
+            before = len((await session.execute(DescribeTopic(one["name"]))).partitions)
+            if one["count"] <= before:
+                reason = Refused(f"{one['name']} has {before} partitions already")
+                found = _refused(one["name"], reason, Code.INVALID_PARTITIONS)
+            elif not request["validate_only"]:
+                await session.execute(AddPartitions(one["name"], one["count"]))
+        except PenstockError as error:
+            found = _refused(one["name"], error)
+        results.append(found)
+    return {"results": results}
+
+
+async def describe_configs(session: KafkaSession, request: Values) -> Values:
+    results = []
+    for one in request["resources"]:
+        resource = {key: one[key] for key in ("resource_type", "resource_name")}
+        try:
+            configs = await _configs(session, one)
+            wanted = one["configuration_keys"]
+            if wanted:
+                configs = [config for config in configs if config["name"] in wanted]
+            results.append({**resource, "configs": configs})
+        except PenstockError as error:
+            known = {"error_code": code_of(error), "error_message": str(error)}
+            results.append({**resource, **known, "configs": []})
+    return {"results": results}
+
+
+async def _configs(session: KafkaSession, resource: Values) -> list[Values]:
+    if resource["resource_type"] == _TOPIC:
+        described = await session.execute(DescribeTopic(resource["resource_name"]))
+        now = written_configs(described.settings)
+        usual = written_configs(_defaults(session))
+        return [
+            {
+                "name": name,
+                "value": value,
+                "read_only": name in FIXED,
+                "config_source": _DEFAULT if value == usual[name] else _SET,
+            }
+            for name, value in now.items()
+        ]
+    if resource["resource_type"] == _BROKER:
+        broker = session.service.settings.broker
+        shown = {
+            "broker.id": str(broker.node_id),
+            "auto.create.topics.enable": str(broker.auto_create_topics).lower(),
+            "message.max.bytes": str(session.limits.batch_bytes_max),
+        }
+        return [
+            {"name": name, "value": value, "read_only": True, "config_source": _STATIC}
+            for name, value in shown.items()
+        ]
+    raise Refused(f"resource type {resource['resource_type']} has no settings here")
+
+
+async def alter_configs(session: KafkaSession, request: Values) -> Values:
+    """The settings of a topic from now on; what is left out goes back to its default."""
+    responses = []
+    for one in request["resources"]:
+        defaults = _defaults(session)
+        changes = [(config["name"], config["value"]) for config in one["configs"]]
+        is_checked_only = request["validate_only"]
+        responses.append(
+            await _altered(session, one, changes, base=defaults, is_checked_only=is_checked_only)
+        )
+    return {"responses": responses}
+
+
+async def incremental_alter_configs(session: KafkaSession, request: Values) -> Values:
+    """Some settings of a topic."""
+    responses = []
+    for one in request["resources"]:
+        usual = written_configs(_defaults(session))
+        changes: list[tuple[str, str | None]] = []
+        for config in one["configs"]:
+            operation, name, value = config["config_operation"], config["name"], config["value"]
+            if operation == _DELETE_OPERATION:
+                value = usual.get(name)
+            elif operation != _SET_OPERATION:
+                name = f"{name} (set and delete are known, append and subtract are not)"
+            changes.append((name, value))
+        is_checked_only = request["validate_only"]
+        responses.append(
+            await _altered(session, one, changes, base={}, is_checked_only=is_checked_only)
+        )
+    return {"responses": responses}
+
+
+async def _altered(
+    session: KafkaSession,
+    resource: Values,
+    changes: Sequence[tuple[str, str | None]],
+    *,
+    base: dict[str, Any],
+    is_checked_only: bool,
+) -> Values:
+    named = {key: resource[key] for key in ("resource_type", "resource_name")}
+    try:
+        if resource["resource_type"] != _TOPIC:
+            raise InvalidConfig("resource", resource["resource_type"], "a topic")
+        described = await session.execute(DescribeTopic(resource["resource_name"]))
+        settings = dict(base)
+        for name, value in changes:
+            settings |= read_config(name, value, described.settings)
+        if settings and not is_checked_only:
+            await session.execute(ConfigureTopic(resource["resource_name"], settings))
+    except PenstockError as error:
+        return {**named, "error_code": code_of(error), "error_message": str(error)}
+    return named
+
+
+async def delete_records(session: KafkaSession, request: Values) -> Values:
+    """Whole files go, so the start that is told may lie below the offset that was asked for."""
+    topics = []
+    for topic in request["topics"]:
+        parts = []
+        for part in topic["partitions"]:
+            number, offset = part["partition_index"], part["offset"]
+            before = None if offset == _HIGH_WATERMARK else offset
+            try:
+                start = await session.execute(TrimPartition(topic["name"], number, before))
+                found: Values = {"low_watermark": start}
+            except PenstockError as error:
+                found = {"low_watermark": -1, "error_code": code_of(error)}
+            parts.append({"partition_index": number, **found})
+        topics.append({"name": topic["name"], "partitions": parts})
+    return {"topics": topics}

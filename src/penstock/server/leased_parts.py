@@ -1,0 +1,71 @@
+"""Messages of a poll in binary: batches as clients read them, with receipts in columns beside them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+from ..api.leased import LeasedMessages, LeasedPart
+from ..codec import Columns, encode
+from ..codec.columns import without_empty
+from ..codec.leased import LeaseColumns, collapsed, encode_leased
+from ..config import LimitsConfig
+
+# What is within its own limits is sent, whatever the limits of today are.
+_LIMITS = LimitsConfig(
+    value_bytes_max=1 << 30,
+    key_bytes_max=1 << 30,
+    headers_bytes_max=1 << 30,
+    batch_bytes_max=1 << 31,
+)
+# Far below what a client is ready to take in one answer.
+ANSWER_BYTES = 16 << 20
+# What is opened for it: values and keys count above, but there is more in a batch.
+OPENED_BYTES = ANSWER_BYTES + (1 << 20)
+# Parts stay small enough to be read without a second thought about memory.
+_PART_BYTES = 8 << 20
+
+
+def leased_parts(messages: LeasedMessages) -> bytes:
+    """Messages in the form of docs/formats/leased.md."""
+    return encode_leased(
+        (_lent(part), encode(_columns(part), limits=_LIMITS))
+        for some in _pieces(messages)
+        for part in some.leased()
+    )
+
+
+def _columns(part: LeasedPart) -> Columns:
+    """As an encoder takes them. What is known to say nothing is not looked through."""
+    if not part.is_bare:
+        return without_empty(part.columns)
+    return Columns(values=part.values, timestamps=part.columns.timestamps)
+
+
+def _pieces(messages: LeasedMessages) -> Iterator[LeasedMessages]:
+    """So many at a time that a part does not become too large, and at least one."""
+    while messages:
+        count = fitting_count(messages, _PART_BYTES)
+        if count == len(messages):
+            yield messages
+            return
+        some, messages = messages.cut(count)
+        yield some
+
+
+def fitting_count(messages: LeasedMessages, bytes_max: int = ANSWER_BYTES) -> int:
+    """How many of these stay below so many bytes together; at least one."""
+    if messages.content_bytes() <= bytes_max:
+        return len(messages)
+    return max(1, bisect_right(list(accumulate(messages.content_sizes())), bytes_max))
+
+
+def _lent(part: LeasedPart) -> LeaseColumns:
+    attempts, offsets = part.attempts, list(part.offsets)
+    errors = part.last_errors
+    return LeaseColumns(
+        *part.place,
+        part.lease,
+        offsets,
+        attempts if isinstance(attempts, int) else collapsed(attempts),
+        {offset: errors[offset] for offset in offsets if offset in errors} if errors else {},
+    )

@@ -1,0 +1,284 @@
+"""The life of `penstock serve`: open the data, listen, serve, and on a signal stop in good order."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+import resource
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..config import OFF
+from ..errors import PenstockError, Refused, Unavailable
+from ..observability.activity import Activity
+from ..runtime import RealDisk, SystemClock
+from ..runtime.asynchronous import AsyncDriver
+from ..runtime.fatal import exit_process
+from ..runtime.threads import ThreadDriver
+from ..runtime.world import World
+from .audit import AuditLog, verify
+from .binary.service import BinaryService
+from .binary.serving import BinaryServer
+from .first_key import write_first_key
+from .http.app import App
+from .http.auth import Auth
+from .http.connection import Connection
+from .http.publish_coalescer import PublishCoalescer
+from .http.routing import Router
+from .http.table import ROUTES
+from .kafka.port import KafkaServer
+from .logs import configure_logging
+from .reading_settings import needs_restart, with_live
+from .settings import Settings
+from .tls import check_certificate, expires_at_ns, load_certificate, server_context
+
+_SWEEP_S = 1.0
+_BACKLOG = 2048
+_INSECURE_REMINDER_S = 60.0
+_DESCRIPTORS_WANTED = 65_536
+# Some 10 MB at most, if all of them were garbage.
+_NEW_OBJECTS_MAX = 50_000
+Reload = Callable[[], Settings]
+
+
+class Serving:
+    """One broker process. `reload` reads the settings again, for SIGHUP."""
+
+    def __init__(self, settings: Settings, reload: Reload, logger: logging.Logger) -> None:
+        self.settings, self._reload, self.logger = settings, reload, logger
+        self.address = ""
+
+    def run(self, on_ready: Callable[[str, str], None]) -> None:
+        """Serve until a signal says stop. When requests are welcome, `on_ready` gets the addresses of HTTP and of the
+        binary port, the latter empty if it is off.
+        """
+        import uvloop
+
+        raise_descriptor_limit()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve(on_ready))
+
+    async def _serve(self, on_ready: Callable[[str, str], None]) -> None:
+        settings = self.settings
+        if settings.tls.is_on:
+            check_certificate(settings.tls)
+        listener = listen(settings.broker.host, settings.broker.port)
+        binary_listener = None
+        if settings.broker.binary_port != OFF:
+            binary_listener = listen(
+                settings.broker.host, settings.broker.binary_port, "broker.binary_port"
+            )
+        data = Path(settings.broker.data_dir)
+        disk = RealDisk(str(data), settings.storage.storage_config())
+        try:
+            activity = Activity()
+            driver = self._open(disk, activity)
+            loop = asyncio.get_running_loop()
+            app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
+            context = None
+            if settings.tls.is_on:
+                context = server_context(settings.tls)
+                app.tls_expires_ns = expires_at_ns(settings.tls)
+            server = await loop.create_server(
+                lambda: Connection(app),
+                sock=listener,
+                backlog=_BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=settings.http.header_timeout_ms / 1000 if context else None,
+            )
+            binary = None
+            if binary_listener is not None:
+                binary = BinaryServer(self._binary_service(app, listener), binary_listener)
+                await binary.start()
+            stopped = asyncio.Event()
+            self._handle_signals(loop, stopped, app, context, binary)
+            self.address = address_of(listener, is_tls=settings.tls.is_on)
+            sweeper = loop.create_task(self._sweep(app, binary))
+            loop.call_soon(on_ready, self.address, "" if binary is None else binary.address)
+            collect_seldom()
+            await stopped.wait()
+            server.close()
+            await app.stop()
+            if binary is not None:
+                await binary.stop()
+            sweeper.cancel()
+            await app.driver.in_thread(driver.close)
+            app.auth.close()
+        finally:
+            disk.close()
+        self.logger.info("stopped")
+
+    def _open(self, disk: RealDisk, activity: Activity) -> ThreadDriver:
+        world = World(
+            clock=SystemClock(),
+            entropy=random.SystemRandom(),
+            logger=self.logger,
+            on_fatal=exit_process,
+            limits=self.settings.limits.limits_config(),
+            observer=activity.observe,
+        )
+        return ThreadDriver(disk, self.settings.storage.storage_config(), world)
+
+    def _binary_service(self, app: App, listener: socket.socket) -> BinaryService:
+        service = BinaryService(
+            app.driver,
+            self.settings,
+            app.auth,
+            rate=app.rate,
+            budget=app.send_budget,
+            shared=app.shared,
+            logger=self.logger,
+        )
+        service.http_port = listener.getsockname()[1]
+        service.kafka = KafkaServer(service)
+        return service
+
+    def _handle_signals(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stopped: asyncio.Event,
+        app: App,
+        context: ssl.SSLContext | None,
+        binary: BinaryServer | None,
+    ) -> None:
+        def stop() -> None:
+            self.logger.info("stopping: no new requests, those under way are finished")
+            app.drain()
+            if binary is not None:
+                binary.drain()
+            stopped.set()
+
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._take_over(app, context, binary))
+
+    def _take_over(
+        self, app: App, context: ssl.SSLContext | None, binary: BinaryServer | None
+    ) -> None:
+        """SIGHUP. What is wrong is said, and everything stays as it was."""
+        try:
+            wanted = self._reload()
+            settings = with_live(self.settings, wanted)
+            if context is not None and settings.tls.is_on:
+                check_certificate(settings.tls)
+                load_certificate(context, settings.tls)
+                if binary is not None:
+                    binary.load_certificate(settings)
+                app.tls_expires_ns = expires_at_ns(settings.tls)
+        except (PenstockError, OSError) as error:
+            self.logger.error("not reloaded: %s", error)
+            return
+        later = needs_restart(self.settings, wanted)
+        self.settings = settings
+        configure_logging(settings.log)
+        app.configure(settings)
+        if binary is not None:
+            binary.service.configure(settings)
+        self.logger.info(
+            "reloaded; %s", f"restart for: {', '.join(later)}" if later else "all of it"
+        )
+
+    async def _sweep(self, app: App, binary: BinaryServer | None) -> None:
+        """What has to happen now and then."""
+        remind_at = 0.0
+        is_insecure = not self.settings.broker.is_loopback and not self.settings.auth.enabled
+        while True:
+            app.sweep()
+            if binary is not None:
+                binary.service.sweep()
+            if is_insecure and time.monotonic() >= remind_at:
+                remind_at = time.monotonic() + _INSECURE_REMINDER_S
+                self.logger.warning("anybody who reaches %s is an administrator", self.address)
+            await asyncio.sleep(_SWEEP_S)
+
+
+def _check_audit(path: Path, logger: logging.Logger) -> None:
+    """Log which lines of the audit log were changed. It takes a while, so nothing waits for it."""
+    changed = [one for one in verify(path) if one.line]
+    if changed:
+        first = changed[0]
+        logger.error(
+            "the audit log is not as it was written: line %d: %s (%d in all; %s)",
+            first.line,
+            first.text,
+            len(changed),
+            path,
+        )
+
+
+def make_app(
+    settings: Settings,
+    driver: AsyncDriver,
+    data: Path,
+    logger: logging.Logger,
+    activity: Activity,
+) -> App:
+    """The application on a node, with the audit log of a data directory. `activity` observes the node."""
+    clock = driver.clock
+    if settings.auth.enabled and (first := write_first_key(data, driver.driver)) is not None:
+        logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
+    audit = AuditLog(data, clock.now_ns)
+    if audit.lost:
+        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, audit.path)
+    driver.loop.run_in_executor(None, _check_audit, audit.path, logger)
+    return App(
+        driver=driver,
+        settings=settings,
+        auth=Auth(settings, driver.driver, audit, time.monotonic, driver.loop),
+        router=Router(ROUTES),
+        logger=logger,
+        coalescer=PublishCoalescer(driver, driver.loop),
+        activity=activity,
+        clock=clock,
+        started_ns=clock.monotonic_ns(),
+    )
+
+
+def listen(host: str, port: int, setting: str = "broker.port") -> socket.socket:
+    """A socket that is bound. Refused: the address is not ours; Unavailable: another process has the port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except socket.gaierror as error:
+        raise Refused(f"broker.host {host}: {error.strerror}") from None
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {host}:{port} ({setting}): {error.strerror}") from None
+    # From here on clients wait in line instead of being turned away, while the data is opened.
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(listener: socket.socket, *, is_tls: bool) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if is_tls else 'http'}://{shown}:{port}"
+
+
+def raise_descriptor_limit() -> None:
+    """Every connection and every open segment is a descriptor, and the usual limit of 1024 is soon reached."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = (
+        _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    )
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def collect_seldom() -> None:
+    """What is here now stays. Requests leave few cycles behind, and with many connections to look for them is dear.
+
+    At the usual 700 new objects a crowd makes the collector look at all requests that are under way, again and again.
+    """
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS_MAX)

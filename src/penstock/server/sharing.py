@@ -1,0 +1,70 @@
+"""Members of shared groups: any of them gets any message, so all that is kept is their names.
+
+In memory, like the members of assigned groups: after a restart they join again, and what they hold goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+
+from ..errors import UnknownMember
+from ..model import check_name
+
+_MEMBERS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class SharedMember:
+    """A member that joined; missed when `until` has come and it has no open poll."""
+
+    group: str
+    name: str
+    client: str
+    topics: Sequence[str]
+    session_s: float
+    until: float
+    polls: int = 0
+
+
+class SharedMembers:
+    """All of them, by group and name."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._members: dict[tuple[str, str], SharedMember] = {}
+
+    def join(
+        self, group: str, name: str, client: str, topics: Sequence[str], session_s: float
+    ) -> SharedMember:
+        check_name(client, "client")
+        name = check_name(name or f"{client}-{token_hex(4)}", "member")
+        member = SharedMember(group, name, client, topics, session_s, self._now() + session_s)
+        if len(self._members) >= _MEMBERS_MAX:
+            # The oldest has most likely been forgotten by its client, too.
+            del self._members[next(iter(self._members))]
+        self._members[group, name] = member
+        return member
+
+    def get(self, group: str, name: str) -> SharedMember | None:
+        return self._members.get((group, name))
+
+    def find(self, group: str, name: str) -> SharedMember | None:
+        """The member, if it is there; asking is a sign of life."""
+        member = self._members.get((group, name))
+        if member is not None:
+            member.until = self._now() + member.session_s
+        return member
+
+    def leave(self, group: str, name: str) -> SharedMember:
+        member = self._members.pop((group, name), None)
+        if member is None:
+            raise UnknownMember(group, name[:60])
+        return member
+
+    def take_missed(self) -> list[SharedMember]:
+        """Members that were not heard of in time; they are members no more."""
+        now = self._now()
+        missed = [one for one in self._members.values() if one.until <= now and not one.polls]
+        for one in missed:
+            del self._members[one.group, one.name]
+        return missed

@@ -1,0 +1,164 @@
+"""Drives one node as `runtime` does: performs its plans later, and holds replies until they are durable."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+from ..api.command import Command
+from ..api.principals import LOCAL
+from ..broker.node import Node
+from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.partition.clearing import clear_delayed
+from ..errors import NoSpace
+from ..model import TopicPartition
+from .schedule import MS, Schedule
+
+R = TypeVar("R")
+_SNAPSHOT_ONE_IN = 5
+
+
+def name_of(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.number)
+
+
+@dataclass(slots=True)
+class PendingReply:
+    """A reply that is released when the three logs are durable to these ends."""
+
+    messages_at: int
+    state_at: int
+    release: Callable[[], None]
+    delayed_at: int = 0
+
+    def is_due(self, partition: Partition) -> bool:
+        is_stored = self.messages_at <= partition.messages.durable_end
+        is_delayed = self.delayed_at <= partition.delayed.durable_end
+        return is_stored and is_delayed and self.state_at <= partition.journal.log.durable_end
+
+
+@dataclass(slots=True)
+class DriverHooks:
+    """Calls by which a driver tells the world what it did."""
+
+    act: Callable[[str, Callable[[], None]], None]
+    notice: Callable[[str], None]
+    synced: Callable[[Partition, PartitionPlan], None]
+
+
+class SimDriver:
+    """Runs a node from its start to a crash or a close. Once `is_over`, the calls that it scheduled do nothing."""
+
+    def __init__(self, node: Node, schedule: Schedule, entropy: Random, hooks: DriverHooks) -> None:
+        self.node, self.schedule, self.entropy, self.hooks = node, schedule, entropy, hooks
+        self.is_over = False
+        self.slowness = 1
+        self.waiting: dict[TopicPartition, list[PendingReply]] = {}
+        # Partitions with a plan on the way: nothing may trim their logs.
+        self.busy: set[TopicPartition] = set()
+        self.boot_ns = schedule.clock.monotonic_ns()
+
+    def now(self) -> Now:
+        clock = self.schedule.clock
+        return Now(clock.now_ns(), clock.monotonic_ns() - self.boot_ns)
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out a command, or raise what it was refused with."""
+        return self.node.execute(command, LOCAL, self.now()).outcome()
+
+    def later(self, delay_ms_max: int, what: str, call: Callable[[], None]) -> None:
+        """Run a call after a random delay, unless this driver is over by then."""
+
+        def alive() -> None:
+            if not self.is_over:
+                self.hooks.act(what, call)
+
+        delay_ns = self.entropy.randint(0, delay_ms_max * MS * self.slowness)
+        self.schedule.after(delay_ns, alive)
+
+    def hold(self, partition: Partition, waiting: PendingReply) -> None:
+        """Release a reply when its partition is durable, which may be now."""
+        if waiting.is_due(partition):
+            waiting.release()
+        else:
+            self.waiting.setdefault(name_of(partition), []).append(waiting)
+
+    def sync_soon(self) -> None:
+        """Start a plan for every partition that has something to sync and no plan yet."""
+        for partition in self.node.partitions():
+            name = name_of(partition)
+            if name not in self.busy and partition.is_dirty:
+                self.busy.add(name)
+                self._next(partition, 80, "plan", partial(self._plan, partition))
+
+    def _next(
+        self, partition: Partition, delay_ms_max: int, what: str, call: Callable[[], None]
+    ) -> None:
+        self.later(delay_ms_max, f"{what} {partition.topic}/{partition.number}", call)
+
+    def _plan(self, partition: Partition) -> None:
+        plan = self._choose_plan(partition)
+        self.hooks.notice("planned")
+        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+
+    def _choose_plan(self, partition: Partition) -> PartitionPlan:
+        if self.entropy.randint(1, 4) == 1:
+            partition.messages.changed_checkpoint()
+        if self.entropy.randint(1, _SNAPSHOT_ONE_IN) > 1:
+            return partition.plan_sync()
+        # A new state segment before each snapshot, so that there is one to remove behind it.
+        partition.journal.log.roll()
+        return partition.plan_snapshot()
+
+    def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
+        plan.messages.run()
+        self.hooks.notice("messages synced")
+        if plan.delayed is None:
+            self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+        else:
+            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
+
+    def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
+        assert plan.delayed is not None
+        plan.delayed.run()
+        self.hooks.notice("messages synced")
+        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+
+    def _state(self, partition: Partition, plan: PartitionPlan) -> None:
+        plan.state.run()
+        self.hooks.notice("state synced")
+        if plan.snapshot is None:
+            self._next(partition, 30, "report", partial(self._synced, partition, plan))
+        else:
+            self._next(partition, 10, "snapshot", partial(self._snapshot, partition, plan))
+
+    def _snapshot(self, partition: Partition, plan: PartitionPlan) -> None:
+        assert plan.snapshot is not None
+        # On a full disk the logs are durable all the same; a later plan brings the snapshot.
+        with suppress(NoSpace):
+            plan.snapshot.run()
+            plan.is_snapshot_written = True
+        self.hooks.notice("snapshot")
+        self._next(partition, 30, "report", partial(self._synced, partition, plan))
+
+    def _synced(self, partition: Partition, plan: PartitionPlan) -> None:
+        name = name_of(partition)
+        self.busy.discard(name)
+        self.node.synced([(partition, plan)], self.now())
+        self.hooks.synced(partition, plan)
+        for waiting in self.waiting.pop(name, []):
+            self.hold(partition, waiting)
+        self.node.pump(self.now())
+
+    def retain(self) -> None:
+        for partition in self.node.partitions():
+            if name_of(partition) not in self.busy:
+                partition.retain(self.now())
+        self.clear_delayed()
+
+    def clear_delayed(self) -> None:
+        for partition in self.node.partitions():
+            if name_of(partition) not in self.busy:
+                clear_delayed(partition, self.now())

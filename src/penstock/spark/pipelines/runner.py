@@ -1,0 +1,150 @@
+"""Runs a pipeline of any kind."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import Refused
+from .archive import Archive, ArchiveOptions, Stop
+from .lake import Lake, TableFormat
+from .load import Load, LoadOptions
+from .manifest import Manifest
+from .model import (
+    FilesSource,
+    LakeSink,
+    OnDamage,
+    Pipeline,
+    PipelineKind,
+    PlotSink,
+    TableSink,
+    TopicSink,
+    TopicSource,
+    TopicStart,
+)
+from .remote import Remote
+from .report import OnProgress, Reporter
+from .spark_errors import spark_errors
+from .stream import Stream
+from .table import draw, write_table
+from .task_runner import SparkTaskRunner
+from .views import register
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+# Up to 4 attempts for each task, also in one process.
+LOCAL_MASTER = "local[*,4]"
+
+Show = Callable[["pa.Table"], None]
+
+
+def remote_of(pipeline: Pipeline) -> Remote:
+    return Remote(pipeline.server, pipeline.key_file, pipeline.ca_file)
+
+
+def open_session(pipeline: Pipeline, master: str) -> "SparkSession":
+    """Returns a session with the settings of Spark in the pipeline. Refused or Unavailable: it cannot start."""
+    from ..session import session
+
+    # This logger prints every error as JSON that is also raised.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    with spark_errors(f"session at {master}"):
+        return session(f"penstock {pipeline.name}", master=master, config=pipeline.spark)
+
+
+def run(
+    spark: "SparkSession",
+    pipeline: Pipeline,
+    stop: Stop,
+    *,
+    is_once: bool,
+    tell: OnProgress = lambda _: None,
+    show: Show = lambda _: None,
+) -> None:
+    """Run a pipeline to its end, or until `stop`."""
+    remote = remote_of(pipeline)
+    with Reporter(pipeline, remote, tell) as reporter:
+        if pipeline.kind is PipelineKind.ARCHIVE:
+            run_archive(spark, pipeline, stop, reporter, is_once=is_once)
+        elif pipeline.kind is PipelineKind.STREAM:
+            with open_lake(lake_sink(pipeline)) as lake:
+                Stream(spark, pipeline, lake, reporter).run(stop, is_once=is_once)
+        elif pipeline.kind is PipelineKind.LOAD:
+            load = load_of(pipeline, remote, spark, reporter)
+            load.run_once(stop) if is_once else load.run(stop)
+        else:
+            run_sql(spark, pipeline, show)
+
+
+def lake_sink(pipeline: Pipeline) -> LakeSink:
+    sink = pipeline.sinks[0]
+    assert isinstance(sink, LakeSink), "the kind of a pipeline is told by its sink"
+    return sink
+
+
+def open_lake(sink: LakeSink) -> Lake:
+    """Returns the lake of a sink with its lock. A lake that exists has its own table format."""
+
+    def publish(lake: Lake, manifest: Manifest) -> None:
+        if lake.identity.table is TableFormat.DELTA:
+            from .delta import publish as to_delta
+
+            to_delta(lake, manifest)
+
+    return Lake(Path(sink.lake), table=sink.table, split=sink.split, publish=publish)
+
+
+def run_archive(
+    spark: "SparkSession", pipeline: Pipeline, stop: Stop, tell: OnProgress, *, is_once: bool
+) -> None:
+    sink = lake_sink(pipeline)
+    sources = [pipeline.sources[name] for name in sink.inputs]
+    topics = [one for one in sources if isinstance(one, TopicSource)]
+    starts = {one.start for one in topics}
+    if len(starts) > 1:
+        raise Refused("topics that share a lake start at the same end: earliest or latest")
+    options = ArchiveOptions(
+        topics=tuple(dict.fromkeys(one.topic for one in topics)),
+        starts_latest=starts == {TopicStart.LATEST},
+        group=sink.group or (pipeline.name if sink.hold_retention else ""),
+        holds_retention=sink.hold_retention,
+        skips_damage=sink.on_damage is OnDamage.SKIP,
+        compression=sink.compression.value,
+        commit_messages_max=sink.max_messages_per_commit,
+        task_messages_max=sink.max_messages_per_file,
+        interval_s=pipeline.interval_ms / 1000,
+    )
+    with open_lake(sink) as lake:
+        archive = Archive(lake, remote_of(pipeline), SparkTaskRunner(spark), options, tell)
+        archive.run_once(stop) if is_once else archive.run(stop)
+
+
+def load_of(pipeline: Pipeline, remote: Remote, spark: "SparkSession", tell: OnProgress) -> Load:
+    sink = pipeline.sinks[0]
+    assert isinstance(sink, TopicSink), "the kind of a pipeline is told by its sink"
+    sources = [pipeline.sources[name] for name in sink.inputs]
+    options = LoadOptions(
+        patterns=tuple((one.files, one.format) for one in sources if isinstance(one, FilesSource)),
+        topic=sink.topic,
+        key=sink.key,
+        value=sink.value,
+        interval_s=pipeline.interval_ms / 1000,
+    )
+    return Load(Path(pipeline.checkpoint), remote, SparkTaskRunner(spark), options, tell)
+
+
+def run_sql(spark: "SparkSession", pipeline: Pipeline, show: Show) -> None:
+    """Run a query over everything that is there now, and print, draw or write its rows."""
+    register(spark, pipeline, is_stream=False)
+    for sink in pipeline.sinks:
+        assert isinstance(sink, TableSink | PlotSink), "all sinks of such a pipeline show something"
+        with spark_errors(sink.inputs[0]):
+            table = spark.table(sink.inputs[0]).limit(sink.limit).toArrow()
+        if isinstance(sink, PlotSink):
+            draw(table, sink)
+        elif sink.table == "-":
+            show(table)
+        else:
+            write_table(table, Path(sink.table))

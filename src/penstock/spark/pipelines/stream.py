@@ -1,0 +1,196 @@
+"""Streams topics through transforms into a lake, micro-batch by micro-batch.
+
+Spark's checkpoint fixes the offsets of a micro-batch, so that a repeated batch has the same messages. The lake records
+the checkpoint's identity and the number of each batch, and a batch that it has is not written again. So no batch is in
+the lake twice, and none is missing.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import Refused
+from .archive import PipelineProgress, Stop
+from .lake import STAGING, Lake
+from .manifest import LakeFile, StreamBatch
+from .model import LakeSink, Pipeline
+from .partitions import keep_unread, query_partitions
+from .remote import Remote
+from .report import OnProgress
+from .spark_errors import spark_errors
+from .task_files import new_writer, sync_and_checksum
+from .task_runner import binary_column
+from .views import register
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_MARK = "pipeline.json"
+_LOOK_S = 0.5
+# A batch that takes longer is aborted, and the next run repeats it.
+_LAST_BATCH_S = 60.0
+
+
+class _CheckpointOwner(msgspec.Struct, frozen=True):
+    name: str
+    topics: list[str]
+
+
+def claim_checkpoint(checkpoint: Path, pipeline: Pipeline) -> None:
+    """Record the topics in a new checkpoint. Refused: the checkpoint is of other topics."""
+    path = checkpoint / _MARK
+    wanted = _CheckpointOwner(pipeline.name, sorted(pipeline.topics))
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_CheckpointOwner)
+    except FileNotFoundError:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(wanted))
+        return
+    except msgspec.MsgspecError:
+        raise Refused(f"{path} is not what a pipeline writes there") from None
+    if found.topics != wanted.topics:
+        raise Refused(
+            f"{checkpoint} is the checkpoint of another topic: it was made for {', '.join(found.topics)}, "
+            f"not for {', '.join(wanted.topics)}"
+        )
+
+
+def query_of(checkpoint: Path) -> str:
+    """Returns the identity that Spark gave to a checkpoint."""
+    found = json.loads((checkpoint / "metadata").read_text())
+    return str(found["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class FileWrite:
+    """Writes the rows of a partition into one file in staging. Runs on the executors."""
+
+    root: str
+    commit: int
+    attempt: str
+    compression: str
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        own = token_hex(8)
+        folder = Path(self.root) / STAGING / f"{self.commit:020d}" / f"{self.attempt}-{own}"
+        path, writer, rows = folder / "rows.parquet", None, 0
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if writer is None:
+                folder.mkdir(parents=True, exist_ok=True)
+                writer = new_writer(path, batch.schema, self.compression)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            return
+        writer.close()
+        size, number = sync_and_checksum(path)
+        stored = LakeFile(
+            path=f"rows-{self.commit:08d}-{own}.parquet",
+            staged=f"{self.commit:020d}/{self.attempt}-{own}/rows.parquet",
+            rows=rows,
+            size=size,
+            checksum=number,
+        )
+        answer = binary_column(msgspec.json.encode(stored))
+        yield pa.RecordBatch.from_arrays([answer], names=["stored"])
+
+
+def _wait(query: "StreamingQuery", stop: Stop) -> None:
+    """Wait until the stream ends, or until `stop` and the end of the batch under way, if it ends soon."""
+    while query.isActive and not stop.is_set():
+        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # Spark takes fractions.
+    deadline_s = time.monotonic() + _LAST_BATCH_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # As above.
+
+
+class Stream:
+    """One stream into one lake."""
+
+    def __init__(
+        self, spark: "SparkSession", pipeline: Pipeline, lake: Lake, on_progress: OnProgress
+    ) -> None:
+        sink = pipeline.sinks[0]
+        assert isinstance(sink, LakeSink), "the kind of a pipeline is told by its sink"
+        self.spark, self.pipeline, self.lake, self.sink = spark, pipeline, lake, sink
+        self.on_progress = on_progress
+        self.checkpoint = Path(pipeline.checkpoint)
+        self.messages = self.commits = 0
+
+    def run(self, stop: Stop, *, is_once: bool) -> None:
+        claim_checkpoint(self.checkpoint, self.pipeline)
+        group = self.sink.group or (self.pipeline.name if self.sink.hold_retention else "")
+        if group:
+            self._open_group(group)
+        register(self.spark, self.pipeline, is_stream=True, group=group)
+        query = self._start(is_once=is_once)
+        try:
+            with spark_errors("stream"):
+                _wait(query, stop)
+        finally:
+            query.stop()
+        self.on_progress(PipelineProgress("stopped", self.messages, self.commits, 0))
+
+    def _open_group(self, group: str) -> None:
+        """Make the group before the first read: retention waits only for groups that exist."""
+        pipeline = self.pipeline
+        remote = Remote(pipeline.server, pipeline.key_file, pipeline.ca_file)
+        with remote.connect() as client:
+            if self.sink.hold_retention:
+                keep_unread(client, pipeline.topics)
+            for one in query_partitions(client, pipeline.topics):
+                client.commit(group, {one.name.topic: {one.name.number: one.earliest}})
+
+    def _start(self, *, is_once: bool) -> "StreamingQuery":
+        rows = self.spark.table(self.sink.inputs[0])
+        if not rows.isStreaming:
+            raise Refused(f"{self.sink.inputs[0]} does not come from a topic: nothing would stream")
+        writer = rows.writeStream.queryName(self.pipeline.name).foreachBatch(self.commit)
+        writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
+        interval = f"{self.pipeline.interval_ms} milliseconds"
+        writer = (
+            writer.trigger(availableNow=True)
+            if is_once
+            else writer.trigger(processingTime=interval)
+        )
+        with spark_errors("stream"):
+            return writer.start()
+
+    def commit(self, rows: "DataFrame", number: int) -> None:
+        """Commit a micro-batch. Spark calls this for each one, and again for the last one after a restart."""
+        stream = StreamBatch(query_of(self.checkpoint / "spark"), number)
+        self._require_own(stream)
+        if self.lake.has(stream):
+            return
+        write = FileWrite(
+            str(self.lake.root),
+            self.lake.next_commit,
+            token_hex(4),
+            self.sink.compression.value,
+        )
+        found = rows.mapInArrow(write, "stored binary").collect()
+        files = [msgspec.json.decode(bytes(row["stored"]), type=LakeFile) for row in found]
+        manifest = self.lake.commit([], files, stream)
+        self.messages += manifest.rows
+        self.commits += 1
+        self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
+
+    def _require_own(self, stream: StreamBatch) -> None:
+        """Refused: another checkpoint filled the lake, so rows would be in it twice."""
+        others = {one.stream.query for one in self.lake.commits if one.stream is not None}
+        if others - {stream.query} or any(one.spans for one in self.lake.commits):
+            raise Refused(
+                f"{self.lake.root} was filled by another checkpoint or by an archive; use another lake"
+            )

@@ -1,0 +1,71 @@
+"""Reads one range from the broker: the work of a task. It returns exactly the range, or fails."""
+
+from collections.abc import Iterator
+
+from ..client import Client
+from ..client.fetch import LIMIT_MAX_BATCHES, PREFETCH_BYTES, Fetched, FetchRequest
+from ..client.synchronous.prefetch import Prefetch
+from ..errors import NotFound, OffsetOutOfRange
+from .decoder import BatchPart, parts_of
+from .file_reader import FileReader
+from .losses import lost_by_retention, lost_by_shrinking, topic_deleted
+from .offsets import OffsetRange, key_of
+
+
+class RangeReader:
+    """Fetches a range, one request ahead of the task that takes the batches."""
+
+    def __init__(self, client: Client, wanted: OffsetRange, *, is_loss_fatal: bool) -> None:
+        self._client, self._wanted, self._is_loss_fatal = client, wanted, is_loss_fatal
+        self._key = key_of(wanted.topic, wanted.partition)
+
+    def stored(self, files: FileReader | None = None) -> Iterator[BatchPart]:
+        """Yields the stored batches of the range. DataLoss: a part of it was removed, and that is fatal."""
+        at = self._wanted.start
+        if files is not None:
+            at = yield from files.stored(self._client, self._wanted)
+        yield from self._from_broker(at)
+
+    def _from_broker(self, at: int) -> Iterator[BatchPart]:
+        prefetch = Prefetch(self._client.connector)
+        try:
+            while at < self._wanted.end:
+                fetched = self._fetched(at, prefetch)
+                if fetched is None or fetched.next_offset <= at:
+                    at = self._after_loss(at, fetched)
+                    continue
+                yield from parts_of(fetched.batches, at, self._wanted.end)
+                at = fetched.next_offset
+        finally:
+            prefetch.drop()
+
+    def _asked(self, at: int) -> FetchRequest:
+        # Powers of two, because the server caches answers by request; `parts_of` drops what is too much.
+        left = 1 << (self._wanted.end - at - 1).bit_length()
+        limit = min(LIMIT_MAX_BATCHES, left)
+        topic, partition = self._wanted.topic, self._wanted.partition
+        return FetchRequest(topic, partition, offset=at, limit=limit, max_bytes=PREFETCH_BYTES)
+
+    def _following(self, at: int) -> FetchRequest | None:
+        return self._asked(at) if at < self._wanted.end else None
+
+    def _fetched(self, at: int, prefetch: Prefetch) -> Fetched | None:
+        """Returns what the broker has from an offset on, or None if the offset is out of range."""
+        try:
+            return prefetch.fetch(self._asked(at), self._following)
+        except OffsetOutOfRange:
+            return None
+        except NotFound:
+            raise topic_deleted(self._wanted.topic) from None
+
+    def _after_loss(self, at: int, fetched: Fetched | None) -> int:
+        """Returns the offset behind the missing part of the range. DataLoss: a loss is fatal."""
+        first = fetched or self._client.fetch(
+            self._wanted.topic, self._wanted.partition, limit=1, max_bytes=1
+        )
+        is_before = at < first.earliest
+        if self._is_loss_fatal and is_before:
+            raise lost_by_retention(self._key, at, first.earliest)
+        if self._is_loss_fatal:
+            raise lost_by_shrinking(self._key, self._wanted.end, first.latest, is_same=True)
+        return min(first.earliest, self._wanted.end) if is_before else self._wanted.end

@@ -1,0 +1,227 @@
+"""Offsets that clients commit for a group, classic groups of a node, and what else only Kafka clients ask for."""
+
+import pytest
+
+from penstock.api.classic import (
+    AwaitJoin,
+    CommitOffsets,
+    CommittedOffset,
+    DescribeClassic,
+    HeartbeatClassic,
+    JoinClassic,
+    JoinedClassic,
+    LeaveClassic,
+    ListClassic,
+    ListCommitted,
+    Pending,
+    SyncClassic,
+)
+from penstock.api.fetch import FindEpochEnd, FindTimestamp, TimedOffset
+from penstock.api.groups import CloseGroup, ResetGroup
+from penstock.api.publish import Publish
+from penstock.api.start import EARLIEST
+from penstock.api.topics import TrimPartition
+from penstock.errors import (
+    GroupBusy,
+    InvalidName,
+    NotFound,
+    OffsetOutOfRange,
+    StaleGeneration,
+    TooLarge,
+    UnknownMember,
+)
+from penstock.model import Message
+
+from .world import GROUP, TOPIC, World, values
+
+STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
+PROTOCOLS = (("range", b""),)
+
+
+def numbered(count: int = 10, **settings: object) -> World:
+    world = World()
+    world.topic(**settings)
+    for number in range(count):
+        world.publish(b"%d" % number)
+    return world
+
+
+def commit(world: World, offset: int, note: str = "", **who: object):
+    (refused,) = world.execute(
+        CommitOffsets(GROUP, (CommittedOffset(TOPIC, 0, offset, note),), **who)
+    )
+    return refused
+
+
+def committed(world: World) -> list[tuple[int, str]]:
+    return [(one.offset, one.note) for one in world.execute(ListCommitted(group=GROUP))]
+
+
+def joined(world: World, member: str = "") -> tuple[str, JoinedClassic]:
+    command = JoinClassic(
+        GROUP, member, protocol_type="consumer", protocols=PROTOCOLS, topic_names=(TOPIC,)
+    )
+    name = world.execute(command).member
+    world.now(300)
+    world.node.tick(world.now())
+    found = world.execute(AwaitJoin(GROUP, name))
+    assert isinstance(found, JoinedClassic)
+    return name, found
+
+
+@STOPS
+def test_a_commit_goes_forward_and_back_and_keeps_its_text(stop) -> None:
+    world = numbered()
+    assert committed(world) == []
+    for offset, note in ((4, "a"), (7, ""), (2, "back"), (2, "same place")):
+        assert commit(world, offset, note) is None
+        assert committed(world) == [(offset, note)]
+    world.sync()
+    getattr(world, stop)()
+    assert committed(world) == [(2, "same place")]
+    assert values(world.drain()) == [b"%d" % number for number in range(2, 10)]
+
+
+def test_what_cannot_be_committed_is_said_of_each_offset() -> None:
+    world = numbered()
+    places = ((TOPIC, 0, 5), (TOPIC, 0, 11), (TOPIC, 9, 1), ("none", 0, 1))
+    offsets = tuple(CommittedOffset(*place, "") for place in places)
+    refused = world.execute(CommitOffsets(GROUP, offsets))
+    kinds = [type(one) for one in refused]
+    assert kinds == [type(None), OffsetOutOfRange, NotFound, NotFound]
+    assert committed(world) == [(5, "")]
+    with pytest.raises(InvalidName):
+        world.execute(CommitOffsets("no name", offsets[:1]))
+
+
+def test_a_group_of_our_own_has_its_progress_for_offset() -> None:
+    world = numbered()
+    world.group()
+    assert committed(world) == []
+    world.drain()
+    assert committed(world) == [(10, "")]
+
+
+def test_a_group_with_members_takes_commits_of_its_members_only() -> None:
+    world = numbered()
+    assert commit(world, 1) is None
+    name, round_ = joined(world)
+    with pytest.raises(UnknownMember):
+        commit(world, 2)
+    with pytest.raises(UnknownMember):
+        commit(world, 2, member="another", generation=round_.generation)
+    with pytest.raises(StaleGeneration):
+        commit(world, 2, member=name, generation=round_.generation + 1)
+    assert commit(world, 2, member=name, generation=round_.generation) is None
+    world.execute(LeaveClassic(GROUP, name))
+    with pytest.raises(UnknownMember):
+        commit(world, 3, member=name, generation=round_.generation)
+    assert commit(world, 3) is None
+
+
+def test_a_group_with_members_is_neither_closed_nor_reset() -> None:
+    world = numbered()
+    commit(world, 1)
+    name, _ = joined(world)
+    for command in (CloseGroup(GROUP), ResetGroup(GROUP, to=EARLIEST)):
+        with pytest.raises(GroupBusy):
+            world.execute(command)
+    world.execute(LeaveClassic(GROUP, name))
+    world.execute(CloseGroup(GROUP))
+    assert committed(world) == []
+
+
+def test_members_join_sync_and_are_described() -> None:
+    world = numbered()
+    name, round_ = joined(world)
+    assert round_.leader == name
+    share = SyncClassic(GROUP, name, generation=round_.generation, assignments={name: b"all"})
+    assert world.execute(share) == b"all"
+    world.execute(HeartbeatClassic(GROUP, name, generation=round_.generation))
+    facts = world.execute(DescribeClassic(group=GROUP))
+    assert (facts.state, [one.assignment for one in facts.members]) == ("Stable", [b"all"])
+    assert [one.group for one in world.execute(ListClassic())] == [GROUP]
+    assert world.execute(ListClassic(prefixes=("other.",))) == []
+    other = JoinClassic(GROUP, "", protocol_type="consumer", protocols=PROTOCOLS)
+    ticket = world.execute(other)
+    assert isinstance(world.execute(AwaitJoin(GROUP, ticket.member)), Pending)
+
+
+def test_a_client_without_an_id_gets_one_first() -> None:
+    world = numbered()
+    command = JoinClassic(
+        GROUP, "", protocol_type="consumer", protocols=PROTOCOLS, needs_id=True, session_ms=6000
+    )
+    ticket = world.execute(command)
+    assert not ticket.is_member
+    with pytest.raises(UnknownMember):
+        world.execute(AwaitJoin(GROUP, ticket.member))
+    assert joined(world, ticket.member)[0] == ticket.member
+    with pytest.raises(UnknownMember):
+        joined(world, "made-up")
+
+
+def test_a_member_is_missed_and_its_group_forgotten() -> None:
+    world = numbered()
+    name, _ = joined(world)
+    assert world.node.classic.busy_groups() == [GROUP]
+    assert world.node.next_due_ns() < float("inf")
+    world.now(60_000)
+    world.node.tick(world.now())
+    assert world.node.classic.busy_groups() == []
+    with pytest.raises(UnknownMember):
+        world.execute(AwaitJoin(GROUP, name))
+
+
+def test_the_first_message_of_a_time_is_found_by_its_own_timestamp() -> None:
+    world = World()
+    world.topic()
+    for base in (5000, 1000, 9000):
+        messages = [Message(b"x", timestamp=base + step) for step in (30, 10, 20)]
+        world.execute(Publish(TOPIC, messages, 0))
+    for time, offset in ((1, 0), (5025, 0), (5031, 6), (9020, 6), (9030, 6), (9031, None)):
+        found = world.execute(FindTimestamp(TOPIC, 0, time))
+        assert (None if found is None else found.offset) == offset
+    assert world.execute(FindTimestamp(TOPIC, 0)) == TimedOffset(6, 9030, 1)
+
+
+def test_where_an_epoch_ended() -> None:
+    world = numbered()
+    world.kill()
+    world.publish(b"later")
+    epoch = world.node.partition(TOPIC, 0).messages.epoch
+    end = world.node.partition(TOPIC, 0).messages.end_offset
+    assert world.execute(FindEpochEnd(TOPIC, 0, epoch + 5)) == (epoch, end)
+    assert world.execute(FindEpochEnd(TOPIC, 0, -1)) == (-1, -1)
+
+
+@STOPS
+def test_the_beginning_of_a_partition_is_removed_by_whole_files(stop) -> None:
+    world = numbered(20, segment_messages_max=5)
+    world.group()
+    with pytest.raises(OffsetOutOfRange):
+        world.execute(TrimPartition(TOPIC, 0, 21))
+    assert world.execute(TrimPartition(TOPIC, 0, 12)) == 10
+    assert world.execute(TrimPartition(TOPIC, 0, 3)) == 10
+    world.sync()
+    getattr(world, stop)()
+    assert values(world.drain()) == [b"%d" % number for number in range(10, 20)]
+    assert world.execute(TrimPartition(TOPIC, 0)) == 20
+    getattr(world, stop)()
+    world.publish(b"after")
+    assert values(world.drain()) == [b"after"]
+
+
+def test_what_members_say_of_themselves_is_bounded() -> None:
+    world = numbered()
+    large = JoinClassic(
+        GROUP, "", protocol_type="consumer", protocols=(("range", bytes(300 << 10)),)
+    )
+    with pytest.raises(TooLarge):
+        world.execute(large)
+    name, round_ = joined(world)
+    share = SyncClassic(
+        GROUP, name, generation=round_.generation, assignments={name: bytes(300 << 10)}
+    )
+    with pytest.raises(TooLarge):
+        world.execute(share)

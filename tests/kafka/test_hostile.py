@@ -1,0 +1,165 @@
+"""Frames that no client would send: the broker answers or ends the connection, stores nothing, and goes on."""
+
+import random
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from penstock.server.kafka.schema import REQUESTS
+from penstock.server.kafka.wire import decode_response, encode_request
+from tests.kafka.brokers import KafkaAddress, running_broker
+from tests.kafka.test_wire import values_for
+
+pytestmark = pytest.mark.tier("test")
+BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
+LENGTHS = (0, 1, -1, -2, 127, 0x7FFF, 0x7FFFFFFF, -0x80000000)
+RSS_KIB_MAX = 600 << 10
+# These wait for other members or for messages, or make thousands of partitions: their answers would take seconds.
+_SLOW = (1, 11, 14, 19, 37, 78)
+
+
+def frame(key: int, version: int, body: bytes, correlation: int = 7) -> bytes:
+    tags = b"\0" if key in REQUESTS and version >= REQUESTS[key].flexible else b""
+    header = struct.pack(">hhih", key, version, correlation, 4) + b"test" + tags
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def hostile(chance: random.Random) -> bytes:
+    """A request that is cut, changed, of another version, or with lengths that lie."""
+    schema = chance.choice([one for key, one in REQUESTS.items() if key not in _SLOW])
+    version = chance.randint(schema.first, schema.last)
+    body = bytearray(
+        b"".join(encode_request(schema.key, version, values_for(schema.fields, version, chance)))
+    )
+    match chance.randrange(6):
+        case 0:
+            del body[chance.randrange(len(body) + 1) :]
+        case 1 if body:
+            for _ in range(chance.randint(1, 8)):
+                body[chance.randrange(len(body))] = chance.choice(BYTES)
+        case 2 if len(body) >= 4:
+            at = chance.randrange(len(body) - 3)
+            struct.pack_into(">i", body, at, chance.choice(LENGTHS))
+        case 3:
+            body = bytearray(chance.randbytes(chance.randrange(200)))
+        case 4:
+            return frame(schema.key, chance.choice([-1, 99, 0x7FFF]), bytes(body))
+        case 5:
+            return frame(chance.choice([-1, 4, 5, 24, 80, 9999]), chance.randrange(5), bytes(body))
+    return frame(schema.key, version, bytes(body))
+
+
+def answered(stream: socket.socket) -> bytes:
+    """The next answer; empty if the broker ended the connection."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        more = stream.recv(1 << 16)
+        if not more:
+            return b""
+        data += more
+    return data[4:]
+
+
+def rss_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def test_hostile_frames(tmp_path: Path, effort) -> None:
+    count = effort(check=400, test=25_000, torture=2_000_000)
+    chance = random.Random(effort(check=1, test=2, torture=random.SystemRandom().getrandbits(32)))
+    with running_broker(
+        tmp_path / "data", {"PENSTOCK_BROKER__AUTO_CREATE_TOPICS": "false"}
+    ) as broker:
+        stream = None
+        for _ in range(count):
+            if stream is None:
+                stream = socket.create_connection((broker.host, broker.port), timeout=1)
+            stream.sendall(hostile(chance))
+            is_open = False
+            # A request to produce without acks has no answer.
+            with suppress(ConnectionError, TimeoutError):
+                is_open = bool(answered(stream))
+            if not is_open or chance.random() < 0.02:
+                stream.close()
+                stream = None
+        if stream is not None:
+            stream.close()
+        assert rss_kib(broker.pid) < RSS_KIB_MAX
+        nothing_is_stored(broker)
+
+
+def nothing_is_stored(broker: KafkaAddress) -> None:
+    """The broker answers, and whatever topics were made are empty."""
+    with socket.create_connection((broker.host, broker.port), timeout=5) as stream:
+        stream.sendall(frame(3, 1, b"".join(encode_request(3, 1, {"topics": None}))))
+        topics = decode_response(3, 1, answered(stream)[4:])["topics"]
+        for topic in topics:
+            wanted = [
+                {"partition_index": one["partition_index"], "timestamp": -1}
+                for one in topic["partitions"]
+            ]
+            asked = {"replica_id": -1, "topics": [{"name": topic["name"], "partitions": wanted}]}
+            stream.sendall(frame(2, 1, b"".join(encode_request(2, 1, asked))))
+            (found,) = decode_response(2, 1, answered(stream)[4:])["topics"]
+            assert {one["offset"] for one in found["partitions"]} == {0}
+
+
+@pytest.mark.parametrize("version", [5, 99, 0x7FFF])
+def test_a_version_of_the_future_is_told_those_of_now(broker: KafkaAddress, version: int) -> None:
+    with socket.create_connection((broker.host, broker.port), timeout=5) as stream:
+        stream.sendall(frame(18, version, b""))
+        found = decode_response(18, 0, answered(stream)[4:])
+    assert found["error_code"] == 35
+    assert {one["api_key"] for one in found["api_keys"]} == set(REQUESTS)
+
+
+def test_a_connection_that_is_cut_at_any_byte_of_a_request(broker: KafkaAddress) -> None:
+    """A batch is stored when its request came whole, and not before; once, however often its request was cut."""
+    address = (broker.host, broker.port)
+    made = {"name": "cut-anywhere", "num_partitions": 1, "replication_factor": 1}
+    builder = DefaultRecordBatchBuilder(
+        2,
+        0,
+        is_transactional=False,
+        producer_id=77,
+        producer_epoch=0,
+        base_sequence=0,
+        batch_size=1 << 16,
+    )
+    builder.append(0, 1_700_000_000_000, b"key", b"value", [("a", b"1")])
+    records = {"index": 0, "records": bytes(builder.build())}
+    produce = {
+        "acks": -1,
+        "timeout_ms": 1000,
+        "topic_data": [{"name": "cut-anywhere", "partition_data": [records]}],
+    }
+    whole = frame(0, 9, b"".join(encode_request(0, 9, produce)))
+    with socket.create_connection(address, timeout=10) as stream:
+        stream.sendall(frame(19, 5, b"".join(encode_request(19, 5, {"topics": [made]}))))
+        assert answered(stream)
+        for cut in range(len(whole)):
+            with socket.create_connection(address, timeout=10) as other:
+                other.sendall(whole[:cut])
+        nothing_is_stored(broker)
+        # Whole, but the client leaves before it is answered; then again, as a producer does that heard nothing.
+        for _ in range(3):
+            with socket.create_connection(address, timeout=10) as other:
+                other.sendall(whole)
+        stream.sendall(whole)
+        found = decode_response(0, 9, answered(stream)[5:])
+        (part,) = found["responses"][0]["partition_responses"]
+        assert (part["error_code"], part["base_offset"]) == (0, 0)
+        asked = {
+            "replica_id": -1,
+            "topics": [
+                {"name": "cut-anywhere", "partitions": [{"partition_index": 0, "timestamp": -1}]}
+            ],
+        }
+        stream.sendall(frame(2, 1, b"".join(encode_request(2, 1, asked))))
+        (topic,) = decode_response(2, 1, answered(stream)[4:])["topics"]
+        assert topic["partitions"][0]["offset"] == 1
