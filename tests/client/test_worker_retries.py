@@ -10,7 +10,7 @@ def quiet(_message, _error):
 
 
 def made(client, topic):
-    client.create_topic(topic, partitions=1, config={"backoff_base_ms": 1})
+    client.create_topic(topic, partitions=1, backoff_base_ms=1)
     client.publish(topic, b"bad")
 
 

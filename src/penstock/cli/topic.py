@@ -17,6 +17,7 @@ EPILOG = """\b
 Examples:
   penstock topic create orders --partitions 6        make one
   penstock topic create jobs --set max_retries=5     with settings of its own
+  penstock topic create orders --if-missing          for scripts that run twice
   penstock topic list                                all of them, with sizes
   penstock topic show orders --json                  offsets and settings
   penstock topic set orders retention_hours=24       change settings; the others stay
@@ -38,6 +39,7 @@ def topic() -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
 )
+@click.option("--if-missing", is_flag=True, help="Leave a topic that is there as it is.")
 @remote_options
 @output_options
 def create(
@@ -45,13 +47,16 @@ def create(
     *,
     partitions: int | None,
     settings: tuple[str, ...],
+    if_missing: bool,
     broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Make a topic."""
     config = pairs_of(settings, "--set")
+    if config.keys() & {"partitions", "exist_ok"}:
+        raise click.UsageError("--set is for settings; see --partitions and --if-missing")
     with connected(broker) as client:
-        made = client.create_topic(name, partitions=partitions, config=config)
+        made = client.create_topic(name, partitions=partitions, exist_ok=if_missing, **config)
     record = {"name": made.name, "partitions": made.partitions}
     output.outcome(f"{made.name}: {made.partitions} partitions", record)
 
@@ -122,7 +127,7 @@ def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, outpu
     """Change settings of a topic; those that are not named stay."""
     wanted = pairs_of(settings, "KEY=VALUE")
     with connected(broker) as client:
-        found = client.configure_topic(name, wanted)
+        found = client.configure_topic(name, **wanted)
     changed = {key: found.config.get(key) for key in wanted}
     output.record({"name": name, **changed})
 

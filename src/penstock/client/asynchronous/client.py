@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...api.answers import Kind
@@ -89,12 +90,15 @@ class AsyncClient(AsyncAdmin):
     async def publish(
         self,
         topic: str,
-        value: Content,
+        value: Content | UnsetType = UNSET,
         *,
         acks: str = "leader",
         **options: Unpack[PublishOptions],
     ) -> Published:
-        """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
+        """Publish one message, a value or any object as `json`, and wait for it.
+
+        With an `idempotency_key` a lost answer is asked for again.
+        """
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
             reply = await self.connector.execute(command, acks=acks_of(acks))
