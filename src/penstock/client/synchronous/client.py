@@ -1,6 +1,7 @@
 # Made from ../asynchronous/client.py by tools/unasync.py; change that one.
 """The client: one method for everything that a server can be asked."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from secrets import token_hex
@@ -18,10 +19,11 @@ from ...api.delays import (
 )
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
-from ...errors import NotFound, PenstockError
+from ...contexts import server_and_key
+from ...errors import NotFound, PenstockError, Refused
 from ...model import Message, Priority
 from .. import fetch as fetching
-from ..address import Address, default_address
+from ..address import Address
 from ..commands import (
     Content,
     Moment,
@@ -62,9 +64,13 @@ class Client(Admin):
             client.create_topic("orders")
             placed = client.publish("orders", b"lamp", key=b"ann")
 
-    Without an address it is that of PENSTOCK_SERVER, or of this machine. Errors are those of `penstock.errors`. What
-    can be repeated without harm is tried again when the server does not answer or asks for patience; the rest raises
-    at once, and `Unreachable.is_sent` says whether it may have been carried out.
+    Without an address the server is the one that `penstock` on the command line would talk to: that of
+    PENSTOCK_SERVER (with PENSTOCK_KEY and PENSTOCK_CA_FILE), of `context` or PENSTOCK_CONTEXT, of the current context,
+    or this machine's.
+
+    Errors are those of `penstock.errors`. What can be repeated without harm is tried again when the server does not
+    answer or asks for patience; the rest raises at once, and `Unreachable.is_sent` says whether it may have been
+    carried out.
     """
 
     def __init__(
@@ -72,12 +78,20 @@ class Client(Admin):
         url: str | None = None,
         *,
         key: str | None = None,
+        context: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
         if settings is None:
             settings = ClientSettings()
         instance("settings", settings, ClientSettings)
-        address = Address.parse(default_address() if url is None else url)
+        if url is not None and context is not None:
+            raise Refused("a client has an address or a context, not both")
+        if url is None:
+            found, known_key = server_and_key(name=context)
+            url, key = found.server, known_key if key is None else key
+            if settings.ca_file is None:
+                settings = dataclasses.replace(settings, ca_file=found.ca_file)
+        address = Address.parse(url)
         self.connector = Connector(address, key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
