@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .confirm import confirm, yes_option
 from .exits import Exit
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
@@ -164,11 +165,14 @@ def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 @topic.command(epilog="Example: penstock topic delete orders")
 @click.argument("name")
+@yes_option
 @remote_options
 @output_options
-def delete(name: str, *, broker: BrokerOptions, output: Output) -> None:
+def delete(name: str, *, is_sure: bool, broker: BrokerOptions, output: Output) -> None:
     """Delete a topic with everything in it, dead letters included."""
     with connected(broker) as client:
+        loss = f"topic {name} is deleted with its messages, delayed ones and dead letters"
+        confirm(name, loss, client.url, is_sure=is_sure)
         client.delete_topic(name)
     output.outcome(f"{name} is deleted", {"name": name, "deleted": True})
 
