@@ -160,6 +160,9 @@ def test_reading_begins_where_it_is_told_to(call, client):
     )
     assert call("consume", "places", "--from-time", "2030-01-01T00:00:00Z").out == ""
     assert call("consume", "places", "--from", "latest").out == ""
+    assert call("consume", "places", "--group", "late", "--from", "latest").out == ""
+    call("produce", "places", "newest")
+    assert call("consume", "places", "--group", "late").out.endswith("\tnewest\n")
     assert len(call("consume", "places", "--count", "2").out.splitlines()) == 2
 
 
@@ -178,7 +181,7 @@ def test_reading_begins_where_it_is_told_to(call, client):
         (["produce", "nowhere", "x", "--priority", "huge"], Exit.USAGE, "huge"),
         (["consume", "nowhere"], Exit.REFUSED, "there is no topic nowhere"),
         (["consume", "t", "--from", "the start"], Exit.USAGE, "is not earliest"),
-        (["consume", "t", "--group", "g", "--from-time", "1h"], Exit.USAGE, "group reset"),
+        (["consume", "t", "--group", "g", "--partition", "1"], Exit.USAGE, "--partition"),
         (["consume", "t", "--from", "1", "--from-time", "1h"], Exit.USAGE, "one of them"),
         (["consume", "t", "--count", "0"], Exit.USAGE, "count"),
     ],

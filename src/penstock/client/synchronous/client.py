@@ -30,6 +30,7 @@ from ..commands import (
     acks_of,
     name_of,
     partition_number,
+    start_of,
 )
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..fetch import Fetched, FetchOptions, FetchRequest
@@ -252,8 +253,11 @@ class Client(Admin):
         owner: str | None = None,
         visibility_timeout: Duration | None = None,
         priority: str | None = None,
+        start: Moment = "earliest",
     ) -> Polled[Received]:
         """Lease messages to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
+
+        A group that is new begins at `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago).
 
         A client may have 1000 unanswered messages of a partition, or `max_in_flight_per_consumer` of the topic; a poll
         brings no more. Repeated because its answer was lost, it brings the messages of the first time, and no attempt
@@ -268,6 +272,7 @@ class Client(Admin):
             None if lease is None else duration_ms(lease, "visibility_timeout"),
             None if priority is None else Priority(priority_of(priority)),
             token_hex(8),
+            start=start_of(start),
         )
         found: Any = self.execute(command, wait_s=duration_s(timeout, "timeout"))
         return Polled(parts_of(found.parts, self.connector.name), Received)
