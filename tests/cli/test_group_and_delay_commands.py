@@ -14,7 +14,7 @@ GROUP = "resetters"
 def billing(client):
     """A group that has finished two of five messages and holds one."""
     if "resets" not in client.topics():
-        client.create_topic("resets", partitions=1, config={"visibility_timeout_ms": 600_000})
+        client.create_topic("resets", partitions=1, visibility_timeout_ms=600_000)
         client.publish_many("resets", [b"a", b"b", b"c", b"d", b"e"])
         client.ack(client.poll("resets", GROUP, limit=2))
     return GROUP

@@ -30,7 +30,7 @@ def client(url):
 
 
 def filled(client, topic, count, *, partitions=3, **config):
-    client.create_topic(topic, partitions=partitions, config=config)
+    client.create_topic(topic, partitions=partitions, **config)
     if count:
         numbers = range(count)
         spread = [Outgoing(b"%d" % one, partition=one % partitions) for one in numbers]

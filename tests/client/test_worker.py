@@ -37,7 +37,7 @@ def client(url):
 
 
 def filled(client, topic, count, **config):
-    client.create_topic(topic, partitions=3, config={"backoff_base_ms": 1, **config})
+    client.create_topic(topic, partitions=3, backoff_base_ms=1, **config)
     spread = [Outgoing(b"%d" % one, partition=one % 3) for one in range(count)]
     client.publish_many(topic, spread)
 
@@ -232,7 +232,7 @@ async def test_the_same_for_asyncio(url):
         errors.append(type(error).__name__)
 
     async with AsyncClient(url) as client:
-        await client.create_topic("w-async", config={"backoff_base_ms": 1})
+        await client.create_topic("w-async", backoff_base_ms=1)
         await client.publish_many("w-async", [b"%d" % one for one in range(200)])
         options = {"concurrency": 20, "deadline": 0.3, "on_failure": note}
         async with client.worker("w-async", "w8", handle, **options), asyncio.timeout(60):

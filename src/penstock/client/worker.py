@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from ..api.arguments import whole_number
@@ -28,6 +30,26 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
         self.delay = delay
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_PLACES_MAX = 5
+_SOURCE_CHARACTERS_MAX = 120
+
+
+def error_text(error: Exception) -> str:
+    """What a failed message remembers: the error in one line, and below it where it was raised, the last places only.
+
+    Our own places, between the worker and the handler, are left out.
+    """
+    found = [f"{type(error).__name__}: {error}".replace("\n", " ")]
+    places = [
+        one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)
+    ]
+    for one in places[-_PLACES_MAX:]:
+        source = (one.line or "")[:_SOURCE_CHARACTERS_MAX]
+        found.append(f"  {one.filename}:{one.lineno} in {one.name}: {source}")
+    return "\n".join(found)
 
 
 class Overdue(Exception):

@@ -7,7 +7,6 @@ from ...api.command import Command
 from ...api.consume import CountHeld, CountReady, Poll
 from ...api.groups import Mode
 from ...api.leased import LeasedMessages
-from ...api.start import EARLIEST
 from ...model import check_name
 from .. import groups
 from ..partition import Now, consumption
@@ -31,7 +30,7 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         # A poll that is refused for its lease makes no group.
         for partition in partitions:
             consumption.check_duration(partition, duration_ms)
-        groups.open_on(node, (command.topic,), group, EARLIEST, now)
+        groups.open_on(node, (command.topic,), group, command.start, now)
     places = [(partition, partition.group(group)) for partition in partitions]
     groups.require_mode(places, group, Mode.SHARED, now)
     client = (command.topic, group, command.member)
