@@ -417,9 +417,11 @@ class Log:
         if (
             with_checkpoint
             or self._checkpoint_changes > self._checkpoint_changes_saved
+            or self._is_active_unnamed()
             or bytes_unchecked >= self.config.checkpoint_bytes
         ):
-            with suppress(NoSpace):
+            # If the directory is gone, running the plan says so to those that wait for this log.
+            with suppress(NoSpace, FileMissing):
                 self.segments[-1].write_index()
             checkpoint = self.checkpoint()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
@@ -435,6 +437,13 @@ class Log:
             self.bytes_appended,
             self._checkpoint_changes,
         )
+
+    def _is_active_unnamed(self) -> bool:
+        """Whether no checkpoint on the disk speaks of bytes of the active segment, so that its loss would
+        not be missed."""
+        active, saved = self.segments[-1], self.saved_checkpoint
+        is_named = saved is not None and saved.segment == active.base_offset and saved.position > 0
+        return active.size > 0 and not is_named
 
     def synced(self, plan: SyncPlan) -> None:
         """Record that a plan was run."""

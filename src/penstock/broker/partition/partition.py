@@ -113,6 +113,8 @@ class Setting:
     entropy: Entropy
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
+    # Has meta know, durably, how far a partition is; False: there is no room for that.
+    note_ends: Callable[["Partition", Now], bool]
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
@@ -134,13 +136,16 @@ class Partition:
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
+        self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
-        # Messages below it survive in a snapshot, as far as state needs them.
-        self.snapshot_covers = 0
-        # The offset of the newest one in the state log; below zero: there is none.
+        # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
+        # Messages below it are in the newest snapshot, as far as state needs them.
+        self.newest_covers = 0
+        # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
+        self.snapshot_covers = 0
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
@@ -299,8 +304,12 @@ class Partition:
         # What follows syncs the state log to its end, and that may speak of what came since.
         self.delayed.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        self.snapshot_covers = plan.messages.up_to
+        self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
+
+    def ends_noted(self) -> None:
+        """Called once meta knows the newest snapshot, durably."""
+        self.snapshot_covers = self.newest_covers
 
     def ends(self) -> PartitionEnds:
         """How far everything is durable now."""
@@ -320,6 +329,14 @@ class Partition:
     def take_snapshot(self) -> bool:
         """Make everything durable, here and now, with a snapshot if there is room for one."""
         return self._perform(self.plan_snapshot())
+
+    def cover(self, now: Now) -> bool:
+        """Take a snapshot and have meta know of it, both durably: what only it makes up for may be removed then.
+
+        False: there is no room for it. If meta did not know of it and it was lost, an older snapshot would serve in its
+        place, without what was removed since.
+        """
+        return self.take_snapshot() and self._note_ends(self, now)
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
@@ -358,7 +375,7 @@ class Partition:
         if before == log.end_offset:
             log.roll()
         if self.snapshot_covers < before:
-            self.take_snapshot()
+            self.cover(now)
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         needed = (before, self.snapshot_covers, *(one for one in pinned if one is not None))
         release(log, below=Offset(min(needed)))
@@ -380,7 +397,7 @@ class Partition:
         if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
             may_go = self.messages.end_offset
         if self.snapshot_covers < may_go:
-            self.take_snapshot()
+            self.cover(now)
 
     def keep_from(self, now: Now) -> int:
         """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
