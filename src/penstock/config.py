@@ -8,7 +8,7 @@ from .errors import InvalidConfig
 KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
-# Once a day: whoever wants it less often means never.
+# Once a day: an operator who wants it less often means never.
 DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
 # A sweep stops all syncs for a moment: ten a second are plenty.
@@ -192,7 +192,7 @@ class TopicConfig:
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
     keep_unread_bytes_max: int = 10 * 1024 * MIB
-    # A group that nobody asks for this long is forgotten, and no longer keeps anything.
+    # A group that no client asks for this long is forgotten, and no longer keeps anything.
     group_retention_hours: float = 168
     compression: str = "none"
     visibility_timeout_ms: int = 30_000

@@ -27,7 +27,7 @@ LogId = NewType("LogId", int)
 ProducerId = NewType("ProducerId", int)
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes that somebody else may own: read them, never keep them without copying."""
+"""Bytes whose memory another object may own: read them, never keep them without copying."""
 
 Headers = Sequence[tuple[str, bytes]]
 """Ordered name and value pairs; a name may repeat."""

@@ -192,7 +192,7 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
 def expire_idle(
     partitions: Sequence[Partition], now: Now, *, busy: Collection[str] = ()
 ) -> list[str]:
-    """Forget the groups of a topic that nobody has asked for a long time on any partition; their names are returned.
+    """Forget the groups of a topic that no client has asked for a long time on any partition; their names are returned.
 
     Those that are `busy` have members, which may have good reason not to ask.
     """

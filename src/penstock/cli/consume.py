@@ -29,7 +29,7 @@ Examples:
   penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
 
 \b
-Without --group nothing is finished and nobody notices. With --group messages are finished when they have been
+Without --group nothing is finished and no consumer notices. With --group messages are finished when they have been
 printed, not before. What is written into a pipe counts as printed, also if its reader leaves early: for some of
 them say --count, not `| head`.
 """

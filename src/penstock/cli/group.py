@@ -85,7 +85,7 @@ def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
     with connected(broker) as client:
         rows = client.in_flight(name)
     columns = ["topic", "partition", "offset", "consumer", "delivery_count", "deadline"]
-    output.rows(rows, columns, empty="nobody holds anything")
+    output.rows(rows, columns, empty="no consumer holds a message of this group")
 
 
 @group.command(epilog="Example: penstock group reset billing --to earliest --dry-run")

@@ -21,7 +21,7 @@ _NUMBER_MAX = (1 << 63) - 1
 
 
 class Value(NamedTuple):
-    """One value that somebody gave, and where."""
+    """One value that the operator gave, and where."""
 
     section: str
     key: str

@@ -38,7 +38,7 @@ class DelayLog:
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
-        # What is finished goes when somebody sweeps, never by age.
+        # What is finished goes with a sweep of the node, never by age.
         self._config = LogConfig(
             segment_size_bytes=size, index_interval_bytes=min(4096, size), retention_hours=-1
         )
@@ -121,7 +121,7 @@ class DelayLog:
             raise DamagedFile(self.directory, reason)
 
     def begin_epoch_after(self, epoch: int) -> None:
-        """Somebody speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
+        """A record speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
         log = self.make()
         log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
         log.sync(with_checkpoint=True)

@@ -74,7 +74,7 @@ class PartitionMachine:
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
-        # How groups read; one that nobody has used yet is not in it.
+        # How groups read; one that no consumer has used yet is not in it.
         self.modes: dict[int, Mode] = {}
         # Groups that clients commit offsets for, each with the text of the last commit.
         self.notes: dict[int, str] = {}
@@ -101,7 +101,7 @@ class PartitionMachine:
         self.enqueued = [Rate() for _ in range(LANES)]
 
     def begin_leases(self, entropy: Entropy) -> None:
-        """After a start: number leases where nobody can have numbered one before."""
+        """After a start: number leases above all that an earlier run can have used."""
         known = max((delivery.next_lease for delivery in self.groups.values()), default=1)
         self.lease_base = known + entropy.getrandbits(_LEASE_NUMBER_BITS)
         for delivery in self.groups.values():

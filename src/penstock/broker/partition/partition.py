@@ -400,7 +400,7 @@ class Partition:
             self.cover(now)
 
     def keep_from(self, now: Now) -> int:
-        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
         group that is behind."""
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         keep_from = min(
