@@ -217,7 +217,7 @@ def _remove_leftovers(log: Log) -> None:
         if name.endswith(TEMPORARY) or indexed_offset_of(name) not in {None, *bases}:
             log.disk.remove(f"{log.directory}/{name}")
     for base in bases:
-        if base < log.start_offset:
+        if base < log.first_base:
             remove_segment(log.disk, log.directory, base)
 
 

@@ -54,6 +54,7 @@ from .records import (
     ProducerImage,
     Redriven,
     Returned,
+    StartMoved,
 )
 
 _MS = 1_000_000
@@ -90,6 +91,8 @@ class PartitionMachine:
         self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
         self.covered = 0
+        # Messages below it were deleted, wherever files begin.
+        self.start = 0
         self.count_from_here()
         self.configure(config)
 
@@ -297,11 +300,16 @@ class PartitionMachine:
     def _lane_image(self, record: LaneImage) -> None:
         self.lanes.restore(record.priority, runs_to_offsets(record.runs))
 
+    def _start_moved(self, record: StartMoved) -> None:
+        self.start = max(self.start, record.offset)
+
     def _covered(self, record: Covered) -> None:
         self.covered, self.next_group = record.offset, record.next_group
 
     def snapshot(self) -> Iterable[PartitionRecord]:
         yield Covered(0, self.covered, self.next_group)
+        if self.start:
+            yield StartMoved(0, self.start)
         arrived = (tuple(self.arrived[channel].items()) for channel in Channel)
         yield OutboxImage(0, self.outbox.next_sequence, *arrived)
         for letters in in_pieces(self.outbox.pending.values(), _letter_bytes):
@@ -354,6 +362,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     GroupClosed: PartitionMachine._closed,
     ModeSet: PartitionMachine._mode_set,
     CommitNoted: PartitionMachine._commit_noted,
+    StartMoved: PartitionMachine._start_moved,
     Buried: PartitionMachine._buried,
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,

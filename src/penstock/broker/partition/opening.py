@@ -13,7 +13,7 @@ from ...log import Log, Recovery
 from ...log.creation import create_log
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
-from ...model import LogId
+from ...model import LogId, Offset
 from ...ports import Disk, File
 from ..topics import PartitionEnds
 from .damage import behind
@@ -153,6 +153,7 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     )
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.snapshot_covers = machine.covered
+    messages.hidden_below = Offset(machine.start)
     skipped = _apply_batches(messages, machine, partition.config)
     machine.count_from_here()
     delays_lost_from = _apply_delayed(delayed, machine, partition.config, skipped)

@@ -37,7 +37,14 @@ from .delay_log import DelayLog
 from .delay_prefetch import Prefetch, PrefetchCache
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
-from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
+from .records import (
+    DelayLogMade,
+    GroupClosed,
+    GroupOpened,
+    PartitionRecord,
+    Redriven,
+    StartMoved,
+)
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -376,9 +383,9 @@ class Partition:
         return kept
 
     def trim(self, before: int, now: Now) -> Offset:
-        """Remove files that hold only messages below an offset, at the end of the log all of them; the new start.
+        """Begin at an offset from now on, and remove the files that hold nothing else; the new start.
 
-        What a letter on its way or a reader of files needs stays. OffsetOutOfRange.
+        What a letter on its way or a reader of files needs stays. OffsetOutOfRange. NoSpace: nothing happened.
         """
         log = self.messages
         if not 0 <= before <= log.end_offset:
@@ -389,8 +396,11 @@ class Partition:
         if self.snapshot_covers < before:
             self.take_snapshot()
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
-        needed = (before, self.snapshot_covers, *(one for one in pinned if one is not None))
-        release(log, below=Offset(min(needed)))
+        start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
+        if start > log.start_offset:
+            self.record((StartMoved(0, start),), now)
+            log.hidden_below = Offset(start)
+        release(log, below=Offset(start))
         self.machine.lanes.forget_below(log.start_offset)
         with suppress(NoSpace):
             self.overtake(now)
