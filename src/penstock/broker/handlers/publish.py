@@ -28,6 +28,7 @@ from ..partition import Now, Partition, delaying, publishing
 from ..partition.backlog import is_limited, require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.split_batches import publish_split
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -108,10 +109,15 @@ def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
 
 def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
-    encoded, messages = checked_batch(command.batch, node.limits)
-    if messages is not None and encoded.head.marks == NO_MARKS:
+    batch = checked_batch(command.batch, node.limits)
+    encoded, messages, due_at = batch
+    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
         return publish(node, Publish(command.topic, messages, command.partition), now)
     node.guard.admit_bytes(encoded.head.length, now)
+    if messages is not None:
+        topic = node.topic(command.topic)
+        stored = publish_split(partition, batch, now, (topic.partitions, topic.router))
+        return PublishedRun(stored, len(messages))
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
