@@ -23,6 +23,7 @@ from .naive import (
     check_shape,
     flipped,
     new_log,
+    no_room_for_checkpoints,
     offsets,
     open_small,
     path_of,
@@ -40,10 +41,11 @@ CHECKPOINT = path_of("checkpoint")
 def written(disk: SimDisk, *, synced_each: bool = True) -> Log:
     """Segments 0 to 9, 10 to 19 and 20 to 24, in batches of five, not closed; a checkpoint only at the start."""
     log = new_log(CONFIG, disk)
-    for _ in range(5):
-        put(log, 5)
-        if synced_each:
-            log.sync()
+    with no_room_for_checkpoints(disk):
+        for _ in range(5):
+            put(log, 5)
+            if synced_each:
+                log.sync()
     return log
 
 

@@ -98,7 +98,8 @@ class SyncPlan(msgspec.Struct, eq=False):
 
 class Log:
     """`open_log` makes it. `end_offset` is the next offset to be written, `durable_end` the first that a power cut
-    may take, `start_offset` the first that is kept.
+    may take, `start_offset` the first that is kept: that of the first file, or `hidden_below` where the owner has moved
+    the start inside of that file. The owner keeps a record of it.
 
     `settled_to` is the segment of the checkpoint on the disk: a restart reads no segment before it, so only those may
     be written anew. `reshapes` counts how often segments were removed or replaced. `meta` is that of the checkpoint on
@@ -111,7 +112,8 @@ class Log:
         self.disk, self.directory, self.log_id, self.config = disk, directory, log_id, config
         self.seed = seed_of(log_id)
         self.segments: list[Segment] = []
-        self.start_offset = checkpoint.start_offset
+        self.first_base = checkpoint.start_offset
+        self.hidden_below = Offset(0)
         self.end_offset = self.durable_end = checkpoint.offset
         self.append_time = checkpoint.append_time
         self.compacted_to = checkpoint.compacted_to
@@ -136,6 +138,10 @@ class Log:
         self._recently_indexed: list[Segment] = []
         # Called with every damaged batch that a read meets, before the read raises it.
         self.on_damage: Callable[[DamagedBatch], None] = _ignore
+
+    @property
+    def start_offset(self) -> Offset:
+        return max(self.first_base, self.hidden_below)
 
     @property
     def epoch(self) -> Epoch:
@@ -384,7 +390,7 @@ class Log:
         found = self.segments[low].offset_at(time_ns) if low < len(self.segments) else None
         offset = self.end_offset if found is None else Offset(found)
         is_first = low > 0 and offset == self.end_of(low - 1)
-        return self._end_known(low - 1) if is_first else offset
+        return max(self._end_known(low - 1) if is_first else offset, self.start_offset)
 
     def _ends_before(self, number: int, time_ns: int) -> bool:
         """Whether all readable batches of a segment are older. If none is readable, the segment before it counts."""
@@ -417,9 +423,11 @@ class Log:
         if (
             with_checkpoint
             or self._checkpoint_changes > self._checkpoint_changes_saved
+            or self._is_active_unnamed()
             or bytes_unchecked >= self.config.checkpoint_bytes
         ):
-            with suppress(NoSpace):
+            # If the directory is gone, running the plan says so to those that wait for this log.
+            with suppress(NoSpace, FileMissing):
                 self.segments[-1].write_index()
             checkpoint = self.checkpoint()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
@@ -435,6 +443,13 @@ class Log:
             self.bytes_appended,
             self._checkpoint_changes,
         )
+
+    def _is_active_unnamed(self) -> bool:
+        """Whether no checkpoint on the disk speaks of bytes of the active segment, so that its loss would
+        not be missed."""
+        active, saved = self.segments[-1], self.saved_checkpoint
+        is_named = saved is not None and saved.segment == active.base_offset and saved.position > 0
+        return active.size > 0 and not is_named
 
     def synced(self, plan: SyncPlan) -> None:
         """Record that a plan was run."""
@@ -467,7 +482,7 @@ class Log:
         self.saved_checkpoint = checkpoint
         self.settled_to = checkpoint.segment
         self._checkpoint_changes_saved = self._checkpoint_changes
-        self.start_offset, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
+        self.first_base, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
         self.end_offset = self.durable_end = checkpoint.offset
         self.compacted_to = checkpoint.compacted_to
 
@@ -475,7 +490,7 @@ class Log:
         """Returns a checkpoint of the present state, which is true once everything up to the end is synced."""
         active = self.segments[-1]
         return Checkpoint(
-            start_offset=self.start_offset,
+            start_offset=self.first_base,
             segment=Offset(active.base_offset),
             position=active.size,
             offset=self.end_offset,

@@ -65,6 +65,12 @@ class CommitNoted(_Record, frozen=True, tag=81):
     note: str
 
 
+class StartMoved(_Record, frozen=True, tag=82):
+    """The partition begins at this offset, which may lie inside of a file: what is below it is deleted."""
+
+    offset: int
+
+
 class OutboxImage(_Record, frozen=True, tag=48):
     """How far our outbox and those of others have come; pairs of source and sequence."""
 
@@ -122,6 +128,7 @@ PartitionRecord = (
     | Arrived
     | ModeSet
     | CommitNoted
+    | StartMoved
     | OutboxImage
     | LettersImage
     | DedupImage

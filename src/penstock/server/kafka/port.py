@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from ...api.frames import RequestHeader
 from ...errors import BadRequest, TooManyRequests
@@ -80,7 +79,10 @@ class KafkaServer:
     def __init__(self, service: BinaryService) -> None:
         self._service = service
         self._converted = ConvertedBatches()
-        self._sessions: WeakKeyDictionary[Connection, KafkaSession] = WeakKeyDictionary()
+        self._sessions: dict[Connection, KafkaSession] = {}
+
+    def forget(self, connection: "Connection") -> None:
+        self._sessions.pop(connection, None)
 
     async def answer(
         self, header: RequestHeader, body: memoryview, connection: "Connection"
