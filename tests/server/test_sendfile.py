@@ -156,7 +156,7 @@ def test_who_leaves_or_never_reads_is_let_go(shared_broker, target):
             client.sendall(asks(target))
             assert client.recv(12) == b"HTTP/1.1 200"
         leaving.close()
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + 60
         while open_files(shared_broker) > before and time.monotonic() < end_s:
             time.sleep(0.01)
         assert open_files(shared_broker) <= before
@@ -263,7 +263,7 @@ async def test_whether_a_client_reads_is_seen_before_there_is_room_for_more(flow
         while transfer.has_moved():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
         far.recv(MB // 4)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await until(transfer.has_moved)
 
 
