@@ -410,8 +410,8 @@ class Partition:
         if before == log.end_offset:
             log.roll()
         self.delayed.sync()
-        if self.snapshot_covers < before:
-            self.cover(now)
+        if self.snapshot_covers < before and not self.cover(now):
+            raise NoSpace("a snapshot of the state, without which no message can be removed")
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
         if start > log.start_offset:
