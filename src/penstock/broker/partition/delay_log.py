@@ -9,9 +9,8 @@ from ...codec import Encoded, Head, batches_in
 from ...config import LogConfig
 from ...delivery.delays import DelayEpoch
 from ...errors import DamagedBatch, DamagedFile
-from ...log import Log, Recovery, open_log
+from ...log import AppendResult, Log, Recovery, SyncPlan, open_log
 from ...log.layout import base_offset_of
-from ...log.log import AppendResult, SyncPlan
 from ...log.opening import KnownEnd
 from ...model import Epoch, LogId
 from ...ports import Disk
