@@ -17,6 +17,7 @@ from ..errors import (
     Refused,
     TooManyGroups,
 )
+from ..log.lookup import messages_from
 from ..model import check_name
 from .catalogue import Catalogue, Topic
 from .partition import Now, Partition, consumption
@@ -171,7 +172,7 @@ def unfinished(partition: Partition, delivery: Delivery) -> int:
         # What came back is known one by one; what was never handed out is counted in the log.
         back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
         with suppress(Damaged):
-            unseen = log.messages_from(max(delivery.cursor, start)) - len(delivery.ahead)
+            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
             return back + max(0, unseen)
     return progress.unfinished_below(end) - progress.unfinished_below(start)
 

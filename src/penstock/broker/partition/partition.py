@@ -20,10 +20,9 @@ from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
-from ...log import Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import Journal, OrderedPlan
-from ...log.log import AppendResult, SyncPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
