@@ -18,6 +18,8 @@ WHEELS := --only-binary :all: --no-binary pyspark
 # The interpreter that is here is the one we use, whatever tool installs into it.
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes: each would compile half a second of source again if none kept what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-lake check test torture bench docs lock clean static debian-packages
@@ -34,7 +36,7 @@ demo-lake: $(INSTALLED) ## the same, and then its orders go through Spark into a
 check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (3 minutes)
 	$(BIN)/pytest --tier check -n 2 -q
 
-test: $(INSTALLED) static debian-packages ## the gate with the full tests (half an hour)
+test: $(INSTALLED) static debian-packages ## the gate with the full tests (20 minutes)
 	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
 
 torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name

@@ -213,7 +213,7 @@ def test_a_late_reply_is_not_taken_for_that_of_another_request():
         return reply_to(late[0], ["late"]) + reply_to(request, ["right"])
 
     with listening(first, second) as url:
-        settings = ClientSettings(timeout_s=0.3, retry=RetryPolicy(retries=0))
+        settings = ClientSettings(timeout_s=2, retry=RetryPolicy(retries=0))
         with Client(url, settings=settings) as client:
             client.connector.hello()
             with pytest.raises(AnswerTimeout):
@@ -264,7 +264,6 @@ def test_a_connection_that_was_closed_while_idle_is_made_again_before_anything_i
     with Noting(url) as proxy, Client(proxy.url, settings=ONE_TRY) as client:
         client.create_topic("closed-idle", partitions=1)
         links[-1].end()
-        time.sleep(0.3)
         assert client.publish("closed-idle", b"x").offset == 0
 
 
