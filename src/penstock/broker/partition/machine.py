@@ -16,7 +16,6 @@ from ...codec.decode import (
     expired_among,
     offsets_of,
     open_body,
-    open_stored,
 )
 from ...codec.head import BODY_BYTES_MAX, KINDS, NO_MARKS, pack_attributes
 from ...codec.numbers import as_array
@@ -118,7 +117,7 @@ class PartitionMachine:
         """Take note of a batch that was appended, or is read again after a restart. `body` follows its head."""
         self.apply_head(head)
         if head.priorities.bit_count() > 1:
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             offsets = np.asarray(offsets_of(opened, head), dtype=np.int64)
             priorities = as_array(opened.number(Column.PRIORITIES), opened.count, np.uint8)
             self.lanes.add(offsets, priorities)
@@ -129,14 +128,14 @@ class PartitionMachine:
             # Its idempotency keys are those of the delay log, and count from then.
             self._apply_fired(body, head)
         elif _may_have_keys(body, head):
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             if Column.IDEMPOTENCY_KEYS in opened.blobs:
-                keys = opened.blob(Column.IDEMPOTENCY_KEYS).items(opened.count)
+                keys = opened.blob(Column.IDEMPOTENCY_KEYS).items(opened.count, None)
                 self.dedup.add(keys, offsets_of(opened, head), head.append_time)
 
     def _apply_fired(self, body: Buffer, head: Head) -> None:
         if head.message_count:
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             ids, is_late = delay_ids(opened, head), expired_among(opened, head.append_time)
             self.delays.fired(ids.tolist(), head.origin_source, ids[is_late].tolist())
             if Column.IDEMPOTENCY_KEYS in opened.blobs:
@@ -146,7 +145,7 @@ class PartitionMachine:
         """What fired and was lost where it had waited is known by its key from here on."""
         is_lost = [self.delays.is_lost(one, head.origin_source) for one in ids]
         if any(is_lost):
-            keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count)
+            keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count, None)
             lost = [key if gone else None for key, gone in zip(keys, is_lost, strict=True)]
             self.dedup.add(lost, offsets_of(body, head), head.append_time)
 
@@ -172,7 +171,7 @@ class PartitionMachine:
             ids = np.asarray(offsets_of(body, head), dtype=np.int64)
             self.delays.scheduled(ids, due_times(body), delay_keys(body))
             if Column.IDEMPOTENCY_KEYS in body.blobs:
-                keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count)
+                keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count, None)
                 self.dedup.add(keys, (~ids).tolist(), head.append_time)
         self.delays.covered = head.next_offset
 
