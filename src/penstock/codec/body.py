@@ -99,7 +99,7 @@ del DEFAULTS[Column.OFFSET_DELTAS]
 
 _NO_BLOBS = Blobs()
 _NORMAL = int(Priority.NORMAL)
-_BARE = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
+BARE_COLUMNS = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
 
 
 @dataclass(slots=True)
@@ -113,11 +113,8 @@ class Body:
     header_count: int = 0
     numbers: dict[int, Numbers] = field(default_factory=dict)
     blobs: dict[int, Blobs] = field(default_factory=dict)
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether no message has more than a value, a time and an offset."""
-        return self.numbers.keys() <= _BARE and self.blobs.keys() <= _BARE
+    # Of one that was parsed: whether no message has more than a value, a time and an offset.
+    is_bare: bool = False
 
     def number(self, column: int) -> Numbers:
         found = self.numbers.get(column)

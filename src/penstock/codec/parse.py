@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MalformedBatch, UnsupportedFormat
 from ..model import Buffer
 from .blobs import Blobs, Bools
-from .body import FORMS_BYTES, HAS_NULLS, HEADER_COLUMNS, RULES, Body, Column
+from .body import BARE_COLUMNS, FORMS_BYTES, HAS_NULLS, HEADER_COLUMNS, RULES, Body, Column
 from .head import ALIGNMENT, Head
 from .numbers import (
     ABSENT,
@@ -42,7 +42,9 @@ def parse_body(raw: Buffer, head: Head) -> Body:
     if body.count == 0 and forms != _NO_FORMS:
         raise MalformedBatch("columns in an empty batch")
     blobs: list[tuple[int, Numbers, Bools | None, int]] = []
-    for number, dtype, has_nulls, limit, is_blob, is_header in _layout(forms):
+    layout = _layout(forms)
+    body.is_bare = layout.is_bare
+    for number, dtype, has_nulls, limit, is_blob, is_header in layout.columns:
         items = body.header_count if is_header else body.count
         numbers: Numbers
         if dtype is not None:
@@ -94,13 +96,22 @@ class _Column(NamedTuple):
     is_header: bool
 
 
+class _Layout(NamedTuple):
+    """The columns of a body, and whether there are only those of bare values."""
+
+    columns: tuple[_Column, ...]
+    is_bare: bool
+
+
 # Producers repeat themselves, so the forms of a batch have mostly been seen before.
 @lru_cache(maxsize=256)
-def _layout(forms: bytes) -> tuple[_Column, ...]:
+def _layout(forms: bytes) -> _Layout:
     """Returns the columns of a body by their forms."""
     if any(forms[len(RULES) :]):
         raise UnsupportedFormat("a column that this reader does not know")
-    return tuple(_column(column, forms[column]) for column in RULES if forms[column] != ABSENT)
+    present = [column for column in RULES if forms[column] != ABSENT]
+    columns = tuple(_column(column, forms[column]) for column in present)
+    return _Layout(columns, BARE_COLUMNS.issuperset(present))
 
 
 def _column(column: int, form: int) -> _Column:

@@ -106,13 +106,6 @@ class PartitionMachine:
         for delivery in self.groups.values():
             delivery.lease_base = self.lease_base
 
-    def tick(self, now_ns: int, group: int) -> None:
-        """Let time pass for one group."""
-        self.now_ns = max(self.now_ns, now_ns)
-        delivery = self.groups.get(group)
-        if delivery is not None:
-            delivery.tick(self.now_ns)
-
     def apply_batch(self, body: Buffer, head: Head) -> None:
         """Take note of a batch that was appended, or is read again after a restart. `body` follows its head."""
         self.apply_head(head)
@@ -192,12 +185,14 @@ class PartitionMachine:
             self.enqueued[priority].add(head.message_count, head.append_time)
         self.covered = next_offset
 
-    def apply(self, record: PartitionRecord) -> None:
+    def apply(self, record: PartitionRecord, now_ns: int = 0) -> None:
+        """Follow a decision, made at a time; in a replay no time passes."""
+        self.now_ns = max(self.now_ns, now_ns)
         special = _APPLY.get(type(record))
         if special is not None:
             special(self, record)
         else:
-            self.groups[record.group].apply(record)  # type: ignore[arg-type]  # All others are deliveries'.
+            self.groups[record.group].apply(record, self.now_ns)  # type: ignore[arg-type]  # All others are deliveries'.
 
     def _opened(self, record: GroupOpened) -> None:
         delivery = Delivery(record.group, record.start, now_ns=self.now_ns)
