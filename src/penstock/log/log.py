@@ -109,7 +109,7 @@ class Log:
 
     @property
     def end(self) -> LogEnd:
-        return LogEnd(self.epoch, self.end_offset)
+        return LogEnd(self.epochs[-1].epoch, self.end_offset)
 
     @property
     def size(self) -> int:
@@ -204,15 +204,16 @@ class Log:
             return self._read_kept()
         segment, position = self._place_of(offset)
         wanted = min(max(bytes_max, HEAD_BYTES), segment.size - position)
-        data = memoryview(segment.file.read(position, wanted))
+        file = segment.opened or segment.file
+        data = memoryview(file.read(position, wanted))
         start = offset
         try:
             first = read_head(data, seed=self.seed)
-            if not first.base_offset <= offset <= first.last_offset:
+            if not first.base_offset <= offset <= first.base_offset + first.last_delta:
                 raise MalformedBatch(f"offsets {first.base_offset} to {first.last_offset}")
             start = first.base_offset
             if first.length > len(data):
-                data = memoryview(segment.file.read(position, first.length))
+                data = memoryview(file.read(position, first.length))
             verify_body(data[: first.length], first)
         except MalformedBatch as error:
             broken = BrokenBatch(position, error.reason)
@@ -220,11 +221,10 @@ class Log:
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage from None
-        heads, end = _following(data, first, self.seed)
-        next_offset = Offset(heads[-1].next_offset)
+        heads, end, next_offset = _following(data, first, self.seed)
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = next_offset
-        return Run(data[:end], Offset(first.base_offset), next_offset, heads)
+        return Run(data[:end], Offset(start), Offset(next_offset), heads)
 
     def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
         """Returns all batches from the one that holds `offset` on, read piece by piece."""
@@ -435,12 +435,14 @@ def _ignore(_damage: DamagedBatch) -> None:
     return
 
 
-def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int]:
-    """Returns the heads of all whole batches that follow each other, from the first on, and where the last one ends.
+def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int, int]:
+    """Returns the heads of all whole batches that follow each other, from the first on, where the last one ends, and
+    the offset behind it.
 
     A later batch that is not whole ends them: the next read will say so.
     """
-    heads, position, offset = [first], first.length, first.next_offset
+    heads, position = [first], first.length
+    offset = first.base_offset + first.last_delta + 1
     try:
         while position + HEAD_BYTES <= len(data):
             head = read_head(data, position, seed=seed)
@@ -449,7 +451,7 @@ def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], in
                 break
             verify_body(data[position:end], head)
             heads.append(head)
-            position, offset = end, head.next_offset
+            position, offset = end, offset + head.last_delta + 1
     except MalformedBatch:
         pass
-    return heads, position
+    return heads, position, offset

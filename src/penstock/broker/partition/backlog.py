@@ -7,12 +7,6 @@ from .partition import Partition
 _RETRY_AFTER_MS = 1000
 
 
-def is_limited(partition: Partition) -> bool:
-    """Whether there is anything to ask. Most topics have no such limit, and then no bytes are counted."""
-    config = partition.config
-    return config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
-
-
 def require_room(
     partition: Partition, count: int, size: int, *, is_callers_choice: bool = True
 ) -> None:
