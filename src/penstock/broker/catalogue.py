@@ -24,8 +24,8 @@ from ..errors import (
     Refused,
 )
 from ..log import Log, open_log
+from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
-from ..log.log import MetaMark
 from ..model import Epoch, LogEnd, Offset
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption

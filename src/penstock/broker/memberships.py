@@ -205,20 +205,25 @@ class Memberships:
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])
 
-        def timed() -> Iterator[tuple[Partition, Delivery, int]]:
+        def serving() -> Iterator[tuple[Partition, Delivery]]:
             for one in in_turn:
                 try:
                     partition = self._catalogue.partition(*one)
                 except PartitionFaulty:
                     continue
                 delivery = self._delivery(membership.group, session.mode, partition, now)
-                duration_ms = command.visibility_ms or partition.config.visibility_timeout_ms
-                yield partition, delivery, duration_ms
+                if command.visibility_ms:
+                    consumption.check_duration(partition.rules, command.visibility_ms)
+                yield partition, delivery
 
         wanted = Wanted(
-            command.member, command.limit, 0, command.priority, bytes_max=command.bytes_max
+            command.member,
+            command.limit,
+            command.visibility_ms or None,
+            command.priority,
+            bytes_max=command.bytes_max,
         )
-        return consumption.poll_all(timed(), wanted, now)
+        return consumption.poll_all(serving(), wanted, now)
 
     def _delivery(
         self, group: str, wished: Mode | None, partition: Partition, now: Now
@@ -405,7 +410,7 @@ class Memberships:
     def _serving(self, one: TopicPartition) -> Partition | None:
         """A partition; None if it is faulty, or its topic gone."""
         topic = self._catalogue.open.get(one.topic)
-        return None if topic is None else topic.partitions.serving(one.number)
+        return None if topic is None else topic.partitions.serving_at(one.number)
 
     def _end_leases(
         self, one: TopicPartition, group: str, is_ending: Callable[[str], bool], now: Now

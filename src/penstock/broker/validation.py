@@ -99,8 +99,8 @@ def contents_of(command: StoreMessages[Any], limits: LimitsConfig) -> Contents:
             head = verify(command.batch)
             body = open_body(command.batch, head, size_max=limits.batch_bytes_max)
             count = head.message_count
-            keys = body.blob(Column.KEYS).items(count) if Column.KEYS in body.blobs else None
-            return Contents(keys, body.blob(Column.VALUES).items(count))
+            keys = body.blob(Column.KEYS).items(count, None) if Column.KEYS in body.blobs else None
+            return Contents(keys, body.blob(Column.VALUES).items(count, None))
     raise AssertionError(f"{type(command).__name__} stores no messages")
 
 

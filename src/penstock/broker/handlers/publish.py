@@ -20,13 +20,14 @@ from ...api.publish import (
     ScheduleValues,
     Verdict,
 )
-from ...codec import Columns, Encoded, encode
+from ...codec import Columns
+from ...codec.columns import columns_of
 from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
-from ..partition import Now, Partition, delaying, publishing
-from ..partition.backlog import is_limited, require_room
+from ..partition import Now, delaying, publishing
+from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..partition.split_batches import publish_split
@@ -85,16 +86,10 @@ def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[P
     node.guard.admit_bytes(size, now)
     topic.router.next_call(topic.partitions)
     partition = topic.partitions[topic.router.turn]
-    if is_limited(partition):
+    if partition.has_backlog_limit:
         require_room(partition, len(values), size)
-    return PublishedRun(partition.append(_encoded(partition, values, now), now), len(values))
-
-
-def _encoded(partition: Partition, values: Sequence[bytes], now: Now) -> Encoded:
-    ttl_ms = partition.config.ttl_ms
-    expires_at = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
-    columns = Columns(values=values, timestamps=now.wall_ns, expires_at=expires_at)
-    return encode(columns, compression=partition.compression, limits=partition.limits)
+    encoded = publishing.encode_for(partition, Columns(values=values), now)
+    return PublishedRun(partition.append(encoded, now), len(values))
 
 
 def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
@@ -104,11 +99,10 @@ def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
         raise OffsetOutOfRange(command.offset, start=log.start_offset, end=log.end_offset)
     size = 0
     if command.offset == log.end_offset:
+        columns = Columns(values=command.values)
         if command.messages:
-            limits = partition.limits
-            encoded = publishing.encode_for(partition, command.messages, now, limits=limits)
-        else:
-            encoded = _encoded(partition, command.values, now)
+            columns = columns_of(command.messages)
+        encoded = publishing.encode_for(partition, columns, now)
         partition.append(encoded, now)
         size = encoded.head.length
     try:
@@ -149,7 +143,7 @@ def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published
         encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
     head = encoded.head
     # A repeat adds nothing, and a producer that asks again because its answer was lost has to be told so.
-    if is_limited(partition) and partition.machine.producers.repeat_of(head) is None:
+    if partition.has_backlog_limit and partition.machine.producers.repeat_of(head) is None:
         require_room(partition, head.message_count, head.length, is_callers_choice=False)
     return PublishedRun(partition.append(encoded, now), head.message_count)
 

@@ -1,15 +1,10 @@
 """How far consumers may be behind: what would make it more is refused, with the numbers."""
 
 from ...errors import BacklogFull, NeverFits
+from ...log.lookup import bytes_from
 from .partition import Partition
 
 _RETRY_AFTER_MS = 1000
-
-
-def is_limited(partition: Partition) -> bool:
-    """Whether there is anything to ask. Most topics have no such limit, and then no bytes are counted."""
-    config = partition.config
-    return config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
 
 
 def require_room(
@@ -28,7 +23,7 @@ def require_room(
         found = log.end_offset - start
         _require("messages", found, count, limit, is_callers_choice=is_callers_choice)
     if (limit := config.max_backlog_bytes) >= 0:
-        found = log.bytes_from(start)
+        found = bytes_from(log, start)
         _require("bytes", found, size, limit, is_callers_choice=is_callers_choice)
 
 
@@ -37,7 +32,7 @@ def is_full(partition: Partition) -> bool:
     config, log, start = partition.config, partition.messages, partition.backlog_start()
     if 0 <= config.max_backlog_messages <= log.end_offset - start:
         return True
-    return 0 <= config.max_backlog_bytes <= log.bytes_from(start)
+    return 0 <= config.max_backlog_bytes <= bytes_from(log, start)
 
 
 def _require(unit: str, found: int, adding: int, limit: int, *, is_callers_choice: bool) -> None:

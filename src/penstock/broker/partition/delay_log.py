@@ -9,9 +9,8 @@ from ...codec import Encoded, Head, batches_in
 from ...config import LogConfig
 from ...delivery.delays import DelayEpoch
 from ...errors import DamagedBatch, DamagedFile
-from ...log import Log, Recovery
+from ...log import AppendResult, Log, Recovery, SyncPlan
 from ...log.layout import base_offset_of
-from ...log.log import AppendResult, SyncPlan
 from ...log.opening import Examination, KnownEnd, examine
 from ...model import Epoch, LogId
 from ...ports import Disk

@@ -6,6 +6,7 @@ from itertools import groupby, islice
 from pyroaring import BitMap64
 
 from ...codec import Marks, Origin
+from ...codec.columns import columns_of
 from ...config import LimitsConfig
 from ...delivery.commands import reopen
 from ...delivery.image import in_pieces
@@ -110,8 +111,8 @@ def _append(
             origin_source=source.identity.as_source,
             origin_sequence=piece[-1][0].sequence,
         )
-        messages = [message for _, message in piece]
-        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        columns = columns_of([message for _, message in piece])
+        encoded = encode_for(destination, columns, now, limits=NO_LIMITS, marks=marks)
         destination.append(encoded, now)
     return refused
 

@@ -20,14 +20,13 @@ from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
-from ...log import Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import Journal, OrderedPlan
-from ...log.log import AppendResult, SyncPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
-from ...model import Offset
+from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
@@ -167,6 +166,8 @@ class Partition:
             # A dead letter of a dead letter stays where it is.
             rules = replace(rules, dlq_enabled=False)
         self.config, self.rules = config, rules
+        # Most topics have no such limit, and then no publish has to count bytes.
+        self.has_backlog_limit = config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
@@ -178,13 +179,6 @@ class Partition:
         """Where its logs end now."""
         return Position(
             self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
-        )
-
-    @property
-    def durable_position(self) -> Position:
-        """How far its logs would survive a power cut."""
-        return Position(
-            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
         )
 
     @property
@@ -212,10 +206,11 @@ class Partition:
         OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
         """
         head, machine = encoded.head, self.machine
-        repeat = machine.producers.repeat_of(head)
-        if repeat is not None:
-            end = repeat.base_offset + repeat.message_count
-            return Published(self.number, repeat.base_offset, True, end)
+        if head.producer_id != PRODUCER_NONE:
+            repeat = machine.producers.repeat_of(head)
+            if repeat is not None:
+                end = repeat.base_offset + repeat.message_count
+                return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         if encoded.has_idempotency_keys or not is_all_in_head(head):
             machine.apply_batch(encoded.whole_body(), appended.head)
@@ -285,8 +280,7 @@ class Partition:
         self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
         self._decisions_since_snapshot += 1
         for one in records:
-            self.machine.tick(now.monotonic_ns, one.group)
-            self.machine.apply(one)
+            self.machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
@@ -410,8 +404,8 @@ class Partition:
         if before == log.end_offset:
             log.roll()
         self.delayed.sync()
-        if self.snapshot_covers < before:
-            self.cover(now)
+        if self.snapshot_covers < before and not self.cover(now):
+            raise NoSpace("a snapshot of the state, without which no message can be removed")
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
         if start > log.start_offset:

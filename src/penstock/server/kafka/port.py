@@ -21,6 +21,7 @@ from . import (
 )
 from .converted import ConvertedBatches
 from .errors import Code
+from .members import KafkaMembers
 from .schema import REQUESTS, Schema
 from .session import KafkaSession
 from .wire import Reader, Values, decode_request, encode_response
@@ -68,6 +69,7 @@ HANDLERS: Mapping[int, Handle] = {
     68: consumer_groups.heartbeat,
     69: consumer_groups.describe,
     76: share_groups.heartbeat,
+    77: share_groups.describe,
     78: share_groups.fetch,
     79: share_groups.acknowledge,
 }
@@ -78,7 +80,7 @@ class KafkaServer:
 
     def __init__(self, service: BinaryService) -> None:
         self._service = service
-        self._converted = ConvertedBatches()
+        self._converted, self._members = ConvertedBatches(), KafkaMembers()
         self._sessions: dict[Connection, KafkaSession] = {}
 
     def forget(self, connection: "Connection") -> None:
@@ -95,7 +97,7 @@ class KafkaServer:
         key, version, _, client_id = header
         session = self._sessions.get(connection)
         if session is None:
-            session = KafkaSession(self._service, connection, self._converted)
+            session = KafkaSession(self._service, connection, self._converted, self._members)
             self._sessions[connection] = session
         session.client_id = client_id
         schema = REQUESTS.get(key)
