@@ -228,17 +228,16 @@ async def flowing(tmp_path):
         far.setblocking(False)
         body = FileRange(SimpleNamespace(number=file.fileno()), 5, len(content) - 5)
         transfer = FileTransfer(asyncio.get_running_loop(), near.fileno(), b"head", body)
-        transfer.send_some()
-        assert not transfer.is_done
+        assert not transfer.begin()
         yield transfer, far, b"head" + content[5:]
         transfer.end()
 
 
 async def read_all(transfer: FileTransfer, far: socket.socket, size: int) -> bytes:
-    rest, found = asyncio.ensure_future(transfer.send_rest()), b""
+    rest, found = asyncio.ensure_future(transfer.rest()), b""
     while len(found) < size:
         found += await asyncio.get_running_loop().sock_recv(far, MB)
-    await rest
+    assert await rest
     return found
 
 
