@@ -18,6 +18,7 @@ from penstock.api.groups import ListGroups
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
+from penstock.api.schemas import Level, SetCompatibility
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DescribeTopic, ListTopics
 from penstock.api.wire import encode_hello
@@ -96,6 +97,15 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     assert f"key {made.key.key_id} (mine, admin) created" in log
     assert '"who":"reader","what":"publish"' in log
     assert made.text not in log
+
+
+def test_changes_of_the_registry_are_in_the_audit_log(guarded):
+    broker, admin = guarded
+    admin.call(SetCompatibility("noted", Level.FULL))
+    admin.call(SetCompatibility("noted"))
+    log = (broker.data / "audit.jsonl").read_text()
+    assert "noted: compatibility FULL" in log
+    assert "noted: compatibility as usual" in log
 
 
 def test_what_waits_with_a_revoked_key_ends(guarded, opened):
