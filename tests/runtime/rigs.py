@@ -162,7 +162,7 @@ def gated(build: Build, config: StorageConfig = ALWAYS) -> tuple[Rig, LogWriter,
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells us about."""
+    """Wait for something that no event tells us about."""
     for _ in range(PATIENCE_S * 1000):
         if condition():
             return

@@ -117,8 +117,8 @@ class Catalogue:
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
-        # Partitions that failed with something in them that no sync had covered: whoever waits for the next one may
-        # wait for that. The driver takes them.
+        # Partitions that failed with something in them that no sync had covered: a caller that waits for the next sync
+        # may wait for them. The driver takes them.
         self.owed: list[Fault] = []
         require_format(disk)
         self._require_meta()

@@ -76,7 +76,8 @@ class Journal(Generic[Record]):
             origin_source=decided_at.epoch,
             origin_sequence=decided_at.offset,
         )
-        encoded = self.form.to_batch(records, marks=marks, now_ns=now_ns)
+        values = list(map(self.form.encode, records))
+        encoded = self.form.to_batch(values, marks=marks, now_ns=now_ns)
         return self.log.append(encoded, now_ns=now_ns).base_offset
 
     def recover(

@@ -58,7 +58,8 @@ _appended: Callable[[tuple[Offset, Offset, int, Head]], AppendResult] = partial(
 
 class Log:
     """`open_log` makes it. `end_offset` is the next offset to be written, `durable_end` the first that a power cut
-    may take, `start_offset` the first that is kept.
+    may take, `start_offset` the first that is kept: that of the first file, or `hidden_below` where the owner has moved
+    the start inside of that file. The owner keeps a record of it.
 
     `settled_to` is the segment of the checkpoint on the disk: a restart reads no segment before it, so only those may
     be written anew. `reshapes` counts how often segments were removed or replaced. `meta` is that of the checkpoint on
@@ -71,7 +72,8 @@ class Log:
         self.disk, self.directory, self.log_id, self.config = disk, directory, log_id, config
         self.seed = seed_of(log_id)
         self.segments: list[Segment] = []
-        self.start_offset = checkpoint.start_offset
+        self.first_base = checkpoint.start_offset
+        self.hidden_below = Offset(0)
         self.end_offset = self.durable_end = checkpoint.offset
         self.append_time = checkpoint.append_time
         self.compacted_to = checkpoint.compacted_to
@@ -98,12 +100,16 @@ class Log:
         self.on_damage: Callable[[DamagedBatch], None] = _ignore
 
     @property
+    def start_offset(self) -> Offset:
+        return max(self.first_base, self.hidden_below)
+
+    @property
     def epoch(self) -> Epoch:
         return self.epochs[-1].epoch
 
     @property
     def end(self) -> LogEnd:
-        return LogEnd(self.epoch, self.end_offset)
+        return LogEnd(self.epochs[-1].epoch, self.end_offset)
 
     @property
     def size(self) -> int:
@@ -198,15 +204,16 @@ class Log:
             return self._read_kept()
         segment, position = self._place_of(offset)
         wanted = min(max(bytes_max, HEAD_BYTES), segment.size - position)
-        data = memoryview(segment.file.read(position, wanted))
+        file = segment.opened or segment.file
+        data = memoryview(file.read(position, wanted))
         start = offset
         try:
             first = read_head(data, seed=self.seed)
-            if not first.base_offset <= offset <= first.last_offset:
+            if not first.base_offset <= offset <= first.base_offset + first.last_delta:
                 raise MalformedBatch(f"offsets {first.base_offset} to {first.last_offset}")
             start = first.base_offset
             if first.length > len(data):
-                data = memoryview(segment.file.read(position, first.length))
+                data = memoryview(file.read(position, first.length))
             verify_body(data[: first.length], first)
         except MalformedBatch as error:
             broken = BrokenBatch(position, error.reason)
@@ -214,11 +221,10 @@ class Log:
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage from None
-        heads, end = _following(data, first, self.seed)
-        next_offset = Offset(heads[-1].next_offset)
+        heads, end, next_offset = _following(data, first, self.seed)
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = next_offset
-        return Run(data[:end], Offset(first.base_offset), next_offset, heads)
+        return Run(data[:end], Offset(start), Offset(next_offset), heads)
 
     def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
         """Returns all batches from the one that holds `offset` on, read piece by piece."""
@@ -376,7 +382,7 @@ class Log:
         self.saved_checkpoint = checkpoint
         self.settled_to = checkpoint.segment
         self._checkpoint_changes_saved = self._checkpoint_changes
-        self.start_offset, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
+        self.first_base, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
         self.end_offset = self.durable_end = checkpoint.offset
         self.compacted_to = checkpoint.compacted_to
 
@@ -384,7 +390,7 @@ class Log:
         """Returns a checkpoint of the present state, which is true once everything up to the end is synced."""
         active = self.segments[-1]
         return Checkpoint(
-            start_offset=self.start_offset,
+            start_offset=self.first_base,
             segment=Offset(active.base_offset),
             position=active.size,
             offset=self.end_offset,
@@ -429,12 +435,14 @@ def _ignore(_damage: DamagedBatch) -> None:
     return
 
 
-def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int]:
-    """Returns the heads of all whole batches that follow each other, from the first on, and where the last one ends.
+def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int, int]:
+    """Returns the heads of all whole batches that follow each other, from the first on, where the last one ends, and
+    the offset behind it.
 
     A later batch that is not whole ends them: the next read will say so.
     """
-    heads, position, offset = [first], first.length, first.next_offset
+    heads, position = [first], first.length
+    offset = first.base_offset + first.last_delta + 1
     try:
         while position + HEAD_BYTES <= len(data):
             head = read_head(data, position, seed=seed)
@@ -443,7 +451,7 @@ def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], in
                 break
             verify_body(data[position:end], head)
             heads.append(head)
-            position, offset = end, head.next_offset
+            position, offset = end, offset + head.last_delta + 1
     except MalformedBatch:
         pass
-    return heads, position
+    return heads, position, offset

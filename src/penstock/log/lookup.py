@@ -20,7 +20,7 @@ def offset_at(log: Log, time_ns: int) -> Offset:
     found = log.segments[low].offset_at(time_ns) if low < len(log.segments) else None
     offset = log.end_offset if found is None else Offset(found)
     is_first = low > 0 and offset == log.end_of(low - 1)
-    return _end_known(log, low - 1) if is_first else offset
+    return max(_end_known(log, low - 1) if is_first else offset, log.start_offset)
 
 
 def _ends_before(log: Log, number: int, time_ns: int) -> bool:

@@ -26,6 +26,7 @@ from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..sweeping import Sweep, sweep_topics
 from ..topics import config_from, settings_of
+from ..validation import bind_topic
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -38,6 +39,7 @@ def create_topic(node: "Node", command: CreateTopic, now: Now) -> None:
 def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDescription:
     topic = node.configure_topic(command.name, command.changes, now)
     node.sweeps.plan(command.name, topic.facts.config, now.monotonic_ns)
+    bind_topic(node, command.name)
     return _described(topic)
 
 

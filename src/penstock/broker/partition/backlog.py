@@ -7,19 +7,14 @@ from .partition import Partition
 _RETRY_AFTER_MS = 1000
 
 
-def is_limited(partition: Partition) -> bool:
-    """Whether there is anything to ask. Most topics have no such limit, and then nobody has to count bytes."""
-    config = partition.config
-    return config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
-
-
 def require_room(
     partition: Partition, count: int, size: int, *, is_callers_choice: bool = True
 ) -> None:
     """Refuse so many messages, of so many bytes together, if more would be unread than may be.
 
     Without a group everything retained counts. NeverFits: not even if nothing were unread. A batch that a producer
-    has made of whatever came is no `is_callers_choice`: it is let in when nobody is behind, or it could never be sent.
+    has made of whatever came is no `is_callers_choice`: it is let in when no group is behind: it could never be
+    sent otherwise.
     """
     config, log, start = partition.config, partition.messages, partition.backlog_start()
     if start >= log.end_offset and not is_callers_choice:

@@ -44,7 +44,7 @@ def clear_delayed(partition: Partition, now: Now) -> ClearResult:
 
 
 def _is_old(partition: Partition, log: Log, now: Now) -> bool:
-    """Nobody has written for so long that nobody asks any more what became of it."""
+    """Whether producers have written nothing for so long that no client asks any more what became of it."""
     hours = partition.config.retention_hours
     last_ns = max(log.append_time, partition.messages.append_time)
     is_idle = hours != OFF and last_ns < now.wall_ns - int(hours * _HOUR_NS)

@@ -134,9 +134,7 @@ def _steps(
     if problem is not None:
         yield problem
     if nothing_left(disk, directory, survey):
-        reason = (
-            "it cannot be read, and there are no segments: nobody knows how far the log reached"
-        )
+        reason = "it cannot be read, and there are no segments: how far the log reached is unknown"
         yield Problem(Severity.DAMAGE, ProblemKind.CHECKPOINT, f"{directory}/{CHECKPOINT}", reason)
     problems = Check(survey, report).run()
     yield from map(_as_in_use, problems) if is_live else problems
