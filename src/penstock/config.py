@@ -65,6 +65,13 @@ class Cleanup(Enum):
     COMPACT = "compact"
 
 
+class KafkaStorage(Enum):
+    """How record batches of Kafka's producers are stored: as they came, or as columns, which our own readers want."""
+
+    VERBATIM = "verbatim"
+    COLUMNAR = "columnar"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """How one log is laid out on disk and how long it is kept. `OFF` (-1) turns a limit off."""
@@ -212,6 +219,7 @@ class TopicConfig:
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
     on_damage: OnDamage = OnDamage.STOP
+    kafka_storage: KafkaStorage = KafkaStorage.VERBATIM
 
     def __post_init__(self) -> None:
         self.log_config()

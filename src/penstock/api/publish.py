@@ -154,6 +154,21 @@ class PublishBatch(Command[BatchStored], frozen=True):
         return (self.topic,)
 
 
+class PublishRecords(Command[BatchStored], frozen=True):
+    """Store one record batch of a Kafka producer, whole; a repeat gets the first result.
+
+    MalformedBatch, ChecksumMismatch, UnsupportedFormat, TooLarge, Refused, OutOfSequence, NotFound, NoSpace.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    topic: str
+    partition: int
+    batch: Buffer
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class Schedule(_ToTopic, frozen=True):
     """Store messages that are to come at a time each. Their offsets are those of the delay log."""
 

@@ -13,9 +13,10 @@ from .blobs import Bools
 from .body import Body, Column
 from .compression import decompress
 from .encode import EVEN_ATTRIBUTES, EVEN_COLUMNS, EVEN_FORMS
-from .head import HEAD_BYTES, PADDING_MASK, Head
+from .head import ENCODING_KAFKA, HEAD_BYTES, PADDING_MASK, Head
 from .numbers import Numbers, as_array, moved
 from .parse import parse_body
+from .verbatim import open_verbatim
 
 Int64s = npt.NDArray[np.int64]
 BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
@@ -29,7 +30,7 @@ def open_body(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> 
 
 
 def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
-    """Returns the parsed body of the bytes that follow a verified head. MalformedBatch, TooLarge.
+    """Returns the columns of the bytes that follow a verified head, whatever their encoding. MalformedBatch, TooLarge.
 
     `size_max` bounds what a producer sent; offsets that compaction had to add come on top, or a full batch could
     not be compacted.
@@ -37,6 +38,8 @@ def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) ->
     if head.last_delta + 1 != head.message_count:
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
     stored = memoryview(body)[: head.stored_size]
+    if head.encoding == ENCODING_KAFKA:
+        return open_verbatim(stored, head, size_max=size_max)
     raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
     return parse_body(raw, head)
 
@@ -126,7 +129,7 @@ def _headers(body: Body) -> list[Headers]:
     if items == 0:
         return [()] * body.count
     names = [str(name, "utf-8") for name in body.blob(Column.HEADER_NAMES).cut(items)]
-    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).cut(items), strict=True))
+    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).items(items), strict=True))
     counts = _list(body.number(Column.HEADER_COUNTS), body.count)
     ends = list(accumulate(counts))
     return [tuple(pairs[end - size : end]) for end, size in zip(ends, counts, strict=True)]
@@ -181,7 +184,12 @@ def _single_value(batch: Buffer, head: Head, size_max: int) -> Message | None:
     """Returns the message of a batch of one bare value, in a fifth of the time; None for any other batch."""
     size = head.body_size - EVEN_COLUMNS.size
     is_usual = head.attributes & ~PADDING_MASK == EVEN_ATTRIBUTES and head.message_count == 1
-    if not is_usual or size < 0 or not head.stored_size == head.body_size <= size_max:
+    if (
+        not is_usual
+        or head.encoding
+        or size < 0
+        or not head.stored_size == head.body_size <= size_max
+    ):
         return None
     if head.last_delta or head.base_timestamp != head.max_timestamp:
         return None

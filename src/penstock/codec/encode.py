@@ -87,10 +87,11 @@ def encode(
         pieces: list[Buffer] = [EVEN_COLUMNS.pack(EVEN_FORMS, values.lengths), values.blob]
         size = EVEN_COLUMNS.size + len(values.blob)
         _check_size(size, limits.batch_bytes_max)
-        return _with_head(
+        return with_head(
             pieces,
             (time, time, count - 1),
             marks,
+            encoding=ENCODING_COLUMNAR,
             stored_size=size,
             body_size=size,
             message_count=count,
@@ -168,10 +169,11 @@ def assemble(
     if compression is not Compression.NONE:
         kind, packed = compress(b"".join(pieces), compression)
         pieces, stored_size = [packed], len(packed)
-    return _with_head(
+    return with_head(
         pieces,
         span,
         marks,
+        encoding=ENCODING_COLUMNAR,
         stored_size=stored_size,
         body_size=body_size,
         message_count=body.count,
@@ -187,17 +189,19 @@ def _check_size(body_size: int, size_max: int) -> None:
         raise TooLarge("batch in bytes", found=size, limit=size_max)
 
 
-def _with_head(
+def with_head(
     pieces: list[Buffer],
     span: Span,
     marks: Marks,
     *,
+    encoding: int,
     stored_size: int,
     body_size: int,
     message_count: int,
     attributes: int,
     has_idempotency_keys: bool,
 ) -> Encoded:
+    """Returns a batch of the pieces of its body, with the padding and the checksum of the body."""
     padding = padding_of(stored_size)
     base_timestamp, max_timestamp, last_delta = span
     if stored_size <= _COPIED_BYTES_MAX:
@@ -213,7 +217,7 @@ def _with_head(
             MAGIC,
             HEAD_BYTES + stored_size + padding,
             VERSION,
-            ENCODING_COLUMNAR,
+            encoding,
             attributes | padding << PADDING_SHIFT,
             message_count,
             0,  # The base offset.
@@ -316,14 +320,11 @@ def _add_headers(body: Body, headers: Sequence[Headers], limit: int) -> None:
         return
     name_blobs = blobs_of(names, "header name", limit=limit)
     value_blobs = blobs_of(values, "header value", limit=limit)
-    if not all(names) or value_blobs.lengths is None or value_blobs.valid is not None:
-        raise Refused(
-            "a header needs a name of at least one character and a value that is not null"
-        )
     starts = starts_of(counts, body.count)
     sizes = name_blobs.starts(len(names))[starts] + value_blobs.starts(len(names))[starts]
     largest = int(np.diff(sizes).max())
     if largest > limit:
         raise TooLarge("headers of a message in bytes", found=largest, limit=limit)
     body.put_header_counts(narrow(counts))
-    body.blobs[Column.HEADER_NAMES], body.blobs[Column.HEADER_VALUES] = name_blobs, value_blobs
+    body.blobs[Column.HEADER_NAMES] = name_blobs
+    body.put_blobs(Column.HEADER_VALUES, value_blobs)

@@ -280,6 +280,7 @@ _TOPIC_WORDS = {
     "cleanup": "`delete`: messages go by age and size. `compact`: of each key the last message stays.",
     "ttl_action": "What becomes of a message whose time to live is over: `drop` or `dlq`.",
     "on_damage": "At a batch that the disk has damaged: `stop` with an error, or `skip` it, counted.",
+    "kafka_storage": "What Kafka's producers send: `verbatim`, as it came, or `columnar`, for topics that Spark reads.",
     "starvation_ms": "A lane of messages that was not served for so long gets one message next; 0: off.",
 }
 

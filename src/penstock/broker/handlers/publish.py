@@ -15,6 +15,7 @@ from ...api.publish import (
     PublishedRun,
     PublishedTo,
     PublishOutcome,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
@@ -28,6 +29,7 @@ from ..partition import Now, Partition, delaying, publishing
 from ..partition.backlog import is_limited, require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.record_batches import encoded_records
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -111,16 +113,29 @@ def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published
     encoded, messages = checked_batch(command.batch, node.limits)
     if messages is not None and encoded.head.marks == NO_MARKS:
         return publish(node, Publish(command.topic, messages, command.partition), now)
-    node.guard.admit_bytes(encoded.head.length, now)
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
         encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
+    return _appended(node, partition, encoded, now)
+
+
+def publish_records(node: "Node", command: PublishRecords, now: Now) -> BatchStored:
+    partition = node.partition(command.topic, command.partition)
+    encoded = encoded_records(partition, command.batch, now, limits=node.limits)
+    stored = _appended(node, partition, encoded, now)
+    return BatchStored(stored, len(node.topic(command.topic).partitions))
+
+
+def _appended(
+    node: "Node", partition: Partition, encoded: Encoded, now: Now
+) -> Sequence[Published]:
     head = encoded.head
+    node.guard.admit_bytes(head.length, now)
     # A repeat adds nothing, and a producer that asks again because its answer was lost has to be told so.
     if is_limited(partition) and partition.machine.producers.repeat_of(head) is None:
         require_room(partition, head.message_count, head.length, is_callers_choice=False)
-    return PublishedRun(partition.append(encoded, now), head.message_count)
+    return PublishedRun(partition.append(encoded, now), head.last_delta + 1)
 
 
 def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
@@ -163,6 +178,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     PublishValues: publish_values,
     PublishAt: publish_at,
     PublishBatch: publish_batch,
+    PublishRecords: publish_records,
     CheckBacklog: check_backlog,
     Schedule: schedule,
     ScheduleValues: schedule_values,

@@ -10,7 +10,7 @@ from ...api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ...api.consume import Poll
 from ...api.received import Received
 from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
-from ...codec.kafka_batch import kafka_batch_of_rows
+from ...codec.kafka_writer import kafka_batch_of_rows
 from ...errors import PenstockError
 from ...model import MessageColumns
 from .consumer_groups import member_name
