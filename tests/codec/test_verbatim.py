@@ -134,7 +134,7 @@ def test_records_that_were_changed_are_read_as_a_naive_reader_reads_them(
 
 def raw_record(index: int, *, key: int = -1, value: int = 3, headers: int = 0) -> bytes:
     """A record whose lengths may lie; three bytes follow that of its value."""
-    body = b"\0" + varint(0) + varint(index) + varint(key) + varint(value) + b"abc"
+    body = b"\0" + varint(0) + varint(index) + varint(key) + varint(value) + b"ab\0"
     body += varint(headers)
     return varint(len(body)) + body
 
