@@ -13,7 +13,7 @@ from .blobs import Bools
 from .body import Body, Column
 from .compression import decompress
 from .encode import EVEN_ATTRIBUTES, EVEN_COLUMNS, EVEN_FORMS
-from .head import ENCODING_KAFKA, HEAD_BYTES, PADDING_MASK, Head
+from .head import HEAD_BYTES, PADDING_MASK, Head
 from .numbers import Numbers, as_array, moved
 from .parse import parse_body
 from .verbatim import open_verbatim
@@ -38,7 +38,7 @@ def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) ->
     if head.last_delta + 1 != head.message_count:
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
     stored = memoryview(body)[: head.stored_size]
-    if head.encoding == ENCODING_KAFKA:
+    if head.is_verbatim:
         return open_verbatim(stored, head, size_max=size_max)
     raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
     return parse_body(raw, head)
@@ -186,7 +186,7 @@ def _single_value(batch: Buffer, head: Head, size_max: int) -> Message | None:
     is_usual = head.attributes & ~PADDING_MASK == EVEN_ATTRIBUTES and head.message_count == 1
     if (
         not is_usual
-        or head.encoding
+        or head.is_verbatim
         or size < 0
         or not head.stored_size == head.body_size <= size_max
     ):

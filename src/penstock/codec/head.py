@@ -139,6 +139,11 @@ class Head(NamedTuple):
         return self.base_offset + self.last_delta + 1
 
     @property
+    def is_verbatim(self) -> bool:
+        """Whether the body is a record batch of Kafka, as it came."""
+        return self.encoding == ENCODING_KAFKA
+
+    @property
     def is_dense(self) -> bool:
         """Whether every offset of the range has its message, as batches of producers have; compaction makes gaps."""
         return self.last_delta + 1 == self.message_count

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ...codec import Compression, Head
 from ...codec.body import Body, Column
 from ...codec.decode import expired_among, message_columns, open_body
-from ...codec.head import BODY_BYTES_MAX, ENCODING_COLUMNAR
+from ...codec.head import BODY_BYTES_MAX
 from ...log import Log, Run
 from ...model import MessageColumns
 
@@ -87,7 +87,7 @@ class CachedBatch:
             # What was within the limits once stays so, whatever the limits are now.
             self.parsed = open_body(self.batch, head, size_max=BODY_BYTES_MAX)
             # Columns of a body that is neither compressed nor Kafka's point into the batch.
-            is_plain = head.compression is Compression.NONE and head.encoding == ENCODING_COLUMNAR
+            is_plain = head.compression is Compression.NONE and not head.is_verbatim
             unpacked = 0 if is_plain else head.body_size
             self._charge(unpacked + _BODY_BYTES + _BLOB_BYTES * len(self.parsed.blobs))
         return self.parsed

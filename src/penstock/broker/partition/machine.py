@@ -18,7 +18,7 @@ from ...codec.decode import (
     open_body,
     open_stored,
 )
-from ...codec.head import BODY_BYTES_MAX, ENCODING_COLUMNAR, KINDS, NO_MARKS, pack_attributes
+from ...codec.head import BODY_BYTES_MAX, KINDS, NO_MARKS, pack_attributes
 from ...codec.numbers import as_array
 from ...config import TopicConfig
 from ...delivery import Delivery
@@ -332,7 +332,7 @@ def is_all_in_head(head: Head) -> bool:
 
 def _may_have_keys(body: Buffer, head: Head) -> bool:
     """Whether the batch has idempotency keys, by one byte; a compressed one has to be opened to know."""
-    if head.message_count == 0 or head.encoding != ENCODING_COLUMNAR:
+    if head.message_count == 0 or head.is_verbatim:
         return False
     if head.compression is not Compression.NONE:
         return True

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from ...codec import Head
 from ...codec.decode import open_body
-from ...codec.head import BODY_BYTES_MAX, ENCODING_KAFKA
+from ...codec.head import BODY_BYTES_MAX
 from ...codec.kafka_writer import kafka_batch_of
 from ...codec.verbatim import as_fetched
 
@@ -23,7 +23,7 @@ class ConvertedBatches:
 
     def convert(self, head: Head, batch: memoryview, seed: int) -> bytes | bytearray:
         """Returns a checked batch as a record batch of Kafka. One that was stored as it came costs a copy."""
-        if head.encoding == ENCODING_KAFKA:
+        if head.is_verbatim:
             return as_fetched(batch, head)
         key = seed, head.base_offset, head.epoch, head.head_checksum
         found = self._kept.get(key)
