@@ -94,6 +94,7 @@ class Records(NamedTuple):
             found.numbers[Column.TIMESTAMPS] = (since * _MS).view(np.uint64)
         found.put_blobs(Column.KEYS, self._blobs(fields.keys_at, fields.key_sizes))
         found.put_blobs(Column.VALUES, self._blobs(fields.values_at, fields.value_sizes))
+        found.is_bare = Column.KEYS not in found.blobs and not self.header_names
         if self.header_names:
             found.put_header_counts(narrow(fields.header_counts.view(np.uint64)))
             for column, items in (
@@ -146,7 +147,7 @@ class Records(NamedTuple):
 def _items(blobs: Blobs, count: int) -> Sequence[bytes | None] | None:
     if blobs.lengths is None:
         return None
-    return JoinedBlobs([(blobs, count)]) if blobs.valid is None else blobs.items(count)
+    return JoinedBlobs([(blobs, count)]) if blobs.valid is None else blobs.items(count, None)
 
 
 def read_records(data: bytes, header: KafkaHeader) -> Records:

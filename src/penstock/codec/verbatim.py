@@ -45,18 +45,15 @@ def keep_verbatim(header: KafkaHeader, batch: Buffer, records: Records) -> Encod
         (records.first_ms * _MS, records.last_ms * _MS, header.last_delta),
         marks,
         encoding=ENCODING_KAFKA,
-        stored_size=len(batch),
-        body_size=HEADER_BYTES + len(records.data),
+        sizes=(len(batch), HEADER_BYTES + len(records.data)),
         message_count=header.record_count,
         attributes=pack_attributes(header.compression, marks, 1 << Priority.NORMAL),
         has_idempotency_keys=False,
     )
 
 
-def open_verbatim(stored: memoryview, head: Head, *, size_max: int) -> Body:
-    """Returns the columns of a stored record batch. MalformedBatch, TooLarge."""
-    if head.body_size > size_max:
-        raise TooLarge("body of a batch in bytes", found=head.body_size, limit=size_max)
+def open_verbatim(stored: memoryview, head: Head) -> Body:
+    """Returns the columns of a stored record batch. MalformedBatch."""
     header = read_header(stored)
     size = head.body_size - HEADER_BYTES
     if size < 0:

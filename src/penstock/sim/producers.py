@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..api.publish import Publish, PublishBatch, Published, PublishRecords
 from ..codec import Marks, encode_messages
-from ..codec.decode import open_stored
+from ..codec.decode import open_body
 from ..codec.kafka_writer import kafka_batch_of
 from ..errors import OutOfSequence, PartlyPublished, Unavailable
 from ..model import Message, Priority, TopicPartition
@@ -56,7 +56,7 @@ def record_batch(messages: Sequence[Message], marks: Marks) -> bytes:
     """Returns messages as a Kafka producer sends them, all at one time."""
     timed = [structs.replace(one, timestamp=_RECORD_TIME_NS) for one in messages]
     encoded = encode_messages(timed, marks=marks)
-    return kafka_batch_of(encoded.head, open_stored(encoded.whole_body(), encoded.head))
+    return kafka_batch_of(encoded.head, open_body(encoded.whole_body(), encoded.head, start=0))
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Features of a queue for plain Kafka clients: headers of a record that say its priority, time to live and identity."""
+"""Features of a queue for plain Kafka clients: headers of a record say its priority, time to live, delay and key."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,8 +12,10 @@ from ...model import Headers, Priority
 
 PREFIX = "penstock-"
 _PREFIX_BYTES = PREFIX.encode()
-PRIORITY, TTL, IDEMPOTENCY_KEY = (PREFIX + one for one in ("priority", "ttl", "idempotency-key"))
-_KNOWN = (PRIORITY, TTL, IDEMPOTENCY_KEY)
+PRIORITY, TTL = PREFIX + "priority", PREFIX + "ttl"
+DELAY, IDEMPOTENCY_KEY = PREFIX + "delay", PREFIX + "idempotency-key"
+_TIME_NS_MAX = (1 << 63) - 1
+_KNOWN = (PRIORITY, TTL, DELAY, IDEMPOTENCY_KEY)
 
 
 def has_queue_headers(names: Iterable[bytes]) -> bool:
@@ -32,34 +34,45 @@ def with_queue_headers(columns: Columns, now_ns: int) -> Columns:
     left: list[Headers] = [
         [(name, value) for name, value in pairs if not name.startswith(PREFIX)] for pairs in headers
     ]
-    keys = [_last(pairs, IDEMPOTENCY_KEY) or None for pairs in headers]
 
-    def ends_at(text: str) -> int:
-        return now_ns + max(1, duration_ns(text, TTL, bare=Bare.MILLISECONDS))
-
+    # What does not wait is due now. The time to live begins when a message is due.
+    due_at = _said(headers, DELAY, lambda text: _after(now_ns, text, DELAY), now_ns)
+    lives = _said(headers, TTL, lambda text: max(1, _after(0, text, TTL)), None)
+    expires_at = [
+        None if ns is None else min(due_ns + ns, _TIME_NS_MAX)
+        for due_ns, ns in zip(due_at, lives, strict=True)
+    ]
+    keys = _values(headers, IDEMPOTENCY_KEY)
     return replace(
         columns,
         headers=left if any(left) else None,
         priorities=_said(headers, PRIORITY, priority_of, int(Priority.NORMAL)),
-        expires_at=_said(headers, TTL, ends_at, None),
+        expires_at=expires_at,
         idempotency_keys=keys if any(keys) else None,
+        due_at=due_at if max(due_at) > now_ns else None,
     )
 
 
-def _last(pairs: Headers, wanted: str) -> bytes | None:
-    """Returns the value of the last header of this name."""
-    return next((value for name, value in reversed(pairs) if name == wanted), None)
+def _after(now_ns: int, text: str, name: str) -> int:
+    """A time after another by a duration in text. Refused: it is none."""
+    return min(now_ns + duration_ns(text, name, bare=Bare.MILLISECONDS), _TIME_NS_MAX)
+
+
+def _values(headers: Sequence[Headers], wanted: str) -> list[bytes | None]:
+    """The header of this name of each record; of several the last."""
+    return [
+        next((value for name, value in reversed(pairs) if name == wanted), None)
+        for pairs in headers
+    ]
 
 
 def _said(
     headers: Sequence[Headers], wanted: str, read: Callable[[str], Any], default: Any
 ) -> list[Any]:
-    """Returns what the header of this name says of each record; of several the last."""
-    found = []
-    for pairs in headers:
-        value = _last(pairs, wanted)
-        try:
-            found.append(default if value is None else read(value.decode()))
-        except UnicodeDecodeError:
-            raise Refused(f"the header {wanted} is text") from None
-    return found
+    """What the text of such a header says of each record."""
+    try:
+        return [
+            default if value is None else read(value.decode()) for value in _values(headers, wanted)
+        ]
+    except UnicodeDecodeError:
+        raise Refused(f"the header {wanted} is text") from None

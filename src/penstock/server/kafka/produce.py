@@ -3,7 +3,7 @@
 from secrets import randbits
 
 from ...api.publish import PublishRecords
-from ...errors import BadRequest, PenstockError
+from ...errors import BadRequest, PenstockError, SchemaViolation
 from .errors import Code, code_of
 from .session import KafkaSession
 from .wire import Values
@@ -39,6 +39,9 @@ async def _store(session: KafkaSession, topic: str, part: Values, request: Value
     try:
         command = PublishRecords(topic, part["index"], part["records"] or b"")
         stored = (await session.execute(command, is_synced=acks == _ALL)).stored
+    except SchemaViolation as error:
+        wrong = {"batch_index": error.fields["index"], "batch_index_error_message": str(error)}
+        return {**_refused(code_of(error), str(error)), "record_errors": [wrong]}
     except PenstockError as error:
         return _refused(code_of(error), str(error))
     return {"base_offset": stored[0].offset}
