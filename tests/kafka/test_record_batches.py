@@ -100,7 +100,7 @@ def test_a_consumer_gets_the_bytes_that_the_producer_sent(
 
 
 def test_a_columnar_topic_gives_the_same_records(wire: Wire, client: Client) -> None:
-    client.create_topic("columns", partitions=1, config={"kafka_storage": "columnar"})
+    client.create_topic("columns", partitions=1, kafka_storage="columnar")
     assert wire.produce("columns", batch(SENT, packing=4)) == (0, 0)
     assert read(wire.fetch("columns")) == [one._replace(headers=[*one.headers]) for one in SENT]
 
@@ -108,7 +108,7 @@ def test_a_columnar_topic_gives_the_same_records(wire: Wire, client: Client) -> 
 @pytest.mark.parametrize("storage", ["verbatim", "columnar"])
 def test_a_time_is_looked_up_inside_of_a_batch(wire: Wire, client: Client, storage: str) -> None:
     topic = f"times-{storage}"
-    client.create_topic(topic, partitions=1, config={"kafka_storage": storage})
+    client.create_topic(topic, partitions=1, kafka_storage=storage)
     wire.produce(topic, batch([Record(NOW_MS + one, None, b"x") for one in (5, 3, 9, 7)]))
     wire.produce(topic, batch([Record(NOW_MS + one, None, b"x") for one in (8, 20)]))
     for wanted, offset, time in ((0, 0, 5), (6, 2, 9), (9, 2, 9), (10, 5, 20), (20, 5, 20)):
