@@ -9,7 +9,7 @@ from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Headers, Message, Priority
 from .blobs import blobs_of
-from .body import FORMS_BYTES, HAS_NULLS, RULES, Body, Column
+from .body import FORMS_BYTES, HAS_NULLS, RULES, USUAL_PRIORITIES, Body, Column, priorities_in
 from .checksum import checksum
 from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
@@ -158,7 +158,10 @@ def assemble(
         for piece in pieces:
             body_checksum = checksum(piece, body_checksum)
         pieces.append(PADDINGS[padding])
-    attributes = pack_attributes(kind, marks, body.priorities_present())
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
+    attributes = pack_attributes(kind, marks, priorities)
     base_timestamp, max_timestamp, last_delta = span
     head = head_of(
         (
