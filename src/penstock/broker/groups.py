@@ -17,6 +17,7 @@ from ..errors import (
     Refused,
     TooManyGroups,
 )
+from ..log.lookup import messages_from
 from ..model import check_name
 from .catalogue import Catalogue, Topic
 from .partition import Now, Partition, consumption
@@ -180,7 +181,7 @@ def unfinished(partition: Partition, delivery: Delivery) -> int:
         # What came back is known one by one; what was never handed out is counted in the log.
         back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
         with suppress(Damaged):
-            unseen = log.messages_from(max(delivery.cursor, start)) - len(delivery.ahead)
+            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
             return back + max(0, unseen)
     return progress.unfinished_below(end) - progress.unfinished_below(start)
 
@@ -201,7 +202,7 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
 def expire_idle(
     partitions: Sequence[Partition], now: Now, *, busy: Collection[str] = ()
 ) -> list[str]:
-    """Forget the groups of a topic that nobody has asked for a long time on any partition; their names are returned.
+    """Forget the groups of a topic that no client has asked for a long time on any partition; their names are returned.
 
     Those that are `busy` have members, which may have good reason not to ask.
     """

@@ -1,7 +1,7 @@
 """Assigned groups: who is a member, what each of them reads, and what that means for the leases of its partitions.
 
 `groups` decides who owns what; here its records take effect. A partition that passes from one member to the next takes
-the leases of the former one with it, so nobody holds a message of a partition that is not theirs.
+the leases of the former one with it, so no member holds a message of a partition that it does not own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -308,7 +308,7 @@ class Memberships:
         return [group for group, one in self.groups.items() if one.members]
 
     def require_unowned(self, group: str, topic: str, partition: int) -> None:
-        """Refuse whoever is no member to move what a member owns."""
+        """Refuse a client that is no member to move what a member owns."""
         membership = self.groups.get(group)
         owner = (
             "" if membership is None else membership.owners.get(TopicPartition(topic, partition))
@@ -330,7 +330,7 @@ class Memberships:
         return frozenset() if known is None else known.topics
 
     def _of(self, group: str, member: str, now: Now) -> Membership:
-        """The group as of now: whoever is late is a member no more, also if no tick came in between."""
+        """The group as of now: a member that is late is one no more, also if no tick came in between."""
         membership = self.groups.get(group) or Membership(group)
         decide.require_member(membership, member)
         self._expire(membership, now)
@@ -399,7 +399,7 @@ class Memberships:
     def _hand_over(
         self, group: str, member: str, partitions: Iterable[TopicPartition], now: Now
     ) -> None:
-        """Nobody but its owner holds messages of a partition; leases of before a restart end here."""
+        """Only its owner holds messages of a partition; leases of before a restart end here."""
         mode = self._sessions[group, member].mode
         for one in partitions:
             # Without room for it now, the first poll does it. A faulty one is owned as well, and gives nothing.

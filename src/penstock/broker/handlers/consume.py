@@ -7,7 +7,6 @@ from ...api.command import Command
 from ...api.consume import CountHeld, CountReady, Poll
 from ...api.groups import Mode
 from ...api.leased import LeasedMessages
-from ...api.start import EARLIEST
 from ...model import check_name
 from .. import groups
 from ..partition import Now, consumption
@@ -30,7 +29,7 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         consumption.check_duration(partitions.serving[0].rules, duration_ms)
     places = groups.places_of(partitions.serving, group)
     if len(places) < len(partitions.serving):
-        groups.open_on(node, (command.topic,), group, EARLIEST, now)
+        groups.open_on(node, (command.topic,), group, command.start, now)
         places = groups.places_of(partitions.serving, group)
     groups.require_mode(places, group, Mode.SHARED, now)
     client = (command.topic, group, command.member)

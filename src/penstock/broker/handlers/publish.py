@@ -18,17 +18,20 @@ from ...api.publish import (
     PublishValues,
     Schedule,
     ScheduleValues,
+    Verdict,
 )
 from ...codec import Columns
 from ...codec.columns import columns_of
 from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
-from ...errors import NoSpace, OffsetOutOfRange
+from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
 from ..partition import Now, delaying, publishing
 from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.split_batches import publish_split
+from ..validation import require_valid, wrong_messages
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -41,6 +44,8 @@ _BATCH_MESSAGES_MAX = 8192
 
 def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
     topic = node.topic(command.topic)
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit(command.messages, now)
     return publishing.publish(
         topic.partitions, topic.router, command.messages, now, to_partition=command.partition
@@ -49,6 +54,8 @@ def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
 
 def publish_each(node: "Node", command: PublishEach, now: Now) -> list[PublishOutcome]:
     topic, messages = node.topic(command.topic), command.messages
+    if node.bindings and (wrong := wrong_messages(node, command)):
+        return _without(node, command, wrong, now)
     try:
         node.guard.admit(messages, now)
     except NoSpace as error:
@@ -58,8 +65,23 @@ def publish_each(node: "Node", command: PublishEach, now: Now) -> list[PublishOu
     )
 
 
+def _without(
+    node: "Node", command: PublishEach, wrong: Mapping[int, SchemaViolation], now: Now
+) -> list[PublishOutcome]:
+    """Store the messages that fit, and refuse the others."""
+    fitting = [one for index, one in enumerate(command.messages) if index not in wrong]
+    none_wrong = Verdict(node.bindings[command.topic], {}, 0)
+    rest = PublishEach(command.topic, fitting, command.partition, verdict=none_wrong)
+    stored = iter(publish_each(node, rest, now) if fitting else ())
+    return [
+        wrong[index] if index in wrong else next(stored) for index in range(len(command.messages))
+    ]
+
+
 def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[Published]:
     topic, values = node.topic(command.topic), command.values
+    if node.bindings:
+        require_valid(node, command)
     size = sum(map(len, values))
     node.guard.admit_bytes(size, now)
     topic.router.next_call(topic.partitions)
@@ -102,10 +124,19 @@ def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
 
 def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
-    encoded, messages = checked_batch(command.batch, node.limits)
-    if messages is not None and encoded.head.marks == NO_MARKS:
-        return publish(node, Publish(command.topic, messages, command.partition), now)
+    batch = checked_batch(command.batch, node.limits)
+    encoded, messages, due_at = batch
+    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
+        found = Publish(command.topic, messages, command.partition, verdict=command.verdict)
+        return publish(node, found, now)
+    # A producer asks again for what was stored before schemas were asked for, or before they changed.
+    if node.bindings and partition.machine.producers.repeat_of(encoded.head) is None:
+        require_valid(node, command)
     node.guard.admit_bytes(encoded.head.length, now)
+    if messages is not None:
+        topic = node.topic(command.topic)
+        stored = publish_split(partition, batch, now, (topic.partitions, topic.router))
+        return PublishedRun(stored, len(messages))
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
@@ -119,6 +150,8 @@ def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published
 
 def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
     topic, delayed = node.topic(command.topic), command.delayed
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit([one.message for one in delayed], now)
     return delaying.publish_delayed(
         topic.partitions, topic.router, delayed, now, to_partition=command.partition
@@ -127,6 +160,8 @@ def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
 
 def schedule_values(node: "Node", command: ScheduleValues, now: Now) -> Sequence[Published]:
     topic, values, due_ns = node.topic(command.topic), command.values, command.due_ns
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit_bytes(sum(map(len, values)), now)
     topic.router.next_call(topic.partitions)
     partition = topic.partitions[topic.router.turn]

@@ -185,7 +185,7 @@ def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionL
 
 
 def ready_count(partition: Partition, delivery: Delivery) -> int:
-    """How many messages nobody holds and nothing keeps back, as of the last tick; some may turn out to be expired."""
+    """How many messages no consumer holds and nothing keeps back, as of the last tick; some may be expired."""
     return len(delivery.ready) + delivery.unseen_below(partition.messages.end_offset)
 
 
@@ -205,7 +205,7 @@ def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
 
 
 def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
-    """Deal with every lease whose deadline has come, so that nobody is answered on a lease that is over."""
+    """Deal with every lease whose deadline has come, so that no consumer is answered on a lease that is over."""
     if delivery.tick(now.monotonic_ns):
         partition.changes.touched.add((partition, delivery.group))
     while delivery.leases.next_deadline_ns() <= delivery.now_ns:

@@ -52,7 +52,7 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
 
 
 def _due(source: Partition) -> Iterator[Letter]:
-    """Letters that may leave: their intent is durable, so nobody can lease them here any more."""
+    """Letters that may leave: their intent is durable, so no consumer can lease them here any more."""
     outbox, durable_end = source.machine.outbox, source.journal.log.durable_end
     for sequence, letter in outbox.pending.items():
         if outbox.recorded_at.get(sequence, 0) > durable_end:
@@ -159,7 +159,7 @@ def can_reopen(destination: Partition, letter: Redrive) -> bool:
 
 
 def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRecord]:
-    """Nobody can take these, so they are dead letters again."""
+    """No partition can take these, so they are dead letters again."""
     if not letters:
         return []
     number = source.machine.numbers[REDRIVE_GROUP]

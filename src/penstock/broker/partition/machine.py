@@ -53,6 +53,7 @@ from .records import (
     ProducerImage,
     Redriven,
     Returned,
+    StartMoved,
 )
 
 _MS = 1_000_000
@@ -73,7 +74,7 @@ class PartitionMachine:
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
-        # How groups read; one that nobody has used yet is not in it.
+        # How groups read; one that no consumer has used yet is not in it.
         self.modes: dict[int, Mode] = {}
         # Groups that clients commit offsets for, each with the text of the last commit.
         self.notes: dict[int, str] = {}
@@ -85,8 +86,12 @@ class PartitionMachine:
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
         self.has_delay_log = False
+        # Epoch and first id of delayed messages that a batch of the message log names, until they are taken in.
+        self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
         self.covered = 0
+        # Messages below it were deleted, wherever files begin.
+        self.start = 0
         self.count_from_here()
         self.configure(config)
 
@@ -100,7 +105,7 @@ class PartitionMachine:
         self.enqueued = [Rate() for _ in range(LANES)]
 
     def begin_leases(self, entropy: Entropy) -> None:
-        """After a start: number leases where nobody can have numbered one before."""
+        """After a start: number leases above all that an earlier run can have used."""
         known = max((delivery.next_lease for delivery in self.groups.values()), default=1)
         self.lease_base = known + entropy.getrandbits(_LEASE_NUMBER_BITS)
         for delivery in self.groups.values():
@@ -146,6 +151,7 @@ class PartitionMachine:
         self, columns: Columns, appended: AppendResult, epochs: Iterable[DelayEpoch]
     ) -> None:
         """Take note of a batch that was just appended to the delay log."""
+        self.named_delays.discard((appended.head.epoch, appended.base_offset))
         first, end = appended.base_offset, appended.next_offset
         self.delays.follow(end, epochs)
         ids = np.arange(first, end, dtype=np.int64)
@@ -158,8 +164,13 @@ class PartitionMachine:
             self.dedup.add(columns.idempotency_keys, (~ids).tolist(), appended.append_time)
 
     def apply_delayed(self, batch: Buffer, head: Head) -> None:
-        """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches."""
-        if head.message_count:
+        """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches.
+
+        One that came with a batch of messages counts only if that is there and names it: see `append_with_delays`.
+        """
+        is_named = (head.epoch, head.base_offset) in self.named_delays
+        self.named_delays.discard((head.epoch, head.base_offset))
+        if head.message_count and (head.origin is not Origin.DECIDED_AT or is_named):
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             ids = np.asarray(offsets_of(body, head), dtype=np.int64)
             self.delays.scheduled(ids, due_times(body), delay_keys(body))
@@ -178,6 +189,8 @@ class PartitionMachine:
             return
         if head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
+        elif head.origin is Origin.DECIDED_AT:
+            self.named_delays.add((head.origin_source, head.origin_sequence))
         priorities, next_offset = head.priorities, head.next_offset
         if priorities.bit_count() == 1:
             priority = priorities.bit_length() - 1
@@ -281,11 +294,16 @@ class PartitionMachine:
     def _lane_image(self, record: LaneImage) -> None:
         self.lanes.restore(record.priority, runs_to_offsets(record.runs))
 
+    def _start_moved(self, record: StartMoved) -> None:
+        self.start = max(self.start, record.offset)
+
     def _covered(self, record: Covered) -> None:
         self.covered, self.next_group = record.offset, record.next_group
 
     def snapshot(self) -> Iterable[PartitionRecord]:
         yield Covered(0, self.covered, self.next_group)
+        if self.start:
+            yield StartMoved(0, self.start)
         arrived = (tuple(self.arrived[channel].items()) for channel in Channel)
         yield OutboxImage(0, self.outbox.next_sequence, *arrived)
         for letters in in_pieces(self.outbox.pending.values(), _letter_bytes):
@@ -338,6 +356,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     GroupClosed: PartitionMachine._closed,
     ModeSet: PartitionMachine._mode_set,
     CommitNoted: PartitionMachine._commit_noted,
+    StartMoved: PartitionMachine._start_moved,
     Buried: PartitionMachine._buried,
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,

@@ -390,6 +390,8 @@ class Connection(asyncio.Protocol):
         service.connections.discard(self)
         service.held_bytes -= self._splitter.held_bytes
         service.budget.end(self)
+        if service.kafka is not None:
+            service.kafka.forget(self)
         service.auth.ends.unwatch(self.credential, self._key_ended)
         if self._file_sender is not None:
             self._file_sender.end()
