@@ -48,7 +48,7 @@ def test_produce_with_every_compression_and_consume(
     make_topic(admin, topic)
     values = [b"value %d " % number * 30 for number in range(500)]
     client = producer(broker, **{"compression.type": codec})
-    headers = [("name", b"one"), ("name", b"two"), ("empty", b"")]
+    headers = [("name", b"one"), ("name", None), ("empty", b""), ("", b"no name")]
     assert produce(client, topic, values, key=b"k", headers=headers) == list(range(500))
     reader = consumer(broker, f"readers-{codec}")
     reader.subscribe([topic])
