@@ -79,7 +79,7 @@ RULES = {
     Column.VALUES: _blobs(may_be_null=True),
     Column.HEADER_COUNTS: _numbers(U32_MAX),
     Column.HEADER_NAMES: _blobs(may_be_null=False),
-    Column.HEADER_VALUES: _blobs(may_be_null=False),
+    Column.HEADER_VALUES: _blobs(may_be_null=True),
     Column.PRIORITIES: _numbers(max(Priority)),
     Column.EXPIRES_AT: _numbers(I64_MAX),
     Column.IDEMPOTENCY_KEYS: _blobs(may_be_null=True),

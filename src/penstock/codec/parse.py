@@ -30,7 +30,6 @@ from .numbers import (
     WIDTHS,
     Array,
     Numbers,
-    smallest_of,
     total,
 )
 
@@ -182,23 +181,22 @@ def _check_nulls(lengths: Numbers, valid: Bools) -> None:
 
 
 def _check_headers(body: Body) -> None:
-    """MalformedBatch: a name is empty or not UTF-8. So there are never more headers than bytes."""
+    """MalformedBatch: a header has no name, or one that is not UTF-8."""
     if body.header_count == 0:
         if Column.HEADER_NAMES in body.blobs or Column.HEADER_VALUES in body.blobs:
             raise MalformedBatch("header columns without headers")
         return
     names = body.blob(Column.HEADER_NAMES)
-    if names.lengths is None or Column.HEADER_VALUES not in body.blobs:
-        raise MalformedBatch("headers without names or values")
-    if smallest_of(names.lengths) < 1:
-        raise MalformedBatch("an empty header name")
+    if names.lengths is None:
+        raise MalformedBatch("headers without names")
     try:
         str(names.blob, "utf-8")
     except UnicodeDecodeError as error:
         raise MalformedBatch(f"header names are not UTF-8: {error.reason}") from None
     # The blob as a whole may be valid while a name starts inside a character.
-    starts = names.starts(body.header_count)[:-1]
-    first_bytes = np.frombuffer(names.blob, dtype=np.uint8)[starts]
+    starts = names.starts(body.header_count)
+    begun = starts[:-1][starts[:-1] < starts[1:]]
+    first_bytes = np.frombuffer(names.blob, dtype=np.uint8)[begun]
     if bool(((first_bytes & 0xC0) == 0x80).any()):
         raise MalformedBatch("a header name starts inside a UTF-8 character")
 

@@ -77,8 +77,9 @@ class CachedBatch:
         self.body = body = open_body(batch, head, size_max=BODY_BYTES_MAX)
         self._lists: MessageColumns | None = None
         objects = _MESSAGE_BYTES * body.count + _HEADER_BYTES * body.header_count
-        # What decompressing added, and the values that it is cut into.
-        contents = max(0, head.body_size - head.length) + head.body_size
+        # What decompressing added, or making columns of records, and the values that it is cut into.
+        opened = head.body_size if head.is_verbatim else max(0, head.body_size - head.length)
+        contents = opened + head.body_size
         self.cost = _OPENED_BYTES + _BLOB_BYTES * len(body.blobs) + objects + contents
 
     def columns(self) -> MessageColumns:
