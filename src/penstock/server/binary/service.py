@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...api.fetch import FileRange
@@ -29,9 +29,9 @@ _RETRY_MS = 1000
 class KafkaPort(Protocol):
     """What answers api keys below 10,000. Requests of one connection are carried out and answered in their order."""
 
-    def answer(
+    async def answer(
         self, header: RequestHeader, body: memoryview, connection: "Connection"
-    ) -> Pieces | Awaitable[Pieces | None] | None:
+    ) -> Pieces | None:
         """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection."""
         ...
 
