@@ -256,7 +256,7 @@ class Log:
             verify_body(data[: first.length], first)
         except MalformedBatch as error:
             broken = BrokenBatch(position, error.reason)
-            end_offset = self.end_of(self._segment_number(offset))
+            end_offset = self.end_of(self.segment_number(offset))
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage from None
@@ -310,7 +310,7 @@ class Log:
 
     def place_of_batch(self, offset: int) -> tuple[int, HeadPosition]:
         """Returns the number of the segment that holds `offset`, and its batch there. DamagedBatch."""
-        number = self._segment_number(offset)
+        number = self.segment_number(offset)
         segment, end_offset = self.segments[number], self.end_of(number)
         try:
             found = segment.find_offset(offset, end_offset=end_offset)
@@ -337,7 +337,7 @@ class Log:
             number, found = self.place_of_batch(offset)
             position = found.position
         except DamagedBatch:
-            number, position = self._segment_number(offset), 0
+            number, position = self.segment_number(offset), 0
         return sum(segment.size for segment in self.segments[number:]) - position
 
     def messages_from(self, offset: int) -> int:
@@ -364,7 +364,8 @@ class Log:
             segment.loaded = None
         self._recently_indexed.clear()
 
-    def _segment_number(self, offset: int) -> int:
+    def segment_number(self, offset: int) -> int:
+        """Returns the number of the segment that holds an offset, or would hold it."""
         return bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
 
     def _note_index(self, segment: Segment) -> None:
