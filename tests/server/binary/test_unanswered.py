@@ -14,6 +14,7 @@ from penstock.errors import Internal
 from penstock.server.binary.commands import Commands
 from penstock.server.settings import Settings
 from penstock.server.sharing import SharedMembers
+from penstock.server.traffic import BinaryTraffic
 
 
 class Replies:
@@ -60,6 +61,7 @@ def test_a_poll_of_several_topics_is_answered_whatever_happens(waits, caplog):
             driver=driver,
             loop=driver.loop,
             shared=shared,
+            traffic=BinaryTraffic(),
             settings=Settings(),
             is_full=False,
             is_draining=False,
@@ -75,6 +77,7 @@ def test_a_poll_of_several_topics_is_answered_whatever_happens(waits, caplog):
         assert isinstance(connection.sent[5], Internal)
         assert connection.parked == {}
         assert member.polls == 0
+        assert service.traffic.requests == {("PollMember", "INTERNAL"): 1}
 
     asyncio.run(scenario())
     assert "ZeroDivisionError" in caplog.text

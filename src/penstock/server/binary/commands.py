@@ -132,6 +132,7 @@ class Commands:
         """Carry out a command, or begin to; its reply follows now or later."""
         service, principal = self._service, connection.principal
         if service.is_full:
+            service.traffic.refuse("requests")
             connection.fail(correlation, service.overload())
             return
         command: Command[Any] | None = None
@@ -173,11 +174,11 @@ class Commands:
         error: Exception,
     ) -> None:
         """Answer with an error; one that is not ours is a mistake of the server, and logged with its traceback."""
+        name = "unknown" if command is None else type(command).__name__
         if not isinstance(error, PenstockError):
-            name = type(command).__name__
             self._service.logger.error("%s failed", name, exc_info=error)
-            connection.fail(correlation, Internal())
-            return
+            error = Internal()
+        self._service.traffic.count(name, error.code)
         principal = connection.principal
         if isinstance(error, Forbidden) and command is not None and principal is not None:
             topic = str(error.fields.get("topic", ""))
@@ -258,7 +259,8 @@ class Commands:
 
         def answer() -> None:
             ticket.check()
-            connection.reply(correlation, encode_reply(type(command), reply, Guarantee.FSYNCED))
+            pieces = encode_reply(type(command), reply, Guarantee.FSYNCED)
+            self._succeed(connection, correlation, command, pieces)
 
         self._finish(connection, correlation, command, answer)
 
@@ -331,7 +333,14 @@ class Commands:
         principal = connection.principal
         if principal is not None and principal.prefixes:
             reply = visible(reply, command, principal)
-        connection.reply(correlation, encode_reply(type(command), reply, Guarantee.BUFFERED))
+        pieces = encode_reply(type(command), reply, Guarantee.BUFFERED)
+        self._succeed(connection, correlation, command, pieces)
+
+    def _succeed(
+        self, connection: "Connection", correlation: int, command: Command[Any], pieces: Any
+    ) -> None:
+        self._service.traffic.count(type(command).__name__)
+        connection.reply(correlation, pieces)
 
     def _poll_topic(
         self, connection: "Connection", correlation: int, asked: CommandRequest, _by: Principal
@@ -396,12 +405,13 @@ class Commands:
         if isinstance(command, PollMember):
             asked = DescribeMember(command.group, command.member)
             standing = self._driver.driver.execute(asked)
-        self._deliver(connection, correlation, messages, standing)
+        self._deliver(connection, correlation, command, messages, standing)
 
     def _deliver(
         self,
         connection: "Connection",
         correlation: int,
+        command: Command[Any],
         messages: LeasedMessages,
         standing: Standing | None,
     ) -> None:
@@ -411,7 +421,8 @@ class Commands:
             messages, others = messages.cut(fitting)
             with suppress(PenstockError):
                 self._driver.driver.start(others.release())
-        connection.reply(correlation, encode_leased_reply(leased_parts(messages), standing))
+        pieces = encode_leased_reply(leased_parts(messages), standing)
+        self._succeed(connection, correlation, command, pieces)
 
     def _answer_shared(
         self,
@@ -439,7 +450,7 @@ class Commands:
             if error is not None or messages is None:
                 self._fail(connection, correlation, command, error or Internal())
                 return
-            answer = partial(self._deliver, connection, correlation, messages, STANDING)
+            answer = partial(self._deliver, connection, correlation, command, messages, STANDING)
             self._finish(connection, correlation, command, answer)
 
         waiting = self._poll_topics(polls, principal, asked.wait_ms, member)
@@ -468,7 +479,7 @@ class Commands:
         found: FetchReply | ReadReply = self._driver.driver.execute(asked.command, by)
         awaited = found.wake_at
         if awaited is None or not wait_ms or self._driver.is_draining:
-            connection.reply(correlation, _read_reply(command, found))
+            self._succeed(connection, correlation, command, _read_reply(command, found))
             return
         connection.check_parking(correlation)
         longest_ms = self._service.settings.consumer.poll_timeout_ms_max
@@ -482,7 +493,7 @@ class Commands:
             self._service.budget.require_room()
             again: Command[Any] = replace(command, start=Start.at_offset(awaited))
             found = self._driver.driver.execute(again, by)
-            connection.reply(correlation, _read_reply(command, found))
+            self._succeed(connection, correlation, command, _read_reply(command, found))
 
         place = (command.topic, command.partition, awaited)
         parked = ParkedRead(self._driver, place, done)

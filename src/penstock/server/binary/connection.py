@@ -92,13 +92,16 @@ class Connection(asyncio.Protocol):
         self.local_host = str(transport.get_extra_info("sockname")[0])
         connections = self.service.connections
         if len(connections) >= self.service.settings.http.connections_max:
+            self.service.traffic.refuse("connections")
             self.is_lost = True
             transport.abort()
             return
         connections.add(self)
+        self.service.traffic.connections = len(connections)
 
     def data_received(self, data: bytes) -> None:
         self._has_heard = True
+        self.service.traffic.bytes_in += len(data)
         splitter = self._splitter
         before = splitter.held_bytes
         self._frames += splitter.feed(data)
@@ -114,6 +117,7 @@ class Connection(asyncio.Protocol):
         """Frames that arrive may not fill the memory, however many connections they come on."""
         limit = self.service.settings.http.bodies_bytes_max
         if self.service.held_bytes > limit:
+            self.service.traffic.refuse("bytes")
             error = TooManyRequests("bytes of requests at once", limit=limit, retry_after_ms=1000)
             _, correlation = key_and_correlation(self._splitter.pending_frame)
             self._end_with(correlation, error)
@@ -138,6 +142,7 @@ class Connection(asyncio.Protocol):
                 self._is_reading_paused = False
                 self.transport.resume_reading()
             if self._splitter.error is not None:
+                self.service.traffic.refuse("frame")
                 self._log_end(self._splitter.error)
                 self.transport.close()
             return
@@ -162,6 +167,7 @@ class Connection(asyncio.Protocol):
         try:
             header, body = read_header(frame)
         except BadRequest as error:
+            self.service.traffic.refuse("frame")
             key, correlation = key_and_correlation(frame)
             if key >= OWN_KEYS_FROM:
                 self.fail(correlation, error)
@@ -268,7 +274,9 @@ class Connection(asyncio.Protocol):
     def _write(self, pieces: list[Buffer]) -> None:
         if self.is_lost:
             return
-        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+        size = sum(map(len, pieces))
+        self.service.traffic.bytes_out += size
+        if size <= _JOINED_BYTES_MAX:
             self.transport.write(b"".join(pieces))
         else:
             self.transport.writelines(pieces)
@@ -284,6 +292,7 @@ class Connection(asyncio.Protocol):
                 self._write([*head, read_range(body)])
                 return
             start = b"".join(head)
+            self.service.traffic.bytes_out += len(start) + body.size
             sender = FileSender(self.service.loop, socket.fileno(), start, body, self._file_sent)
             if not sender.begin():
                 self._file_sender = sender
@@ -388,6 +397,7 @@ class Connection(asyncio.Protocol):
         self.is_lost = True
         service = self.service
         service.connections.discard(self)
+        service.traffic.connections = len(service.connections)
         service.held_bytes -= self._splitter.held_bytes
         service.budget.end(self)
         if service.kafka is not None:

@@ -14,6 +14,7 @@ from ...model import Buffer
 from ...runtime.asynchronous import AsyncDriver
 from ..audit import AuditLog
 from ..settings import Settings
+from ..traffic import BinaryTraffic
 from .shared_groups import Registry
 
 if TYPE_CHECKING:
@@ -95,11 +96,12 @@ class BinaryService:
         rate: _Rate,
         budget: _SendBudget,
         shared: Registry,
+        traffic: BinaryTraffic,
         logger: logging.Logger,
     ) -> None:
         self.driver, self.settings, self.auth = driver, settings, auth
         self.rate, self.budget, self.logger = rate, budget, logger
-        self.shared, self.loop = shared, driver.loop
+        self.shared, self.traffic, self.loop = shared, traffic, driver.loop
         self.kafka: KafkaPort | None = None
         self.http_port = 0
         self.connections: set[Connection] = set()
