@@ -62,6 +62,15 @@ def test_every_command_of_the_node_travels_but_those_of_the_driver():
     assert {one.kind for one in wire.CALLS.values()} == set(HANDLERS) - own - kafka
 
 
+@pytest.mark.parametrize("verdict", [{}, [], 1, {"binding": None, "wrong": {}, "count": 0}])
+def test_a_client_cannot_say_that_its_messages_were_compared(verdict):
+    fields = {"topic": "t", "values": [b"x"], "verdict": verdict}
+    packed, name = msgspec.msgpack.encode(fields), b"PublishValues"
+    head = struct.pack(">BIBI", 1, 0, len(name), len(packed))
+    with pytest.raises(BadRequest):
+        wire.decode_command(joined([head, name, packed]))
+
+
 @pytest.mark.parametrize("name", sorted(wire.CALLS))
 def test_every_command_round_trips(name):
     hostile, found, call = Hostile(1, frozenset(wire.CALLS) - {name}), 0, wire.CALLS[name]

@@ -18,13 +18,11 @@ from penstock.api.start import Start
 from penstock.codec import Columns, Origin, encode
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
-from penstock.sim import CrashKind
 
-from .world import GROUP, MS, PLAIN, TOPIC, World, messages_of, values
+from .world import GROUP, MS, TOPIC, World, messages_of, values
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
-MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def made(partitions: int = 1, **settings: object) -> World:

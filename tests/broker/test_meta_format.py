@@ -91,7 +91,9 @@ RECORDS: tuple[MetaRecord, ...] = (
 
 
 def written() -> bytes:
-    return FORMAT.to_batch(RECORDS, marks=Marks(control=True), now_ns=WALL_NS).to_bytes()
+    return FORMAT.to_batch(
+        [*map(FORMAT.encode, RECORDS)], marks=Marks(control=True), now_ns=WALL_NS
+    ).to_bytes()
 
 
 def test_every_kind_of_record_is_in_the_file() -> None:

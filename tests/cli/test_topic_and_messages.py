@@ -64,6 +64,8 @@ def test_every_form_of_a_list_says_the_same(call):
 
 def test_topic_is_changed_grown_and_compacted(call):
     call("topic", "create", "grows", "--partitions", "1")
+    again = call("topic", "create", "grows", "--partitions", "7", "--if-missing", "--json")
+    assert json.loads(again.out) == {"name": "grows", "partitions": 1}
     changed = json.loads(call("topic", "set", "grows", "retention_hours=24", "--json").out)
     assert changed == {"name": "grows", "retention_hours": 24.0}
     words = ("segment_messages_max=5", "retention_check_ms=60000")
@@ -158,6 +160,9 @@ def test_reading_begins_where_it_is_told_to(call, client):
     )
     assert call("consume", "places", "--from-time", "2030-01-01T00:00:00Z").out == ""
     assert call("consume", "places", "--from", "latest").out == ""
+    assert call("consume", "places", "--group", "late", "--from", "latest").out == ""
+    call("produce", "places", "newest")
+    assert call("consume", "places", "--group", "late").out.endswith("\tnewest\n")
     assert len(call("consume", "places", "--count", "2").out.splitlines()) == 2
 
 
@@ -166,6 +171,7 @@ def test_reading_begins_where_it_is_told_to(call, client):
     [
         (["topic", "show", "nowhere"], Exit.REFUSED, "there is no topic nowhere"),
         (["topic", "create", "x", "--set", "y"], Exit.USAGE, "KEY=VALUE"),
+        (["topic", "create", "x", "--set", "partitions=2"], Exit.USAGE, "--partitions"),
         (["topic", "create", "x", "--set", "max_retries=many"], Exit.REFUSED, "max_retries"),
         (["topic", "create", "no/good"], Exit.REFUSED, "name"),
         (["topic", "grow", "nowhere", "many"], Exit.USAGE, "not a valid integer"),
@@ -175,7 +181,7 @@ def test_reading_begins_where_it_is_told_to(call, client):
         (["produce", "nowhere", "x", "--priority", "huge"], Exit.USAGE, "huge"),
         (["consume", "nowhere"], Exit.REFUSED, "there is no topic nowhere"),
         (["consume", "t", "--from", "the start"], Exit.USAGE, "is not earliest"),
-        (["consume", "t", "--group", "g", "--from-time", "1h"], Exit.USAGE, "group reset"),
+        (["consume", "t", "--group", "g", "--partition", "1"], Exit.USAGE, "--partition"),
         (["consume", "t", "--from", "1", "--from-time", "1h"], Exit.USAGE, "one of them"),
         (["consume", "t", "--count", "0"], Exit.USAGE, "count"),
     ],
@@ -191,7 +197,7 @@ def test_wrong_calls_get_one_clear_line(call, words, code, text):
 def test_who_waits_for_a_full_topic_is_told(call, client, monkeypatch):
     monkeypatch.setattr(produce_module, "GIVE_UP_S", 1)
     monkeypatch.setattr(produce_module, "SILENT_S", 0.05)
-    client.create_topic("full", partitions=1, config={"max_backlog_messages": 1})
+    client.create_topic("full", partitions=1, max_backlog_messages=1)
     client.poll("full", "slow")
     assert call("produce", "full", "one").err == ""
     done = call("produce", "full", "two")

@@ -25,9 +25,10 @@ QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
 
 def test_publish_poll_answer_and_read(url):
     with Client(url) as client:
-        client.create_topic("plain", partitions=1, config={"max_retries": 0})
+        client.create_topic("plain", partitions=1, max_retries=0)
         with pytest.raises(AlreadyExists):
             client.create_topic("plain")
+        assert client.create_topic("plain", partitions=9, exist_ok=True).partitions == 1
         first = client.publish("plain", b"\xff", key="k", headers={"a": b"\xfe"})
         assert (first.partition, first.offset) == (0, 0)
         client.publish_many("plain", [Outgoing("two", priority="high"), b"three"])

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.kafka.brokers import KafkaAddress, running_broker
 from tests.kafka.librdkafka import (
@@ -426,3 +427,20 @@ def test_what_was_stored_and_committed_outlives_the_broker(tmp_path: Any) -> Non
         reader.subscribe(["kept"])
         assert [one.value() for one in received(reader, 6)] == [b"%d" % n for n in range(4, 10)]
         reader.close()
+
+
+def test_a_record_that_does_not_fit_its_schema_is_refused(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    topic = "validated"
+    asked = NewTopic(topic, 1, config={"penstock.validation": "reject"})
+    admin.create_topics([asked])[topic].result(PATIENCE_S)
+    with SchemaRegistryClient({"url": broker.http}) as registry:
+        registry.register_schema(f"{topic}-value", Schema('{"type": "object"}', "JSON"))
+    client = producer(broker)
+    assert len(produce(client, topic, [b"{}"])) == 1
+    errors: list[KafkaError | None] = []
+    client.produce(topic, b"[]", on_delivery=lambda error, _: errors.append(error))
+    client.flush(PATIENCE_S)
+    assert [one and one.code() for one in errors] == [KafkaError.INVALID_RECORD]
+    assert len(produce(client, topic, [b"{}"])) == 1

@@ -260,7 +260,7 @@ async def test_whether_a_client_reads_is_seen_before_there_is_room_for_more(flow
     transfer, far, _ = flowing
     for _ in range(3):
         # Nothing is added here, so that there is an end to it.
-        while transfer.has_moved():  # noqa: ASYNC110 - nobody tells
+        while transfer.has_moved():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
         far.recv(MB // 4)
         async with asyncio.timeout(5):

@@ -189,7 +189,7 @@ def test_a_batch_that_failed_is_repeated_with_the_same_messages(
 
 def test_a_stream_that_retention_overtook_says_how_many_are_gone(spark, broker, client, checkpoint):
     config = {"segment_size_bytes": 65536, "retention_bytes": 65536}
-    client.create_topic("overtaken", partitions=1, config=config)
+    client.create_topic("overtaken", partitions=1, **config)
     fill(client, "overtaken", 1)
     stream = Stream(spark, broker, "overtaken", checkpoint)
     assert stream.run() == {0: places(0, 0, 1)}

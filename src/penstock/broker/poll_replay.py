@@ -60,7 +60,7 @@ class PollReplay:
             self.bytes_kept -= known.size
 
     def _counts(self, answer: LeasedMessages) -> bool:
-        """Whether any of it is still in somebody's hands, or was acked."""
+        """Whether a consumer still holds any of it, or has acked it."""
         for part in answer.parts:
             place, lease = part.place, part.lease
             try:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from ..api.arguments import several, shown
+from msgspec import UNSET, UnsetType
+
+from ..api.arguments import several, shown, value_of
 from ..api.units import Duration, datetime_ns, duration_ns, priority_of
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
@@ -17,8 +19,9 @@ HeadersIn = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 
 
 class MessageOptions(TypedDict, total=False):
-    """What can be said about a message besides its value."""
+    """What can be said about a message besides its value. `json`: the value, as any object that JSON has a form for."""
 
+    json: Any
     key: bytes | str | None
     headers: HeadersIn
     priority: str | int
@@ -35,15 +38,16 @@ LIMITS = LimitsConfig()
 _DUE_NS_MAX = (1 << 63) - 1
 
 
-def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Message:
+def make_message(value: Value | UnsetType, options: MessageOptions, *, now_ns: int) -> Message:
     """A message within all limits, so that it can spoil no batch later."""
     if unknown := sorted(options.keys() - OPTIONS):
         known = ", ".join(sorted(OPTIONS))
         raise Refused(f"unknown option {unknown[0]!r}; known: {known}")
+    given: Value = value_of(value, options.get("json", UNSET))
     ttl = options.get("ttl")
     due_ns = now_ns if DELAY_OPTIONS.isdisjoint(options) else due_of(options, now_ns) or now_ns
     return Message(
-        _sized("value", as_bytes("value", value), LIMITS.value_bytes_max),
+        _sized("value", as_bytes("value", given), LIMITS.value_bytes_max),
         _sized("key", as_bytes("key", options.get("key")), LIMITS.key_bytes_max),
         headers_of(options.get("headers", ())),
         priority_of(options.get("priority", Priority.NORMAL)),

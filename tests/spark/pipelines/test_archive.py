@@ -91,7 +91,7 @@ def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
 
 def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("short", partitions=1, config=config)
+    client.create_topic("short", partitions=1, **config)
     for start in range(0, 1000, 50):
         publish(client, "short", 50, first=start)
     client.compact_topic("short")
@@ -107,7 +107,7 @@ def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(cl
 
 def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("race", partitions=1, config=config)
+    client.create_topic("race", partitions=1, **config)
     for start in range(0, 1000, 50):
         publish(client, "race", 50, first=start)
 
@@ -124,7 +124,7 @@ def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, 
 
 def test_what_compaction_took_is_listed_and_the_broker_agrees(client, tmp_path):
     config = {"cleanup": "compact", "segment_size_bytes": 4096}
-    client.create_topic("keyed", partitions=1, config=config)
+    client.create_topic("keyed", partitions=1, **config)
     for start in range(0, 600, 20):
         messages = [Outgoing(f"{one}", key=f"{one % 7}") for one in range(start, start + 20)]
         client.publish_many("keyed", messages)
@@ -168,7 +168,7 @@ def test_partitions_that_are_added_later_are_archived_from_their_first_message(c
 
 def test_the_group_follows_the_lake_and_retention_waits_for_it(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("held-for-a-lake", partitions=1, config=config)
+    client.create_topic("held-for-a-lake", partitions=1, **config)
     archived(tmp_path, client.url, "held-for-a-lake", group="lake", holds_retention=True)
     for start in range(0, 1000, 50):
         publish(client, "held-for-a-lake", 50, first=start)

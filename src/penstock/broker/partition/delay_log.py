@@ -9,9 +9,8 @@ from ...codec import Encoded, Head, batches_in
 from ...config import LogConfig
 from ...delivery.delays import DelayEpoch
 from ...errors import DamagedBatch, DamagedFile
-from ...log import Log, Recovery
+from ...log import AppendResult, Log, Recovery, SyncPlan
 from ...log.layout import base_offset_of
-from ...log.log import AppendResult, SyncPlan
 from ...log.opening import Examination, KnownEnd, examine
 from ...model import Epoch, LogId
 from ...ports import Disk
@@ -38,7 +37,7 @@ class DelayLog:
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
-        # What is finished goes when somebody sweeps, never by age.
+        # What is finished goes with a sweep of the node, never by age.
         self._config = LogConfig(
             segment_size_bytes=size, index_interval_bytes=min(4096, size), retention_hours=-1
         )
@@ -130,7 +129,7 @@ class DelayLog:
             raise DamagedFile(self.directory, reason)
 
     def begin_epoch_after(self, epoch: int) -> None:
-        """Somebody speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
+        """A record speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
         log = self.make()
         log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
         log.sync(with_checkpoint=True)

@@ -152,7 +152,10 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
         machine, message_end=messages.end, known_snapshot=known_snapshot
     )
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
-    partition.snapshot_covers = machine.covered
+    partition.newest_covers = machine.covered
+    if partition.newest_snapshot <= known_snapshot:
+        # Also on a full disk, where nothing can be recorded: room comes from what may be removed.
+        partition.ends_noted()
     messages.hidden_below = Offset(machine.start)
     skipped = _apply_batches(messages, machine, partition.config)
     machine.count_from_here()

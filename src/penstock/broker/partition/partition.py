@@ -20,14 +20,13 @@ from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
-from ...log import Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import Journal, OrderedPlan
-from ...log.log import AppendResult, SyncPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
-from ...model import Offset
+from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
@@ -123,6 +122,8 @@ class Setting:
     entropy: Entropy
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
+    # Has meta know, durably, how far a partition is; False: there is no room for that.
+    note_ends: Callable[["Partition", Now], bool]
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
@@ -144,13 +145,16 @@ class Partition:
         self.messages, state_log, self.delayed = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
+        self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
-        # Messages below it survive in a snapshot, as far as state needs them.
-        self.snapshot_covers = 0
-        # The offset of the newest one in the state log; below zero: there is none.
+        # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
+        # Messages below it are in the newest snapshot, as far as state needs them.
+        self.newest_covers = 0
+        # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
+        self.snapshot_covers = 0
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
@@ -162,6 +166,8 @@ class Partition:
             # A dead letter of a dead letter stays where it is.
             rules = replace(rules, dlq_enabled=False)
         self.config, self.rules = config, rules
+        # Most topics have no such limit, and then no publish has to count bytes.
+        self.has_backlog_limit = config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
@@ -173,13 +179,6 @@ class Partition:
         """Where its logs end now."""
         return Position(
             self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
-        )
-
-    @property
-    def durable_position(self) -> Position:
-        """How far its logs would survive a power cut."""
-        return Position(
-            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
         )
 
     @property
@@ -207,10 +206,11 @@ class Partition:
         OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
         """
         head, machine = encoded.head, self.machine
-        repeat = machine.producers.repeat_of(head)
-        if repeat is not None:
-            end = repeat.base_offset + repeat.message_count
-            return Published(self.number, repeat.base_offset, True, end)
+        if head.producer_id != PRODUCER_NONE:
+            repeat = machine.producers.repeat_of(head)
+            if repeat is not None:
+                end = repeat.base_offset + repeat.message_count
+                return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         if encoded.has_idempotency_keys or not is_all_in_head(head):
             machine.apply_batch(encoded.whole_body(), appended.head)
@@ -280,8 +280,7 @@ class Partition:
         self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
         self._decisions_since_snapshot += 1
         for one in records:
-            self.machine.tick(now.monotonic_ns, one.group)
-            self.machine.apply(one)
+            self.machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
@@ -334,8 +333,12 @@ class Partition:
         # What follows syncs the state log to its end, and that may speak of what came since.
         self.delayed.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        self.snapshot_covers = plan.messages.up_to
+        self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
+
+    def ends_noted(self) -> None:
+        """Called once meta knows the newest snapshot, durably."""
+        self.snapshot_covers = self.newest_covers
 
     def ends(self) -> PartitionEnds:
         """How far everything is durable now."""
@@ -355,6 +358,14 @@ class Partition:
     def take_snapshot(self) -> bool:
         """Make everything durable, here and now, with a snapshot if there is room for one."""
         return self._perform(self.plan_snapshot())
+
+    def cover(self, now: Now) -> bool:
+        """Take a snapshot and have meta know of it, both durably: what only it makes up for may be removed then.
+
+        False: there is no room for it. If meta did not know of it and it was lost, an older snapshot would serve in its
+        place, without what was removed since.
+        """
+        return self.take_snapshot() and self._note_ends(self, now)
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
@@ -393,8 +404,8 @@ class Partition:
         if before == log.end_offset:
             log.roll()
         self.delayed.sync()
-        if self.snapshot_covers < before:
-            self.take_snapshot()
+        if self.snapshot_covers < before and not self.cover(now):
+            raise NoSpace("a snapshot of the state, without which no message can be removed")
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
         if start > log.start_offset:
@@ -423,10 +434,10 @@ class Partition:
         if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
             may_go = self.messages.end_offset
         if self.snapshot_covers < may_go:
-            self.take_snapshot()
+            self.cover(now)
 
     def keep_from(self, now: Now) -> int:
-        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
         group that is behind."""
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         keep_from = min(

@@ -41,7 +41,7 @@ class Redriven(_Record, frozen=True, tag=35):
 
 
 class Returned(_Record, frozen=True, tag=36):
-    """A redriven letter found nobody who could take it: it is a dead letter again."""
+    """A redriven letter found no partition that could take it: it is a dead letter again."""
 
     sequence: int
 

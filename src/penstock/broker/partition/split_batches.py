@@ -11,8 +11,9 @@ import numpy as np
 
 from ...api.publish import Delayed, Published
 from ...codec import Origin
+from ...codec.columns import columns_of
 from ...codec.edit import select
-from .backlog import is_limited, require_room
+from .backlog import require_room
 from .batches import CheckedBatch
 from .delaying import delay_columns
 from .partition import Now, Partition
@@ -47,11 +48,11 @@ def publish_split(
             origin_source=partition.delayed.epoch,
             origin_sequence=partition.delayed.end_offset,
         )
-    encoded = encode_for(partition, messages, now, limits=partition.limits, marks=marks)
+    encoded = encode_for(partition, columns_of(messages), now, limits=partition.limits, marks=marks)
     if not is_stored.all():
         last = encoded.head.last_offset
         encoded = select(encoded.to_bytes(), encoded.head, is_stored, last_offset=last)
-    if is_limited(partition):
+    if partition.has_backlog_limit:
         require_room(partition, len(messages), encoded.head.length, is_callers_choice=False)
     if delayed is None:
         return partition.append(encoded, now)

@@ -32,9 +32,9 @@ from ...api.json.groups import (
     held_out,
     offsets_by_topic,
     partition_number,
-    start_of,
 )
 from ...api.json.paging import PageQuery, page_of
+from ...api.json.start import start_of
 from ...api.members import CommitAsMember
 from ...api.principals import Action
 from ...errors import (

@@ -9,7 +9,7 @@ from ...api.publish import PublishBatch
 from ...codec import Columns, Marks, encode
 from ...codec.kafka_batch import KafkaHeader, kafka_batches, kafka_columns
 from ...config import LimitsConfig
-from ...errors import BadRequest, MalformedBatch, PenstockError
+from ...errors import BadRequest, MalformedBatch, PenstockError, SchemaViolation
 from ...model import Buffer
 from .errors import Code, code_of
 from .queue_headers import with_queue_headers
@@ -56,6 +56,9 @@ async def _store(session: KafkaSession, topic: str, part: Values, request: Value
             first = stored[0].offset if first < 0 else first
         if first < 0:
             raise MalformedBatch("there is no batch")
+    except SchemaViolation as error:
+        wrong = {"batch_index": error.fields["index"], "batch_index_error_message": str(error)}
+        return {**_refused(code_of(error), str(error)), "record_errors": [wrong]}
     except PenstockError as error:
         return _refused(code_of(error), str(error))
     return {"base_offset": first}
