@@ -234,7 +234,9 @@ class Shop:
     def _kept(self, elapsed_s: float) -> ShopResult:
         """Read everything once more and compare it with what was promised."""
         client, counts = self.client, self.counts
-        found = [int(dict(message.headers)["order"]) for _, message in client.read(ORDERS_TOPIC)]
+        found = [
+            int(dict(message.headers)["order"] or 0) for _, message in client.read(ORDERS_TOPIC)
+        ]
         letters = client.dead_letters(ORDERS_TOPIC)
         dead = {name: sum(one.group == name for one in letters) for name in (BILLING, WAREHOUSE)}
         handled = counts.handled

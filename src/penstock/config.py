@@ -66,6 +66,13 @@ class Cleanup(Enum):
     COMPACT = "compact"
 
 
+class KafkaStorage(Enum):
+    """How record batches of Kafka's producers are stored: as they came, or as columns, which our own readers want."""
+
+    VERBATIM = "verbatim"
+    COLUMNAR = "columnar"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """How one log is laid out on disk and how long it is kept. `OFF` (-1) turns a limit off."""
@@ -221,6 +228,7 @@ class TopicConfig:
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
     on_damage: OnDamage = OnDamage.STOP
+    kafka_storage: KafkaStorage = KafkaStorage.VERBATIM
     validation: Validation = Validation.NONE
     # Subjects of the schema registry; empty: TOPIC-key, if it has a version, and TOPIC-value.
     key_subject: str = ""

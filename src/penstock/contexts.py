@@ -102,7 +102,9 @@ def server_and_key(
             found = known.get(name)
             return found, found.key()
     ca_file = os.environ.get(CA_FILE_VARIABLE) or None
-    return Context(server or DEFAULT_SERVER, ca_file=ca_file), os.environ.get(KEY_VARIABLE)
+    # An empty address is the caller's mistake, such as a variable that is not set: it is refused as any other.
+    where = DEFAULT_SERVER if server is None else server
+    return Context(where, ca_file=ca_file), os.environ.get(KEY_VARIABLE)
 
 
 def contexts_path() -> Path:

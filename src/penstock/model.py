@@ -29,8 +29,8 @@ ProducerId = NewType("ProducerId", int)
 Buffer = bytes | bytearray | memoryview
 """Bytes whose memory another object may own: read them, never keep them without copying."""
 
-Headers = Sequence[tuple[str, bytes]]
-"""Ordered name and value pairs; a name may repeat."""
+Headers = Sequence[tuple[str, bytes | None]]
+"""Ordered name and value pairs; a name may repeat or be empty, and a value may be null."""
 
 OFFSET_NONE = Offset(-1)
 PRODUCER_NONE = ProducerId(-1)

@@ -48,7 +48,7 @@ def test_produce_with_every_compression_and_consume(
     make_topic(admin, topic)
     values = [b"value %d " % number * 30 for number in range(500)]
     client = producer(broker, **{"compression.type": codec})
-    headers = [("name", b"one"), ("name", b"two"), ("empty", b"")]
+    headers = [("name", b"one"), ("name", None), ("empty", b""), ("", b"no name")]
     assert produce(client, topic, values, key=b"k", headers=headers) == list(range(500))
     reader = consumer(broker, f"readers-{codec}")
     reader.subscribe([topic])
@@ -127,7 +127,7 @@ def test_a_consumer_waits_for_what_comes(broker: KafkaAddress, admin: AdminClien
     sent_at = time.monotonic()
     produce(producer(broker), "waits", [b"late"])
     assert received(reader, 1)[0].value() == b"late"
-    assert time.monotonic() - sent_at < 5
+    assert time.monotonic() - sent_at < 20
     reader.close()
 
 
@@ -407,7 +407,7 @@ def test_a_group_with_another_name_than_ours_is_refused(
     reader = consumer(broker, "not a name/of ours")
     reader.subscribe(["grammar"])
     message = None
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while message is None and time.monotonic() < end:
         message = reader.poll(0.5)
     assert message is not None

@@ -17,6 +17,7 @@ from .compression import Compression, decompress
 from .head import HEAD_BYTES, NO_MARKS, PADDING_MASK, Head, pack_attributes
 from .numbers import ABSENT, CONSTANT, Numbers, as_array, moved
 from .parse import parse_body
+from .verbatim import open_verbatim
 
 Int64s = npt.NDArray[np.int64]
 BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
@@ -31,7 +32,7 @@ EVEN_ATTRIBUTES = pack_attributes(Compression.NONE, NO_MARKS, 1 << Priority.NORM
 def open_body(
     batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX, start: int = HEAD_BYTES
 ) -> Body:
-    """Returns the body of a verified batch, decompressed and parsed. MalformedBatch, TooLarge.
+    """Returns the columns of a verified batch, whatever its encoding. MalformedBatch, TooLarge.
 
     The body begins at `start`, which is 0 where it comes without its head. `size_max` bounds what a producer sent;
     offsets that compaction had to add come on top, or a full batch could not be compacted.
@@ -40,7 +41,10 @@ def open_body(
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
     if head.body_size > size_max:
         raise TooLarge("body of a batch in bytes", found=head.body_size, limit=size_max)
-    raw: Buffer = memoryview(batch)[start : start + head.stored_size]
+    stored = memoryview(batch)[start : start + head.stored_size]
+    if head.is_verbatim:
+        return open_verbatim(stored, head)
+    raw: Buffer = stored
     kind = head.compression
     if kind is not Compression.NONE:
         raw = decompress(raw, kind, size=head.body_size)
@@ -140,7 +144,7 @@ def _headers(body: Body) -> list[Headers]:
     if items == 0:
         return [()] * body.count
     names = [str(name, "utf-8") for name in body.blob(Column.HEADER_NAMES).items(items, b"")]
-    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).items(items, b""), strict=True))
+    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).items(items, None), strict=True))
     counts = _list(body.number(Column.HEADER_COUNTS), body.count)
     ends = list(accumulate(counts))
     return [tuple(pairs[end - size : end]) for end, size in zip(ends, counts, strict=True)]
@@ -195,6 +199,7 @@ def _single_value(batch: Buffer, head: Head, size_max: int) -> Message | None:
     """Returns the message of a batch of one bare value, in a fifth of the time; None for any other batch."""
     size = head.body_size - EVEN_COLUMNS.size
     is_usual = head.attributes & ~PADDING_MASK == EVEN_ATTRIBUTES and head.message_count == 1
+    is_usual = is_usual and not head.is_verbatim
     if not is_usual or size < 0 or not head.stored_size == head.body_size <= size_max:
         return None
     if head.last_delta or head.base_timestamp != head.max_timestamp:

@@ -9,7 +9,7 @@ from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Headers, Message, Priority
 from .blobs import blobs_of
-from .body import FORMS_BYTES, HAS_NULLS, RULES, Body, Column
+from .body import FORMS_BYTES, HAS_NULLS, RULES, USUAL_PRIORITIES, Body, Column, priorities_in
 from .checksum import checksum
 from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
@@ -149,6 +149,34 @@ def assemble(
     if compression is not Compression.NONE:
         kind, packed = compress(b"".join(pieces), compression)
         pieces, stored_size = [packed], len(packed)
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
+    return with_head(
+        pieces,
+        span,
+        marks,
+        encoding=ENCODING_COLUMNAR,
+        sizes=(stored_size, body_size),
+        message_count=body.count,
+        attributes=pack_attributes(kind, marks, priorities),
+        has_idempotency_keys=Column.IDEMPOTENCY_KEYS in body.blobs,
+    )
+
+
+def with_head(
+    pieces: list[Buffer],
+    span: Span,
+    marks: Marks,
+    *,
+    encoding: int,
+    sizes: tuple[int, int],
+    message_count: int,
+    attributes: int,
+    has_idempotency_keys: bool,
+) -> Encoded:
+    """Returns a batch of the pieces of its body, whose sizes are as stored and once decompressed."""
+    stored_size, body_size = sizes
     padding = -stored_size % ALIGNMENT
     if stored_size <= _COPIED_BYTES_MAX:
         stored = b"".join(pieces)
@@ -158,16 +186,15 @@ def assemble(
         for piece in pieces:
             body_checksum = checksum(piece, body_checksum)
         pieces.append(PADDINGS[padding])
-    attributes = pack_attributes(kind, marks, body.priorities_present())
     base_timestamp, max_timestamp, last_delta = span
     head = head_of(
         (
             MAGIC,
             HEAD_BYTES + stored_size + padding,
             VERSION,
-            ENCODING_COLUMNAR,
+            encoding,
             attributes | padding << PADDING_SHIFT,
-            body.count,
+            message_count,
             0,  # The base offset.
             last_delta,
             UNSYNCED_MAX,
@@ -186,7 +213,7 @@ def assemble(
             0,  # The head checksum.
         )
     )
-    return Encoded(head, pieces, Column.IDEMPOTENCY_KEYS in body.blobs)
+    return Encoded(head, pieces, has_idempotency_keys)
 
 
 def _write_body(body: Body) -> list[Buffer]:
@@ -290,14 +317,11 @@ def _add_headers(body: Body, headers: Sequence[Headers], limit: int) -> None:
         return
     name_blobs = blobs_of(names, "header name", limit=limit)
     value_blobs = blobs_of(values, "header value", limit=limit)
-    if not all(names) or value_blobs.lengths is None or value_blobs.valid is not None:
-        raise Refused(
-            "a header needs a name of at least one character and a value that is not null"
-        )
     starts = starts_of(counts, body.count)
     sizes = name_blobs.starts(len(names))[starts] + value_blobs.starts(len(names))[starts]
     largest = int(np.diff(sizes).max())
     if largest > limit:
         raise TooLarge("headers of a message in bytes", found=largest, limit=limit)
     body.put_header_counts(narrow(counts))
-    body.blobs[Column.HEADER_NAMES], body.blobs[Column.HEADER_VALUES] = name_blobs, value_blobs
+    body.blobs[Column.HEADER_NAMES] = name_blobs
+    body.put_blobs(Column.HEADER_VALUES, value_blobs)

@@ -12,7 +12,17 @@ import numpy as np
 from ..errors import MalformedBatch, UnsupportedFormat
 from ..model import Buffer
 from .blobs import Blobs, Bools
-from .body import BARE_COLUMNS, FORMS_BYTES, HAS_NULLS, HEADER_COLUMNS, RULES, Body, Column
+from .body import (
+    BARE_COLUMNS,
+    FORMS_BYTES,
+    HAS_NULLS,
+    HEADER_COLUMNS,
+    RULES,
+    USUAL_PRIORITIES,
+    Body,
+    Column,
+    priorities_in,
+)
 from .head import ALIGNMENT, Head
 from .numbers import (
     ABSENT,
@@ -20,7 +30,6 @@ from .numbers import (
     WIDTHS,
     Array,
     Numbers,
-    smallest_of,
     total,
 )
 
@@ -172,23 +181,22 @@ def _check_nulls(lengths: Numbers, valid: Bools) -> None:
 
 
 def _check_headers(body: Body) -> None:
-    """MalformedBatch: a name is empty or not UTF-8. So there are never more headers than bytes."""
+    """MalformedBatch: a header has no name, or one that is not UTF-8."""
     if body.header_count == 0:
         if Column.HEADER_NAMES in body.blobs or Column.HEADER_VALUES in body.blobs:
             raise MalformedBatch("header columns without headers")
         return
     names = body.blob(Column.HEADER_NAMES)
-    if names.lengths is None or Column.HEADER_VALUES not in body.blobs:
-        raise MalformedBatch("headers without names or values")
-    if smallest_of(names.lengths) < 1:
-        raise MalformedBatch("an empty header name")
+    if names.lengths is None:
+        raise MalformedBatch("headers without names")
     try:
         str(names.blob, "utf-8")
     except UnicodeDecodeError as error:
         raise MalformedBatch(f"header names are not UTF-8: {error.reason}") from None
     # The blob as a whole may be valid while a name starts inside a character.
-    starts = names.starts(body.header_count)[:-1]
-    first_bytes = np.frombuffer(names.blob, dtype=np.uint8)[starts]
+    starts = names.starts(body.header_count)
+    begun = starts[:-1][starts[:-1] < starts[1:]]
+    first_bytes = np.frombuffer(names.blob, dtype=np.uint8)[begun]
     if bool(((first_bytes & 0xC0) == 0x80).any()):
         raise MalformedBatch("a header name starts inside a UTF-8 character")
 
@@ -205,7 +213,10 @@ def _check_against_head(body: Body, head: Head) -> None:
         raise MalformedBatch("the smallest timestamp is not the head's")
     if head.base_timestamp + latest != head.max_timestamp:
         raise MalformedBatch("the largest timestamp is not the head's")
-    if body.priorities_present() != head.priorities:
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
+    if priorities != head.priorities:
         raise MalformedBatch("the priorities are not the head's")
     if Column.OFFSET_DELTAS in body.numbers:
         _check_deltas(body.numbers[Column.OFFSET_DELTAS], head)

@@ -15,7 +15,7 @@ from ..model import Headers, Message, Priority
 Value = bytes | bytearray | memoryview | str | None
 """Text is stored as UTF-8. None is a tombstone: a message without a value, which is not an empty one."""
 
-HeadersIn = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+HeadersIn = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
 
 class MessageOptions(TypedDict, total=False):
@@ -130,20 +130,19 @@ def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
 def headers_of(found: HeadersIn) -> Headers:
     pairs = found.items() if isinstance(found, Mapping) else found
     headers = tuple(map(_header_of, several("headers", pairs)))
-    size = sum(len(_encoded("a header's name", name)) + len(value) for name, value in headers)
+    size = sum(
+        len(_encoded("a header's name", name)) + len(value or b"") for name, value in headers
+    )
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
     return headers
 
 
-def _header_of(pair: tuple[str, bytes | str]) -> tuple[str, bytes]:
+def _header_of(pair: tuple[str, bytes | str | None]) -> tuple[str, bytes | None]:
     try:
         name, value = pair
     except (TypeError, ValueError):
         raise Refused(f"headers are pairs of a name and a value, got {pair!r}") from None
-    if type(name) is not str or not name:
-        raise Refused(f"a header's name is text of at least one character, got {name!r}")
-    content = as_bytes(f"header {name!r}", value)
-    if content is None:
-        raise Refused(f"header {name!r} has no value")
-    return name, content
+    if type(name) is not str:
+        raise Refused(f"a header's name is text, got {name!r}")
+    return name, as_bytes(f"header {name!r}", value)

@@ -43,7 +43,7 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
         values=[b"\x00\xff", None],
         keys=[None, b""],
         timestamps=[moment, moment],
-        headers=[[("a", b"1"), ("a", b"\x80")], []],
+        headers=[[("a", b"1"), ("a", b"\x80"), ("", None)], []],
         priorities=[0, 4],
     )
     client.append_batch("full", 0, encode(columns).to_bytes())
@@ -53,7 +53,8 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
     first, second = pq.ParquetFile(path).read().to_pylist()
     assert (first["value"], first["key"], first["priority"]) == (b"\x00\xff", None, 0)
     assert (second["value"], second["key"], second["headers"]) == (None, b"", [])
-    assert [(one["key"], one["value"]) for one in first["headers"]] == [("a", b"1"), ("a", b"\x80")]
+    found = [(one["key"], one["value"]) for one in first["headers"]]
+    assert found == [("a", b"1"), ("a", b"\x80"), ("", None)]
     microseconds = int(first["timestamp"].timestamp() * 1_000_000)
     assert microseconds * 1000 + first["nanos"] == moment
 

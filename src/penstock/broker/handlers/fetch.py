@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from ...api.command import Command
@@ -25,8 +26,10 @@ from ...api.leased import LeasedPart
 from ...api.receipts import Place
 from ...api.received import Received
 from ...codec import batches_in
-from ...codec.decode import Messages, open_body
+from ...codec.body import Column
+from ...codec.decode import Messages, offsets_of, open_body
 from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX, Head
+from ...codec.numbers import moved
 from ...config import OnDamage
 from ...delivery import commands
 from ...delivery.offsets import each_offset
@@ -206,12 +209,16 @@ def _timed_in(log: Log, head: Head, time_ns: int | None) -> TimedOffset | None:
         data = log.read(max(head.base_offset, log.start_offset), bytes_max=1).data
     except DamagedBatch:
         return None
-    messages = Messages(open_body(data, head, size_max=BODY_BYTES_MAX), head)
-    kept = [one for one in messages if one.offset >= log.start_offset]
+    body = open_body(data, head, size_max=BODY_BYTES_MAX)
+    times = moved(body.number(Column.TIMESTAMPS), body.count, head.base_timestamp)
+    offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
+    is_kept = offsets >= log.start_offset
     if time_ns is None:
-        time_ns = max((one.timestamp for one in kept), default=_NEVER)
-    first = next((one for one in kept if one.timestamp >= time_ns), None)
-    return None if first is None else TimedOffset(first.offset, first.timestamp, head.epoch)
+        time_ns = int(times[is_kept].max()) if is_kept.any() else _NEVER
+    found = np.flatnonzero((times >= time_ns) & is_kept)
+    if not len(found):
+        return None
+    return TimedOffset(int(offsets[found[0]]), int(times[found[0]]), head.epoch)
 
 
 def peek(node: "Node", command: Peek, now: Now) -> list[Received]:

@@ -15,6 +15,7 @@ from ...api.publish import (
     PublishedRun,
     PublishedTo,
     PublishOutcome,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
@@ -28,8 +29,9 @@ from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
 from ..partition import Now, delaying, publishing
 from ..partition.backlog import require_room
-from ..partition.batches import checked_batch
+from ..partition.batches import CheckedBatch, checked_batch
 from ..partition.changes import Handler
+from ..partition.record_batches import checked_records
 from ..partition.split_batches import publish_split
 from ..validation import require_valid, wrong_messages
 
@@ -118,15 +120,25 @@ def check_backlog(node: "Node", command: CheckBacklog, _now: Now) -> None:
 
 
 def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
-    stored = _stored(node, command, now)
+    node.partition(command.topic, command.partition)
+    stored = _stored(node, command, checked_batch(command.batch, node.limits), now)
     return BatchStored(stored, len(node.topic(command.topic).partitions))
 
 
-def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
+def publish_records(node: "Node", command: PublishRecords, now: Now) -> BatchStored:
+    config = node.partition(command.topic, command.partition).config
+    batch = checked_records(command.batch, config, now, node.limits)
+    stored = _stored(node, command, batch, now)
+    return BatchStored(stored, len(node.topic(command.topic).partitions))
+
+
+def _stored(
+    node: "Node", command: PublishBatch | PublishRecords, batch: CheckedBatch, now: Now
+) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
-    batch = checked_batch(command.batch, node.limits)
     encoded, messages, due_at = batch
-    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
+    is_ours = isinstance(command, PublishBatch) and encoded.head.marks == NO_MARKS
+    if is_ours and messages is not None and due_at is None:
         found = Publish(command.topic, messages, command.partition, verdict=command.verdict)
         return publish(node, found, now)
     # A producer asks again for what was stored before schemas were asked for, or before they changed.
@@ -192,6 +204,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     PublishValues: publish_values,
     PublishAt: publish_at,
     PublishBatch: publish_batch,
+    PublishRecords: publish_records,
     CheckBacklog: check_backlog,
     Schedule: schedule,
     ScheduleValues: schedule_values,

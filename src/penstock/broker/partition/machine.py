@@ -344,7 +344,7 @@ def is_all_in_head(head: Head) -> bool:
 
 def _may_have_keys(body: Buffer, head: Head) -> bool:
     """Whether the batch has idempotency keys, by one byte; a compressed one has to be opened to know."""
-    if head.message_count == 0:
+    if head.message_count == 0 or head.is_verbatim:
         return False
     if head.compression is not Compression.NONE:
         return True

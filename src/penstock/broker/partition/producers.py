@@ -17,7 +17,7 @@ _SEQUENCE_MASK = (1 << 31) - 1
 
 
 class Sent(NamedTuple):
-    """A batch that a producer sent before."""
+    """A batch that a producer sent before, with as many messages as it had then."""
 
     first_sequence: int
     message_count: int

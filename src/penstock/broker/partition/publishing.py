@@ -33,7 +33,7 @@ def size_of(message: Message) -> int:
     """The bytes of a message that are written: value, key, headers and idempotency key."""
     size = len(message.value or b"") + len(message.key or b"")
     if message.headers:
-        size += sum(len(name) + len(value) for name, value in message.headers)
+        size += sum(len(name) + len(value or b"") for name, value in message.headers)
     return size + len(message.idempotency_key or b"")
 
 

@@ -24,9 +24,9 @@ from ...api.principals import Principal
 from ...api.wire import encode_error
 from ...errors import BadRequest, PenstockError, TooManyRequests, Unauthenticated
 from ...model import Buffer
+from ..file_sender import FileSender, read_range
 from .commands import Commands
 from .coroutines import RunningCoroutine
-from .file_sender import FileSender, read_range
 from .service import BinaryService, Piece, Pieces
 
 # One connection leaves the loop to others after so many requests.

@@ -14,7 +14,7 @@ from ...api.received import Received
 from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
-from ...codec.kafka_batch import kafka_batch_of_rows
+from ...codec.kafka_writer import kafka_batch_of_rows
 from ...errors import NotFound, PenstockError, UnknownMember
 from ...model import MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic

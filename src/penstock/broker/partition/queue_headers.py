@@ -1,6 +1,6 @@
 """Features of a queue for plain Kafka clients: headers of a record say its priority, time to live, delay and key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,22 +11,23 @@ from ...errors import Refused
 from ...model import Headers, Priority
 
 PREFIX = "penstock-"
+_PREFIX_BYTES = PREFIX.encode()
 PRIORITY, TTL = PREFIX + "priority", PREFIX + "ttl"
 DELAY, IDEMPOTENCY_KEY = PREFIX + "delay", PREFIX + "idempotency-key"
 _TIME_NS_MAX = (1 << 63) - 1
 _KNOWN = (PRIORITY, TTL, DELAY, IDEMPOTENCY_KEY)
 
 
+def has_queue_headers(names: Iterable[bytes]) -> bool:
+    return any(name.startswith(_PREFIX_BYTES) for name in set(names))
+
+
 def with_queue_headers(columns: Columns, now_ns: int) -> Columns:
-    """The same records, with what such headers say in columns of their own, and without these headers.
+    """Returns the records with what such headers say in columns of their own, and without these headers.
 
     Refused: a header that begins so and is not known, or has no such value. Nothing of the batch is stored then.
     """
-    headers = columns.headers
-    if headers is None or not any(
-        name.startswith(PREFIX) for pairs in headers for name, _ in pairs
-    ):
-        return columns
+    headers = columns.headers or ()
     for name in {name for pairs in headers for name, _ in pairs if name.startswith(PREFIX)}:
         if name not in _KNOWN:
             raise Refused(f"the header {name[:60]} means nothing; known: {', '.join(_KNOWN)}")
