@@ -48,6 +48,9 @@ RIGHT = {
     "offset": 0,
     "order": Redrive(),
     "place": PLACE,
+    "subject": "orders-value",
+    "schema": '"int"',
+    "content": b"{}",
 }
 OPTIONS = {
     "publish": ("key", "headers", "priority", "ttl", "idempotency_key", "delay", "deliver_at"),
