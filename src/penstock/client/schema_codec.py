@@ -40,15 +40,15 @@ _MISFITS = (
 
 class _Language(Protocol):
     def encode(self, value: Any) -> bytes: ...
-    def decode(self, content: bytes) -> Any: ...
+    def decode(self, content: bytes, reader: Any) -> Any: ...
 
 
 class SchemaCodec:
     """A schema that values are written and read by."""
 
     def __init__(self, schema: SchemaDescription, referenced: Named = ()) -> None:
-        self.schema = schema
-        self._language = _LANGUAGES[schema.language](schema, referenced)
+        self.schema, self.referenced = schema, referenced
+        self._language: Any = _LANGUAGES[schema.language](schema, referenced)
 
     @property
     def schema_id(self) -> int:
@@ -66,10 +66,12 @@ class SchemaCodec:
                 schema_id=self.schema_id,
             ) from error
 
-    def decode(self, content: bytes) -> Any:
-        """The value that a content of the wire format holds. Refused if it holds none."""
+    def decode(self, content: bytes, reader: "SchemaCodec | None" = None) -> Any:
+        """The value that a content of the wire format holds; of Avro as the reader's schema has it. Refused if none."""
+        language = None if reader is None else reader._language
+        as_reader = language if type(language) is type(self._language) else None
         try:
-            return self._language.decode(content[HEAD_BYTES:])
+            return self._language.decode(content[HEAD_BYTES:], as_reader)
         except _MISFITS as error:
             raise Refused(
                 f"the content does not fit schema {self.schema_id}: {error!r:.300}",
@@ -146,7 +148,7 @@ class _Json:
     def __init__(self, _schema: SchemaDescription, _referenced: Named) -> None:
         self.encode = msgspec.json.encode
 
-    def decode(self, content: bytes) -> Any:
+    def decode(self, content: bytes, _reader: Any) -> Any:
         return msgspec.json.decode(content)
 
 
@@ -168,9 +170,9 @@ class _Avro:
         self._write(out, self._schema, value)
         return out.getvalue()
 
-    def decode(self, content: bytes) -> Any:
+    def decode(self, content: bytes, reader: "_Avro | None") -> Any:
         source = io.BytesIO(content)
-        found = self._read(source, self._schema, None)
+        found = self._read(source, self._schema, None if reader is None else reader._schema)
         if source.tell() != len(content):
             raise ValueError(f"{len(content) - source.tell()} bytes follow the value")
         return found
@@ -222,7 +224,7 @@ class _Protobuf:
             raise ValueError(str(error)) from None
         return head + written
 
-    def decode(self, content: bytes) -> Any:
+    def decode(self, content: bytes, _reader: Any) -> Any:
         count, at = _unzigzag(content, 0)
         place = []
         for _ in range(count):

@@ -331,21 +331,29 @@ class AsyncClient(AsyncAdmin):
             found = await self.execute(RegisterSchema(subject, new))
         return await self.schema(subject, found.version)
 
-    async def decode(self, content: bytes | None) -> Any:
+    async def schema_of_id(self, schema_id: int) -> SchemaCodec:
+        """A schema by its id, whatever subjects it has. NotFound."""
+        number = whole_number("schema_id", schema_id, 0, VERSION_MAX)
+        known = self._schemas.get(number)
+        if known is not None:
+            return known
+        found = await self.execute(DescribeSchema(schema_id=number, serialized=True))
+        return await self._schema_codec(found)
+
+    async def decode(self, content: bytes | None, *, reader: SchemaCodec | None = None) -> Any:
         """The value of a key or a value that names its schema, as serialisers write it; other content has to be JSON.
 
-        Refused if it is neither. Schemas are asked for once.
+        Refused if it is neither. With a `reader`, Avro is resolved to that schema. Schemas are asked for once.
         """
         if content is None:
             return None
         schema_id = id_in(instance("a content", content, bytes))
         if schema_id is None:
             return decode_plain(content)
-        codec = self._schemas.get(schema_id)
-        if codec is None:
-            command = DescribeSchema(schema_id=schema_id, serialized=True)
-            codec = await self._schema_codec(await self.execute(command))
-        return codec.decode(content)
+        if reader is not None:
+            instance("reader", reader, SchemaCodec)
+        codec = self._schemas.get(schema_id) or await self.schema_of_id(schema_id)
+        return codec.decode(content, reader)
 
     async def _schema_codec(self, found: SchemaDescription) -> SchemaCodec:
         known = self._schemas.get(found.schema_id)
