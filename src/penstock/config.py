@@ -8,7 +8,7 @@ from .errors import InvalidConfig
 KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
-# Once a day: whoever wants it less often means never.
+# Once a day: an operator who wants it less often means never.
 DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
 # A sweep stops all syncs for a moment: ten a second are plenty.
@@ -64,6 +64,13 @@ class Cleanup(Enum):
 
     DELETE = "delete"
     COMPACT = "compact"
+
+
+class KafkaStorage(Enum):
+    """How record batches of Kafka's producers are stored: as they came, or as columns, which our own readers want."""
+
+    VERBATIM = "verbatim"
+    COLUMNAR = "columnar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +208,7 @@ class TopicConfig:
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
     keep_unread_bytes_max: int = 10 * 1024 * MIB
-    # A group that nobody asks for this long is forgotten, and no longer keeps anything.
+    # A group that no client asks for this long is forgotten, and no longer keeps anything.
     group_retention_hours: float = 168
     compression: str = "none"
     visibility_timeout_ms: int = 30_000
@@ -221,6 +228,7 @@ class TopicConfig:
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
     on_damage: OnDamage = OnDamage.STOP
+    kafka_storage: KafkaStorage = KafkaStorage.VERBATIM
     validation: Validation = Validation.NONE
     # Subjects of the schema registry; empty: TOPIC-key, if it has a version, and TOPIC-value.
     key_subject: str = ""

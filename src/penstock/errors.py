@@ -22,7 +22,7 @@
         SchemaInUse          other schemas refer to it
         SchemasReadOnly      the mode of the registry, or of the subject, allows no change
         AlreadyExists
-        StaleReceipt         the lease is over, or belongs to somebody else
+        StaleReceipt         the lease is over, or belongs to another consumer
         GroupBusy            it has members, or they hold messages, so the group cannot be reset
         StaleGeneration      the group was assigned anew since
         NotOwner             the partition belongs to another member
@@ -346,7 +346,7 @@ class NotOwner(Refused):
     code = "NOT_OWNER"
 
     def __init__(self, group: str, partition: str, *, member: str, owner: str) -> None:
-        whose = f"belongs to {owner}" if owner else "belongs to nobody"
+        whose = f"belongs to {owner}" if owner else "belongs to no member"
         asks = f"not to {member}" if member else "and only its owner may do that"
         super().__init__(
             f"partition {partition} {whose} in group {group}, {asks}",

@@ -25,6 +25,7 @@ from penstock.api.publish import (
     PublishEach,
     Published,
     PublishedRun,
+    PublishRecords,
 )
 from penstock.api.receipts import Place
 from penstock.api.received import Received
@@ -58,7 +59,7 @@ def back(kind, pieces):
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
     own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed}
-    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__}
+    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {PublishRecords}
     assert {one.kind for one in wire.CALLS.values()} == set(HANDLERS) - own - kafka
 
 

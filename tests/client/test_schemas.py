@@ -54,7 +54,7 @@ def received(client, topic):
 
 
 def test_avro_with_a_reference(client, registry):
-    client.create_topic("avro", config={"validation": "reject"})
+    client.create_topic("avro", validation="reject")
     schema = order_schema(client, "avro-value")
     with client.producer("avro", schema=schema, linger_ms=0) as producer:
         place = producer.send(VALUE).result()
@@ -82,7 +82,7 @@ def test_json_from_a_dataclass_and_back(client, registry):
     text = json.dumps(
         {"type": "object", "title": "Bill", "properties": {"id": {"type": "integer"}}}
     )
-    client.create_topic("bills", partitions=1, config={"validation": "reject"})
+    client.create_topic("bills", partitions=1, validation="reject")
     schema = client.register_schema("bills-value", text, "JSON")
     with client.producer("bills", schema=schema, linger_ms=0) as producer:
         producer.send(Bill(1, paid=True)).result()

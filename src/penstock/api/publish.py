@@ -174,6 +174,16 @@ class PublishBatch(StoreMessages[BatchStored], frozen=True):
     batch: Buffer
 
 
+class PublishRecords(StoreMessages[BatchStored], frozen=True):
+    """Store one record batch of a Kafka producer, whole; a repeat gets the first result.
+
+    MalformedBatch, ChecksumMismatch, UnsupportedFormat, TooLarge, Refused, OutOfSequence, NotFound, NoSpace.
+    """
+
+    partition: int
+    batch: Buffer
+
+
 class Schedule(_ToTopic, frozen=True):
     """Store messages that are to come at a time each. Their offsets are those of the delay log."""
 

@@ -63,6 +63,7 @@ _INTERNAL = frozenset(
         members.StartWaiting,
         members.EndWaiting,
         publish.PublishAt,
+        publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
     }

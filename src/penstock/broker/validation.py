@@ -8,6 +8,7 @@ from ..api.publish import (
     Publish,
     PublishBatch,
     PublishEach,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
@@ -15,8 +16,10 @@ from ..api.publish import (
     Verdict,
 )
 from ..codec import verify
-from ..codec.body import Column
+from ..codec.body import Body, Column
 from ..codec.decode import open_body
+from ..codec.kafka_header import read_header
+from ..codec.verbatim import records_of
 from ..config import LimitsConfig, Validation
 from ..errors import SchemaViolation
 from ..model import Message
@@ -98,10 +101,18 @@ def contents_of(command: StoreMessages[Any], limits: LimitsConfig) -> Contents:
         case PublishBatch():
             head = verify(command.batch)
             body = open_body(command.batch, head, size_max=limits.batch_bytes_max)
-            count = head.message_count
-            keys = body.blob(Column.KEYS).items(count) if Column.KEYS in body.blobs else None
-            return Contents(keys, body.blob(Column.VALUES).items(count))
+            return _of_body(body)
+        case PublishRecords():
+            batch = memoryview(command.batch)
+            return _of_body(
+                records_of(read_header(batch), batch, size_max=limits.batch_bytes_max).body()
+            )
     raise AssertionError(f"{type(command).__name__} stores no messages")
+
+
+def _of_body(body: Body) -> Contents:
+    keys = body.blob(Column.KEYS).items(body.count, None) if Column.KEYS in body.blobs else None
+    return Contents(keys, body.blob(Column.VALUES).items(body.count, None))
 
 
 def _of_messages(messages: list[Message]) -> Contents:

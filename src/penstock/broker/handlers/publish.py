@@ -15,20 +15,24 @@ from ...api.publish import (
     PublishedRun,
     PublishedTo,
     PublishOutcome,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
     Verdict,
 )
-from ...codec import Columns, Encoded, encode
+from ...codec import Columns
+from ...codec.columns import columns_of
 from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
-from ..partition import Now, Partition, delaying, publishing
-from ..partition.backlog import is_limited, require_room
-from ..partition.batches import checked_batch
+from ..partition import Now, delaying, publishing
+from ..partition.backlog import require_room
+from ..partition.batches import CheckedBatch, checked_batch
 from ..partition.changes import Handler
+from ..partition.record_batches import checked_records
+from ..partition.split_batches import publish_split
 from ..validation import require_valid, wrong_messages
 
 if TYPE_CHECKING:
@@ -84,16 +88,10 @@ def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[P
     node.guard.admit_bytes(size, now)
     topic.router.next_call(topic.partitions)
     partition = topic.partitions[topic.router.turn]
-    if is_limited(partition):
+    if partition.has_backlog_limit:
         require_room(partition, len(values), size)
-    return PublishedRun(partition.append(_encoded(partition, values, now), now), len(values))
-
-
-def _encoded(partition: Partition, values: Sequence[bytes], now: Now) -> Encoded:
-    ttl_ms = partition.config.ttl_ms
-    expires_at = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
-    columns = Columns(values=values, timestamps=now.wall_ns, expires_at=expires_at)
-    return encode(columns, compression=partition.compression, limits=partition.limits)
+    encoded = publishing.encode_for(partition, Columns(values=values), now)
+    return PublishedRun(partition.append(encoded, now), len(values))
 
 
 def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
@@ -103,11 +101,10 @@ def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
         raise OffsetOutOfRange(command.offset, start=log.start_offset, end=log.end_offset)
     size = 0
     if command.offset == log.end_offset:
+        columns = Columns(values=command.values)
         if command.messages:
-            limits = partition.limits
-            encoded = publishing.encode_for(partition, command.messages, now, limits=limits)
-        else:
-            encoded = _encoded(partition, command.values, now)
+            columns = columns_of(command.messages)
+        encoded = publishing.encode_for(partition, columns, now)
         partition.append(encoded, now)
         size = encoded.head.length
     try:
@@ -123,27 +120,41 @@ def check_backlog(node: "Node", command: CheckBacklog, _now: Now) -> None:
 
 
 def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
-    stored = _stored(node, command, now)
+    node.partition(command.topic, command.partition)
+    stored = _stored(node, command, checked_batch(command.batch, node.limits), now)
     return BatchStored(stored, len(node.topic(command.topic).partitions))
 
 
-def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
+def publish_records(node: "Node", command: PublishRecords, now: Now) -> BatchStored:
+    config = node.partition(command.topic, command.partition).config
+    batch = checked_records(command.batch, config, now, node.limits)
+    stored = _stored(node, command, batch, now)
+    return BatchStored(stored, len(node.topic(command.topic).partitions))
+
+
+def _stored(
+    node: "Node", command: PublishBatch | PublishRecords, batch: CheckedBatch, now: Now
+) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
-    encoded, messages = checked_batch(command.batch, node.limits)
-    if messages is not None and encoded.head.marks == NO_MARKS:
+    encoded, messages, due_at = batch
+    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
         found = Publish(command.topic, messages, command.partition, verdict=command.verdict)
         return publish(node, found, now)
     # A producer asks again for what was stored before schemas were asked for, or before they changed.
     if node.bindings and partition.machine.producers.repeat_of(encoded.head) is None:
         require_valid(node, command)
     node.guard.admit_bytes(encoded.head.length, now)
+    if messages is not None:
+        topic = node.topic(command.topic)
+        stored = publish_split(partition, batch, now, (topic.partitions, topic.router))
+        return PublishedRun(stored, len(messages))
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
         encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
     head = encoded.head
     # A repeat adds nothing, and a producer that asks again because its answer was lost has to be told so.
-    if is_limited(partition) and partition.machine.producers.repeat_of(head) is None:
+    if partition.has_backlog_limit and partition.machine.producers.repeat_of(head) is None:
         require_room(partition, head.message_count, head.length, is_callers_choice=False)
     return PublishedRun(partition.append(encoded, now), head.message_count)
 
@@ -192,6 +203,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     PublishValues: publish_values,
     PublishAt: publish_at,
     PublishBatch: publish_batch,
+    PublishRecords: publish_records,
     CheckBacklog: check_backlog,
     Schedule: schedule,
     ScheduleValues: schedule_values,

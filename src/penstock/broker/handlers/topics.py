@@ -65,7 +65,9 @@ def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
 def trim(node: "Node", command: TrimPartition, now: Now) -> int:
     partition = node.partition(command.topic, command.partition)
     before = partition.messages.end_offset if command.before is None else command.before
-    return partition.trim(before, now)
+    start_offset = partition.trim(before, now)
+    node.note_ends([partition], now)
+    return start_offset
 
 
 def list_topics(node: "Node", command: ListTopics, _now: Now) -> list[str]:

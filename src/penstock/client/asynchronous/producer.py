@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET
 
+from ...api.arguments import value_of
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
-from ...errors import PenstockError
+from ...errors import PenstockError, Refused
 from ..commands import acks_of
 from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
 from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
@@ -92,15 +94,18 @@ class AsyncProducer:
 
     async def send(
         self,
-        value: Any,
+        value: Any = UNSET,
         key: Any = None,
         headers: HeadersIn | None = None,
         priority: int | str | None = None,
         ttl: Duration | None = None,
         *,
         partition: int | None = None,
+        json: Any = UNSET,
     ) -> AsyncDelivery:
-        """Take a message. Without `partition` its key decides, and without a key batches take turns.
+        """Take a message: a value, or any object as `json`.
+
+        Without `partition` its key decides, and without a key batches take turns.
 
         `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         Value and key are bytes, text or None, or what the producer's schemas describe; Refused if they are not.
@@ -113,6 +118,7 @@ class AsyncProducer:
             and priority is None
             and ttl is None
             and partition is None
+            and json is UNSET
         ):
             try:
                 return self._append(value)
@@ -120,8 +126,12 @@ class AsyncProducer:
                 # The batch is full or sealed, or another thread is appending to it.
                 pass
         schema, key_schema = self.settings.schema, self.settings.key_schema
-        if schema is not None:
+        if schema is None:
+            value = value_of(value, json)
+        elif json is UNSET:
             value = schema.encode(value)
+        else:
+            raise Refused("json is for producers without a schema: give the value as it is")
         if key_schema is not None:
             key = key_schema.encode(key)
         message = checked_message(value, key, extra_of(headers or (), priority, ttl))
