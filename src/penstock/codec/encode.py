@@ -9,7 +9,7 @@ from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Headers, Message, Priority
 from .blobs import blobs_of
-from .body import FORMS_BYTES, HAS_NULLS, RULES, Body, Column
+from .body import FORMS_BYTES, HAS_NULLS, RULES, USUAL_PRIORITIES, Body, Column, priorities_in
 from .checksum import checksum
 from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
@@ -92,21 +92,18 @@ def encode(
         base = latest = columns.timestamps
     else:
         raise Refused(f"timestamp must be an integer of 64 bits, got {columns.timestamps}")
-    for column, items, what, limit in (
-        (Column.KEYS, columns.keys, "key", limits.key_bytes_max),
-        (Column.VALUES, columns.values, "value", limits.value_bytes_max),
-        (
-            Column.IDEMPOTENCY_KEYS,
-            columns.idempotency_keys,
-            "idempotency key",
-            limits.key_bytes_max,
-        ),
-        (Column.DELAY_KEYS, columns.delay_keys, "delay key", limits.key_bytes_max),
+    blobs = blobs_of(columns.values, "value", limit=limits.value_bytes_max)
+    if blobs.lengths is not None:
+        body.blobs[Column.VALUES] = blobs
+    for column, items, what in (
+        (Column.KEYS, columns.keys, "key"),
+        (Column.IDEMPOTENCY_KEYS, columns.idempotency_keys, "idempotency key"),
+        (Column.DELAY_KEYS, columns.delay_keys, "delay key"),
     ):
         if items is not None:
             if len(items) != count:
                 raise _miscounted(len(items), count, what)
-            blobs = blobs_of(items, what, limit=limit)
+            blobs = blobs_of(items, what, limit=limits.key_bytes_max)
             if blobs.lengths is not None:
                 body.blobs[column] = blobs
     if columns.headers is not None:
@@ -149,6 +146,9 @@ def assemble(
     if compression is not Compression.NONE:
         kind, packed = compress(b"".join(pieces), compression)
         pieces, stored_size = [packed], len(packed)
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
     return with_head(
         pieces,
         span,
@@ -156,7 +156,7 @@ def assemble(
         encoding=ENCODING_COLUMNAR,
         sizes=(stored_size, body_size),
         message_count=body.count,
-        attributes=pack_attributes(kind, marks, body.priorities_present()),
+        attributes=pack_attributes(kind, marks, priorities),
         has_idempotency_keys=Column.IDEMPOTENCY_KEYS in body.blobs,
     )
 

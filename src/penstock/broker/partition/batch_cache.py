@@ -7,11 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...codec import Head
+from ...codec.body import Column
 from ...codec.decode import expired_among, message_columns, open_body
 from ...codec.head import BODY_BYTES_MAX
 from ...log import Log, Run
 from ...model import MessageColumns
 
+_NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
 # What lies between the batches of one lane belongs to the others and is wanted soon.
 _READ_BYTES_WITH_LANES = 1024 * 1024
@@ -47,10 +49,8 @@ class BatchCache:
         self._by_use.move_to_end(read)
         self.newest = read
 
-    def charge(self, read: "_CachedRead", cost: int) -> None:
-        """Count a batch of the newest read that was opened. Over the limit the oldest reads go, but not the newest."""
-        read.cost += cost
-        self.size += cost
+    def shrink(self) -> None:
+        """Over the limit the oldest reads go, but not the newest."""
         while self.size > self.bytes_max and len(self._by_use) > 1:
             oldest, log_cache = next(iter(self._by_use.items()))
             log_cache.remove(oldest)
@@ -89,6 +89,9 @@ class CachedBatch:
 
     def expired(self, now_ns: int) -> npt.NDArray[np.int64]:
         """Offsets whose time to live is over."""
+        expires_at = self.body.numbers.get(Column.EXPIRES_AT, 0)
+        if isinstance(expires_at, int) and not 0 < expires_at <= now_ns:
+            return _NONE_LATE
         offsets: npt.NDArray[np.int64] = np.asarray(self.columns().offsets, dtype=np.int64)
         return offsets[expired_among(self.body, now_ns)]
 
@@ -140,14 +143,22 @@ class LogCache:
         else:
             bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
             read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
-            self._add(read)
+            self._reads.append(read)
+            self._size += read.size
+            self._cache.add(read, self)
+            size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
+            while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
+                self.remove(self._reads[0])
         number = bisect_right(read.bases, offset) - 1
         opened = read.opened.get(number)
         if opened is None:
             head, start = read.run.heads[number], read.starts[number]
             opened = CachedBatch(head, read.run.data[start : start + head.length])
             read.opened[number] = opened
-            self._cache.charge(read, opened.cost)
+            read.cost += opened.cost
+            self._cache.size += opened.cost
+            if self._cache.size > self._cache.bytes_max:
+                self._cache.shrink()
         return opened
 
     def clear(self) -> None:
@@ -160,11 +171,3 @@ class LogCache:
         self._reads.remove(read)
         self._size -= read.size
         self._cache.forget(read)
-
-    def _add(self, read: _CachedRead) -> None:
-        self._reads.append(read)
-        self._size += read.size
-        self._cache.add(read, self)
-        size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
-        while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
-            self.remove(self._reads[0])

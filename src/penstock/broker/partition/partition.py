@@ -177,9 +177,9 @@ class Partition:
     @property
     def position(self) -> Position:
         """Where its logs end now."""
-        return Position(
-            self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
-        )
+        delayed = self.delayed.log
+        delayed_end = 0 if delayed is None else delayed.end_offset
+        return Position(self.messages.end_offset, self.journal.log.end_offset, delayed_end)
 
     @property
     def is_dirty(self) -> bool:
