@@ -30,6 +30,7 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schemas,
     topics,
+    transactions,
 )
 from .command import Command
 from .fetch import FetchReply, SkippedRange
@@ -56,6 +57,7 @@ MODULES = (
     queries,
     schemas,
     topics,
+    transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.
 _INTERNAL = frozenset(

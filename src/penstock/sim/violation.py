@@ -19,6 +19,7 @@ class Checker(Enum):
     EXPIRY = "Expiry"
     DELAY = "Delay"
     KEYS = "Keys"
+    TRANSACTION = "TransactionAtomic"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"
     OWNED_ONCE = "OwnedOnce"

@@ -85,6 +85,7 @@ class Changes:
             marks[partition] = Mark(partition, partition.position)
             if machine.outbox.pending:
                 has_letters = True
+            due_ns = min(due_ns, machine.coordinator.next_due_ns)
             if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
                 due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
         wakes = {one.topic for one in marks}

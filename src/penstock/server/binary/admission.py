@@ -27,6 +27,7 @@ from ...api.topics import (
     ListTopics,
     SweepTopics,
 )
+from ...api.transactions import ForceAbort, ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
@@ -188,6 +189,8 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     BrowseDeadLetters: _page,
     Publish: _messages,
     PublishEach: _messages,
+    Stage: _messages,
+    ListTransactions: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
@@ -261,6 +264,7 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     ResetGroup: _note(lambda one, _: f"group {one.group} to {_start_text(one.to)}"),
     TakeBack: _note(lambda one, _: f"{', '.join(sorted(one.topics()))}: messages taken back"),
     RedriveDeadLetters: _redriven,
+    ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
 }
 
 

@@ -1,4 +1,5 @@
-"""The log of a partition's delayed messages. Most partitions have none, so its files come with the first of them.
+"""A log beside the messages of a partition: of those that are delayed, or of stagings. Most partitions have neither,
+so its files come with the first batch.
 
 The state journal says whether it was made: from then on a log that is missing is damage.
 """
@@ -21,7 +22,7 @@ _READ_BYTES = 1 << 20
 _SEGMENT_BYTES_MAX = 16 << 20
 
 
-class DelayLog:
+class SideLog:
     """A log that is made when it is first written to."""
 
     def __init__(
@@ -38,7 +39,7 @@ class DelayLog:
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
-        # What is finished goes when somebody sweeps, never by age.
+        # What is finished goes with a sweep, never by age.
         self._config = LogConfig(
             segment_size_bytes=size, index_interval_bytes=min(4096, size), retention_hours=-1
         )
@@ -121,7 +122,7 @@ class DelayLog:
             raise DamagedFile(self.directory, reason)
 
     def begin_epoch_after(self, epoch: int) -> None:
-        """Somebody speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
+        """Messages or state speak of ids beyond the end, as of this epoch: those to come must not be taken for them."""
         log = self.make()
         log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
         log.sync(with_checkpoint=True)
