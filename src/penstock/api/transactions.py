@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from ..model import Buffer, Message
-from .command import Command
+from .command import EVERY_TOPIC, Command
 from .principals import Action
 
 TIMEOUT_MS = 60_000
@@ -46,6 +46,8 @@ class ProducerHeartbeat(_OfProducer, Command[None], frozen=True):
 
     action: ClassVar[Action] = Action.PUBLISH
     is_volatile: ClassVar[bool] = True
+    # If it is given, it has to be the producer's.
+    name: str = ""
 
 
 class BeginTransaction(_OfProducer, Command[str], frozen=True):
@@ -146,6 +148,9 @@ class ForceAbort(Command[TransactionEnd], frozen=True):
     takes_steps: ClassVar[bool] = True
     transaction_id: str
 
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
 
 class Participant(NamedTuple):
     """What a transaction has staged in a partition."""
@@ -181,6 +186,29 @@ class ListTransactions(Command[list[Transaction]], frozen=True):
     after: int = -1
     limit: int = 1000
 
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class TransactionStats(msgspec.Struct, frozen=True):
+    """Producers by the state of their transaction, and what is staged on this node."""
+
+    states: dict[str, int]
+    staged_messages: int
+    staged_bytes: int
+    # How long the oldest open transaction is open; None: there is none.
+    oldest_open_ms: int | None
+
+
+class SeeTransactionStats(Command[TransactionStats], frozen=True):
+    """How many transactions there are, and how much they have staged."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
 
 class DescribeTransaction(Command[Transaction], frozen=True):
     """One transaction, by its id. NotFound: it is neither the open one nor the last of its producer."""
@@ -188,3 +216,6 @@ class DescribeTransaction(Command[Transaction], frozen=True):
     action: ClassVar[Action] = Action.SEE_TRANSACTIONS
     is_query: ClassVar[bool] = True
     transaction_id: str
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC

@@ -1,5 +1,6 @@
 """Transactions: sessions, stagings and ends. What becomes of an end is in the letters that it sends."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ from ...api.transactions import (
     Placed,
     ProducerHeartbeat,
     ProducerSession,
+    SeeTransactionStats,
     Stage,
     StageBatch,
     Staged,
     Transaction,
     TransactionEnd,
+    TransactionStats,
 )
 from ...codec import Encoded, Marks
 from ...codec.edit import expiring
@@ -60,6 +63,8 @@ def init_producer(node: "Node", command: InitProducer, now: Now) -> ProducerSess
 def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
     coordinator = node.transactions.coordinator(command.producer_id)
     producer = coordinator.session(command.producer_id, command.epoch)
+    if command.name not in ("", producer.name):
+        raise NotFound("producer", command.name[:60])
     coordinator.alive(producer, now.monotonic_ns)
 
 
@@ -213,6 +218,19 @@ def list_transactions(node: "Node", command: ListTransactions, now: Now) -> list
     return [_described(node, one, now) for one in islice(ordered, max(0, command.limit))]
 
 
+def stats(node: "Node", _command: SeeTransactionStats, now: Now) -> TransactionStats:
+    coordinators = [one.machine.coordinator for one in node.transactions.coordinators()]
+    producers = [one for each in coordinators for one in each.producers.values()]
+    began_ns = min((one.began_ns for one in producers if one.is_open), default=None)
+    stagings = [one.machine.stagings for one in node.partitions()]
+    return TransactionStats(
+        {**Counter(one.state.value for one in producers)},
+        sum(len(one.live) for one in stagings),
+        sum(one.bytes for one in stagings),
+        None if began_ns is None else (now.monotonic_ns - began_ns) // _MS,
+    )
+
+
 def _described(node: "Node", producer: Producer, now: Now) -> Transaction:
     open_ms = (now.monotonic_ns - producer.began_ns) // _MS if producer.is_open else None
     return Transaction(
@@ -253,4 +271,5 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     ForceAbort: force_abort,
     ListTransactions: list_transactions,
     DescribeTransaction: describe,
+    SeeTransactionStats: stats,
 }
