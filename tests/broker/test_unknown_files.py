@@ -7,10 +7,10 @@ from penstock.api.publish import Delayed
 from penstock.broker import catalogue
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
-from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk, Tree
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk, Tree
 
 from .losses import flipped, tree_with, without
-from .world import PLAIN, TOPIC, World, pull_the_plug, values
+from .world import MIXED, TOPIC, World, pull_the_plug, values
 
 
 def kinds(world: World) -> list[EventKind]:
@@ -311,10 +311,7 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
     tree = first.disk.tree()
     files = {**tree.files, **start.tree().files}
     begun = Tree(files, tree.directories | start.tree().directories)
-    assert (
-        pull_the_plug(scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=begun)
-        > 100
-    )
+    assert pull_the_plug(scenario, check, effort, kinds=MIXED, start=begun) > 100
 
 
 def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> None:
@@ -347,7 +344,5 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
         assert world.node.faults() == []
         assert values(world.drain()) == [b"precious"]
 
-    count = pull_the_plug(
-        scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=aside.tree()
-    )
+    count = pull_the_plug(scenario, check, effort, kinds=MIXED, start=aside.tree())
     assert count > 20

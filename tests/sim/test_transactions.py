@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from penstock.broker.partition import clearing, forwarding, opening, staging
 from penstock.broker.partition import machine as partition_machine
 from penstock.broker.partition.machine import PartitionMachine
-from penstock.broker.partition.outbox import Verdict
+from penstock.broker.partition.outbox import Decision
 from penstock.broker.partition.partition import Partition
 from penstock.broker.transactions import Transactions
 from penstock.sim.parameters import draw_parameters
@@ -111,23 +111,23 @@ def published_before_the_decision_is_durable(patch: Patch) -> None:
 
 @bug(6, Checker.TRANSACTION)
 def aborted_and_published(patch: Patch) -> None:
-    def is_commit(source: Partition, destination: Partition, letter: Verdict, now: Any) -> None:
+    def is_commit(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
         here = destination.machine.stagings.open.get((letter.producer_id, letter.number), Staged())
-        wrong = Verdict(
+        wrong = Decision(
             *(letter.sequence, letter.producer_id, letter.number, letter.topic_id),
             *(letter.partition, True, here.message_count),
         )
-        staging.apply_verdict(source, destination, wrong, now)
+        staging.apply_decision(source, destination, wrong, now)
 
-    patch.setattr(forwarding, "apply_verdict", is_commit)
+    patch.setattr(forwarding, "apply_decision", is_commit)
 
 
 @bug(12, Checker.TRANSACTION)
 def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
     patch.setattr(Stagings, "published", lambda *_: None)
-    original = staging.apply_verdict
+    original = staging.apply_decision
 
-    def twice(source: Partition, destination: Partition, letter: Verdict, now: Any) -> None:
+    def twice(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
         stagings = destination.machine.stagings
         here = stagings.open.get((letter.producer_id, letter.number))
         if letter.is_commit and here is not None:
@@ -135,7 +135,7 @@ def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
                 staging._publish(destination, one, now)
         original(source, destination, letter, now)
 
-    patch.setattr(forwarding, "apply_verdict", twice)
+    patch.setattr(forwarding, "apply_decision", twice)
 
 
 @bug(6, Checker.TRANSACTION, Checker.LIVENESS, Checker.SURPRISE)

@@ -24,8 +24,8 @@ from ..errors import (
     Refused,
 )
 from ..log import Log, open_log
+from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
-from ..log.log import MetaMark
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy
 from .adoption import Adoption, forget_meta, plan_adoption
@@ -118,8 +118,8 @@ class Catalogue:
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
-        # Partitions that failed with something in them that no sync had covered: whoever waits for the next one may
-        # wait for that. The driver takes them.
+        # Partitions that failed with something in them that no sync had covered: a caller that waits for the next sync
+        # may wait for them. The driver takes them.
         self.owed: list[Fault] = []
         require_format(disk)
         self._require_meta()
@@ -156,6 +156,8 @@ class Catalogue:
         # On a full disk the next start does it again.
         with suppress(NoSpace):
             self.record_meta([*records, *(one.ends() for one in self.partitions())], now)
+            for one in self.partitions():
+                one.ends_noted()
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
@@ -204,6 +206,7 @@ class Catalogue:
             self.limits,
             self.entropy,
             self._require_known_meta,
+            lambda partition, now: self.note_ends([partition], now),
             self.cache,
             self.changes,
             self.damage,
@@ -305,10 +308,10 @@ class Catalogue:
             # A restart begins further on: with the snapshot, or with the checkpoint of the messages.
             if plan.is_snapshot_written or plan.messages.is_checkpoint_written:
                 stepped.append(partition)
-        if stepped:
-            self._note_ends(stepped, now)
         if has_snapshot:
-            self._sync(with_checkpoint=False)
+            self.note_ends(stepped, now)
+        elif stepped:
+            self._append_ends(stepped, now)
 
     def fail(
         self, partition: Partition, cause: PenstockError, plan: PartitionPlan | None = None
@@ -331,18 +334,25 @@ class Catalogue:
         )
         return fault
 
-    def note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
-        """Know durably how far these are: a sweep has changed them."""
+    def note_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
+        """Know durably how far these are. False: there is no room for that, and meta knows it the next time."""
+        is_noted = self._append_ends(partitions, now)
         if partitions:
-            self._note_ends(partitions, now)
             self._sync(with_checkpoint=False)
+        if is_noted:
+            for partition in partitions:
+                partition.ends_noted()
+        return is_noted
 
-    def _note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
-        """What is not durable with the next sync is known a little later. On a full disk, the next time."""
-        with suppress(NoSpace):
+    def _append_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
+        """Record how far these are; the next sync of meta makes it durable. False: there is no room for that."""
+        try:
             for first in range(0, len(partitions), _RECORDS_A_BATCH):
                 some = partitions[first : first + _RECORDS_A_BATCH]
                 self._append([partition.ends() for partition in some], now)
+        except NoSpace:
+            return False
+        return True
 
     def topic_changed(self, name: str, now: Now) -> None:
         """Called after a topic was made, has grown, or is gone."""
@@ -371,7 +381,7 @@ class Catalogue:
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
-        self._note_ends(prepared, now)
+        self._append_ends(prepared, now)
         self._add(self.topics.find(name), prepared)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
@@ -415,7 +425,7 @@ class Catalogue:
                 self._abandon(prepared, now)
             raise
         for _, facts, new in prepared:
-            self._note_ends(new, now)
+            self._append_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
         self.topic_changed(name, now)

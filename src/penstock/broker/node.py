@@ -19,6 +19,7 @@ from ..errors import (
     PenstockError,
 )
 from ..ports import Disk, Entropy
+from ..schemas.validation import Binding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
@@ -29,10 +30,11 @@ from .partition import Now, Partition, consumption, delaying, firing, forwarding
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
-from .partition.outbox import Burial, Letter, Verdict
+from .partition.outbox import Burial, Decision, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
 from .transactions import Transactions
+from .validation import ViolationLedger, bind_topic
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
@@ -62,6 +64,7 @@ class Node(Catalogue):
         is_firing: bool = True,
         is_resuming: bool = True,
         observer: Observer | None = None,
+        violations: ViolationLedger | None = None,
     ) -> None:
         """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick.
 
@@ -71,9 +74,13 @@ class Node(Catalogue):
             disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
         )
         self._observer = observer
+        self.violations = violations or ViolationLedger()
+        # Topics that ask for schemas. Drivers look without their lock, so an entry is replaced and never changed.
+        self.bindings: dict[str, Binding] = {}
         self.sweeps = Sweeps(usual_times=usual_sweep_times)
         for name, topic in self.open.items():
             self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
+            bind_topic(self, name)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
@@ -126,6 +133,7 @@ class Node(Catalogue):
         """
         if name in self.open:
             self.sweeps.plan(name, self.open[name].facts.config, now.monotonic_ns)
+        bind_topic(self, name)
         self.assigned.topic_changed(name, now)
 
     def tick(self, now: Now) -> None:
@@ -179,7 +187,7 @@ class Node(Catalogue):
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
             return self._dead_letter_partition(source, now)
-        if isinstance(letter, Verdict):
+        if isinstance(letter, Decision):
             return self.partition_of(letter.topic_id, letter.partition)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)

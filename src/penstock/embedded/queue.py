@@ -6,6 +6,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from ..api.answers import ReleaseMember
 from ..api.arguments import whole_count, whole_number
 from ..api.consume import Poll
@@ -131,8 +133,8 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         config = driver.execute(DescribeTopic(TOPIC)).settings
         return bool(max(config["max_backlog_messages"], config["max_backlog_bytes"]) != OFF)
 
-    def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
-        """Add a message at the end; return its id: 1, 2, 3, ...
+    def put(self, value: Value | UnsetType = UNSET, **options: Unpack[MessageOptions]) -> int:
+        """Add a message at the end; return its id: 1, 2, 3, ...  `json` is an object, instead of the value.
 
         `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
         more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it; an empty
@@ -187,7 +189,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._is_idle, self._is_wanted = False, self._is_always or is_awaited
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
 
-    def _put_carefully(self, value: Value, options: MessageOptions) -> int:
+    def _put_carefully(self, value: Value | UnsetType, options: MessageOptions) -> int:
         """Put a message that has options, or is large, or no bytes, or whose queue is limited."""
         if is_delayed(options):
             return self.put_later([value], options)[0]
@@ -332,7 +334,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._timings.hand_out(messages, self._clock.now_ns())
         return messages
 
-    def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
+    def put_if_quick(self, value: Value | UnsetType, options: MessageOptions) -> int | None:
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
         if options or self._is_always or len(self._messages.waiting) >= FLUSH_MESSAGES:
             return None

@@ -59,9 +59,10 @@ ALL_SERVED = UnservedPartitions(frozenset(), Event(EventTime(0, 0)))
 
 def provenance_of(message: Message) -> Provenance | None:
     """Returns where a dead letter comes from, or None if it does not say."""
-    if not message.headers or message.headers[-1][0] != PROVENANCE:
+    name, note = message.headers[-1] if message.headers else ("", None)
+    if name != PROVENANCE or note is None:
         return None
-    return msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)
+    return msgspec.msgpack.decode(note, type=Provenance)
 
 
 class Books:
@@ -330,8 +331,8 @@ class Books:
         for book in self.by_partition.values():
             if book.pending:
                 found.append(f"{book.name}: letters {sorted(book.pending)} are on their way")
-            if book.verdicts:
-                found.append(f"{book.name}: decisions {sorted(book.verdicts)} are on their way")
+            if book.decisions:
+                found.append(f"{book.name}: decisions {sorted(book.decisions)} are on their way")
             if overdue := book.delays.overdue(self.wall_ns):
                 found.append(f"{book.name}: delays {overdue} are overdue")
             found += [

@@ -104,7 +104,10 @@ class SimDriver:
     def _plan(self, partition: Partition) -> None:
         plan = self._choose_plan(partition)
         self.hooks.notice("planned")
-        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+        if plan.delayed is None:
+            self._staging_next(partition, plan)
+        else:
+            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
 
     def _choose_plan(self, partition: Partition) -> PartitionPlan:
         if self.entropy.randint(1, 4) == 1:
@@ -118,10 +121,7 @@ class SimDriver:
     def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
         plan.messages.run()
         self.hooks.notice("messages synced")
-        if plan.delayed is None:
-            self._staging_next(partition, plan)
-        else:
-            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
+        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
 
     def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
         assert plan.delayed is not None
@@ -130,7 +130,7 @@ class SimDriver:
         self._staging_next(partition, plan)
 
     def _staging_next(self, partition: Partition, plan: PartitionPlan) -> None:
-        what, call = "sync state of", self._state
+        what, call = "sync messages of", self._messages
         if plan.staging is not None:
             what, call = "sync stagings of", self._staging
         self._next(partition, 10, what, partial(call, partition, plan))
@@ -139,7 +139,7 @@ class SimDriver:
         assert plan.staging is not None
         plan.staging.run()
         self.hooks.notice("messages synced")
-        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
 
     def _state(self, partition: Partition, plan: PartitionPlan) -> None:
         plan.state.run()

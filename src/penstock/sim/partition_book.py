@@ -104,7 +104,7 @@ class PartitionBook:
     pending: dict[int, Intent] = field(default_factory=dict)
     forwarded: dict[int, Intent] = field(default_factory=dict)
     # Of letters with the decision about a transaction, those that have not arrived.
-    verdicts: set[int] = field(default_factory=set)
+    decisions: set[int] = field(default_factory=set)
     # Of letters that came here: source and sequence to offset.
     copies: dict[tuple[int, int], int] = field(default_factory=dict)
     promises: Promises = field(default_factory=Promises)
@@ -254,16 +254,16 @@ class PartitionBook:
         self._on_undo(journal_end, self.transactions.decided(self.source, record, journal_end))
         first = record.first_sequence
         letters = set(range(first, first + len(record.counts)))
-        self.verdicts |= letters
-        self._on_undo(journal_end, lambda: self.verdicts.difference_update(letters))
+        self.decisions |= letters
+        self._on_undo(journal_end, lambda: self.decisions.difference_update(letters))
 
     def _says_nothing(self, _record: PartitionRecord, _journal_end: int, _: Event) -> None:
         """What it comes to is seen in the messages, and in the answers that producers get."""
 
     def _forwarded(self, record: Forwarded, journal_end: int, _: Event) -> None:
-        if record.sequence in self.verdicts:
-            self.verdicts.discard(record.sequence)
-            self._on_undo(journal_end, lambda: self.verdicts.add(record.sequence))
+        if record.sequence in self.decisions:
+            self.decisions.discard(record.sequence)
+            self._on_undo(journal_end, lambda: self.decisions.add(record.sequence))
             return
         intent = self.pending.pop(record.sequence, None)
         if intent is None:
@@ -347,7 +347,7 @@ class PartitionBook:
             group.compare(partition.machine.groups[number])
         self.delays.compare(partition)
         letters = partition.machine.outbox.pending
-        expected_letters = {*self.pending, *self.verdicts}
+        expected_letters = {*self.pending, *self.decisions}
         if set(letters) != expected_letters:
             story = f"{self.name} has letters {sorted(letters)}, not {sorted(expected_letters)}"
             raise Violation(Checker.DLQ_ATOMIC, story)

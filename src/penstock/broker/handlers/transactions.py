@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
+from ...api.publish import Publish, PublishBatch
 from ...api.transactions import (
     TIMEOUT_MS_MAX,
     BeginTransaction,
@@ -27,6 +28,7 @@ from ...api.transactions import (
     TransactionStats,
 )
 from ...codec import Encoded, Marks
+from ...codec.columns import columns_of
 from ...codec.edit import expiring
 from ...config import OFF
 from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
@@ -34,10 +36,11 @@ from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
 from ...transactions.states import TransactionState
 from ..partition import Now, Partition, publishing
-from ..partition.backlog import is_limited, require_room
+from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..transactions import checked_timeout
+from ..validation import require_valid
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -89,6 +92,8 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
         )
     # Refused here, before the transaction begins.
     node.transactions.coordinator(command.producer_id).require(command.producer_id, command.epoch)
+    if node.bindings:
+        require_valid(node, Publish(command.topic, messages, command.partition))
     node.guard.admit(messages, now)
     chosen = publishing.routed(topic.partitions, topic.router, messages, command.partition)
     batches: list[tuple[Partition, Sequence[int], Encoded]] = []
@@ -100,8 +105,8 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
             producer_epoch=command.epoch,
             first_sequence=sequence,
         )
-        mine = [messages[one] for one in indexes]
-        encoded = publishing.encode_for(partition, mine, now, limits=partition.limits, marks=marks)
+        columns = columns_of([messages[one] for one in indexes])
+        encoded = publishing.encode_for(partition, columns, now, marks=marks)
         _require_room(partition, encoded)
         batches.append((partition, indexes, encoded))
     partitions = [partition for partition, _, _ in batches]
@@ -123,7 +128,7 @@ def _require_room(partition: Partition, encoded: Encoded) -> None:
     head = encoded.head
     # A repeat adds nothing. A gap is refused here, before the transaction knows of the partition.
     is_new = partition.machine.staging_producers.repeat_of(head) is None
-    if is_new and is_limited(partition):
+    if is_new and partition.has_backlog_limit:
         require_room(partition, head.message_count, head.length)
 
 
@@ -136,15 +141,17 @@ def _stage(partition: Partition, encoded: Encoded, producer: Producer, now: Now)
 
 def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     partition = node.partition(command.topic, command.partition)
-    encoded, _ = checked_batch(command.batch, node.limits)
+    encoded, _, due_at = checked_batch(command.batch, node.limits)
     head = encoded.head
     if head.producer_id < 0:
         raise MalformedBatch("a batch of a transaction has its producer's id, epoch and sequence")
-    if encoded.has_idempotency_keys:
+    if encoded.has_idempotency_keys or due_at is not None:
         raise Refused(
-            "a message of a transaction has no idempotency key: sequences recognise a repeat"
+            "a message of a transaction has no idempotency key, and comes with the commit"
         )
     node.transactions.coordinator(head.producer_id).require(head.producer_id, head.producer_epoch)
+    if node.bindings:
+        require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
@@ -254,7 +261,7 @@ def _participants(node: "Node", producer: Producer) -> Iterator[Participant]:
         topic = None if facts is None else node.open.get(facts.name)
         if topic is None:
             continue
-        partition = topic.partitions.serving(number)
+        partition = topic.partitions.serving_at(number)
         staged = None if partition is None else partition.machine.stagings.open.get(key)
         stagings = [] if staged is None else [*staged.stagings.values()]
         count = sum(one.message_count for one in stagings)

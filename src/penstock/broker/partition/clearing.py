@@ -1,8 +1,8 @@
 """Keeps the delay log and the staging log small: what is finished leaves, and what waits takes little more than itself.
 
 A log is cut at the front where nothing waits, and further on segments are written anew once half of what they held is
-finished. A snapshot that knows all of it comes first, with everything that it rests on: the log alone would no
-longer tell what became of whom, and a message that fired a moment ago may not be durable where it went.
+finished. A snapshot that knows all of it comes first, with everything that it rests on, and meta knows of it: the log
+alone would no longer tell what became of whom, and a message that fired a moment ago may not be durable where it went.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def clear_delayed(partition: Partition, now: Now) -> ClearResult:
         if not delays.pending and _is_old(partition, log, now):
             log.roll()
         if len(log.segments) > 1:
-            return _clear(partition, partition.delayed, delays.pending, released)
+            return _clear(partition, partition.delayed, delays.pending, released, now)
     return _NOTHING
 
 
@@ -60,7 +60,7 @@ def clear_staged(partition: Partition, now: Now) -> ClearResult:
         if not live and is_worth_it:
             log.roll()
         if len(log.segments) > 1:
-            return _clear(partition, partition.staging, live, _nothing_else)
+            return _clear(partition, partition.staging, live, _nothing_else, now)
     return _NOTHING
 
 
@@ -69,7 +69,7 @@ def _nothing_else() -> None:
 
 
 def _is_old(partition: Partition, log: Log, now: Now) -> bool:
-    """Nothing was written for so long that no client asks any more what became of it."""
+    """Whether producers have written nothing for so long that no client asks any more what became of it."""
     hours = partition.config.retention_hours
     last_ns = max(log.append_time, partition.messages.append_time)
     is_idle = hours != OFF and last_ns < now.wall_ns - int(hours * _HOUR_NS)
@@ -77,14 +77,14 @@ def _is_old(partition: Partition, log: Log, now: Now) -> bool:
 
 
 def _clear(
-    partition: Partition, side: SideLog, live: BitMap64, released: Callable[[], None]
+    partition: Partition, side: SideLog, live: BitMap64, released: Callable[[], None], now: Now
 ) -> ClearResult:
     log = side.make()
     first = live.min() if live else log.end_offset
     bases = [*islice(_worth_it(side, log, live, first), _SEGMENTS_A_SWEEP)]
     if not bases and log.segments[1].base_offset > first:
         return _NOTHING
-    if not partition.take_snapshot():
+    if not partition.cover(now):
         return _NOTHING
     size, count = log.size, len(log.segments)
     release(log, below=Offset(first))

@@ -69,12 +69,12 @@ def _prepared(
 ) -> PendingAppend:
     pending = without_repeats(partition, [one.message for one in delayed], now, homes)
     if pending.fresh:
-        pending.delayed = _columns(partition, [delayed[index] for index in pending.fresh], now)
+        pending.delayed = delay_columns(partition, [delayed[index] for index in pending.fresh], now)
     return pending
 
 
-def _columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
-    """Delayed messages for the delay log. The time to live begins when a message is due."""
+def delay_columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
+    """Delayed messages for the delay log. The time to live of the topic begins when a message is due."""
     due_at = [one.due_ns for one in delayed]
     if min(due_at) <= 0:
         raise Refused("a due time is in nanoseconds since 1970, and must be above 0")

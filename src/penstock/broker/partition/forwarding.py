@@ -7,17 +7,18 @@ from itertools import groupby, islice
 from pyroaring import BitMap64
 
 from ...codec import Marks, Origin
+from ...codec.columns import columns_of
 from ...config import LimitsConfig
 from ...delivery.commands import reopen
 from ...delivery.image import in_pieces
 from ...errors import Damaged, NotFound, PartitionFaulty
 from ...model import Message
 from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
-from .outbox import Burial, Channel, Letter, Redrive, Sent, Verdict
+from .outbox import Burial, Channel, Decision, Letter, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
-from .staging import apply_verdict, conclusions
+from .staging import apply_decision, conclusions
 
 Resolve = Callable[[Letter], Partition | None]
 """The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
@@ -61,7 +62,7 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
 
 
 def _due(source: Partition) -> Iterator[Letter]:
-    """Letters that may leave: their intent is durable, so nobody can lease them here any more."""
+    """Letters that may leave: their intent is durable, so no consumer can lease them here any more."""
     outbox, durable_end = source.machine.outbox, source.journal.log.durable_end
     for sequence, letter in outbox.pending.items():
         if outbox.recorded_at.get(sequence, 0) > durable_end:
@@ -85,14 +86,14 @@ def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFault
         return error
 
 
-def _found(resolve: Resolve, letter: Verdict) -> Partition | None:
+def _found(resolve: Resolve, letter: Decision) -> Partition | None:
     """Where a letter went; None also for a partition that cannot be asked any more."""
     found = _destination(letter, resolve)
     return None if isinstance(found, PartitionFaulty) else found
 
 
 def _channel_of(letter: Letter) -> Channel:
-    is_record = isinstance(letter, Verdict) or (isinstance(letter, Redrive) and letter.group != "")
+    is_record = isinstance(letter, Decision) or (isinstance(letter, Redrive) and letter.group != "")
     return Channel.STATE if is_record else Channel.MESSAGES
 
 
@@ -126,8 +127,8 @@ def _append(
             origin_source=source.identity.as_source,
             origin_sequence=piece[-1][0].sequence,
         )
-        messages = [message for _, message in piece]
-        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        columns = columns_of([message for _, message in piece])
+        encoded = encode_for(destination, columns, now, limits=NO_LIMITS, marks=marks)
         destination.append(encoded, now)
     return refused
 
@@ -140,7 +141,7 @@ def _with_messages(
         if isinstance(letter, Burial):
             yield letter, as_dead_letter(source, letter)
             continue
-        assert isinstance(letter, Redrive), "a verdict goes as a record"
+        assert isinstance(letter, Redrive), "a decision goes as a record"
         try:
             yield letter, as_redriven(source, letter)
         except (Damaged, NotFound):
@@ -156,8 +157,8 @@ def _take_effect(
     """
     refused: list[Letter] = []
     for letter in letters:
-        if isinstance(letter, Verdict):
-            apply_verdict(source, destination, letter, now)
+        if isinstance(letter, Decision):
+            apply_decision(source, destination, letter, now)
             continue
         assert isinstance(letter, Redrive), "a dead letter goes as a message"
         if not can_reopen(destination, letter):
@@ -181,10 +182,10 @@ def can_reopen(destination: Partition, letter: Redrive) -> bool:
 
 
 def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRecord]:
-    """No partition can take these: they are dead letters again; and what a verdict was about went with its topic."""
+    """No partition can take these: they are dead letters again; and what a decision was about went with its topic."""
     return [
         Forwarded(0, letter.sequence)
-        if isinstance(letter, Verdict)
+        if isinstance(letter, Decision)
         else Returned(source.machine.numbers[REDRIVE_GROUP], letter.sequence)
         for letter in letters
     ]

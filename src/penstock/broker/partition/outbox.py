@@ -42,7 +42,7 @@ class Redrive(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", ta
     edit: Edit | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=3):
+class Decision(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=3):
     """The decision about a transaction on its way to a partition that holds stagings of it."""
 
     sequence: int
@@ -55,7 +55,7 @@ class Verdict(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", ta
     message_count: int
 
 
-Letter = Burial | Redrive | Verdict
+Letter = Burial | Redrive | Decision
 
 
 class Channel(Enum):
@@ -93,8 +93,8 @@ class Outbox:
         self.sent.pop(sequence, None)
 
     def pinned_from(self) -> int | None:
-        """The lowest offset whose payload is still needed; what a verdict is about lies where it goes."""
-        offsets = (one.offset for one in self.pending.values() if not isinstance(one, Verdict))
+        """The lowest offset whose payload is still needed; what a decision is about lies where it goes."""
+        offsets = (one.offset for one in self.pending.values() if not isinstance(one, Decision))
         return min(offsets, default=None)
 
     def edit_bytes(self) -> int:

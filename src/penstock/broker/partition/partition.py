@@ -14,20 +14,19 @@ from typing import NamedTuple
 import msgspec
 
 from ...api.publish import Published
-from ...codec import Columns, Compression, Encoded, Head, encode
+from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
-from ...log import Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import Journal, OrderedPlan
-from ...log.log import SyncPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
-from ...model import Offset
+from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
@@ -37,7 +36,14 @@ from .damage import DamageLedger
 from .delay_prefetch import Prefetch, PrefetchCache
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
-from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
+from .records import (
+    DelayLogMade,
+    GroupClosed,
+    GroupOpened,
+    PartitionRecord,
+    Redriven,
+    StartMoved,
+)
 from .side_log import SideLog
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
@@ -85,7 +91,10 @@ _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
 
 
 class PartitionPlan(msgspec.Struct, eq=False):
-    """What makes a partition durable: messages, those delayed, stagings, then state, then perhaps a snapshot of all."""
+    """What makes a partition durable: delayed messages, stagings, messages, then state, then perhaps a snapshot of all.
+
+    A batch of messages may name delayed ones that it came with (`append_with_delays`): these have to be there first.
+    """
 
     messages: SyncPlan
     state: SyncPlan
@@ -95,11 +104,11 @@ class PartitionPlan(msgspec.Struct, eq=False):
     is_snapshot_written: bool = False
 
     def run(self) -> None:
-        self.messages.run()
         if self.delayed is not None:
             self.delayed.run()
         if self.staging is not None:
             self.staging.run()
+        self.messages.run()
         self.state.run()
         if self.snapshot is not None:
             # On a full disk the old one stays: a restart replays more, and nothing is lost.
@@ -118,6 +127,8 @@ class Setting:
     entropy: Entropy
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
+    # Has meta know, durably, how far a partition is; False: there is no room for that.
+    note_ends: Callable[["Partition", Now], bool]
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
@@ -139,13 +150,16 @@ class Partition:
         self.messages, state_log, self.delayed, self.staging = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
+        self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
-        # Messages below it survive in a snapshot, as far as state needs them.
-        self.snapshot_covers = 0
-        # The offset of the newest one in the state log; below zero: there is none.
+        # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
+        # Messages below it are in the newest snapshot, as far as state needs them.
+        self.newest_covers = 0
+        # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
+        self.snapshot_covers = 0
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
@@ -157,6 +171,8 @@ class Partition:
             # A dead letter of a dead letter stays where it is.
             rules = replace(rules, dlq_enabled=False)
         self.config, self.rules = config, rules
+        # Most topics have no such limit, and then no publish has to count bytes.
+        self.has_backlog_limit = config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
@@ -168,12 +184,6 @@ class Partition:
         """Where its logs end now."""
         messages, state = self.messages.end_offset, self.journal.log.end_offset
         return Position(messages, state, self.delayed.end_offset, self.staging.end_offset)
-
-    @property
-    def durable_position(self) -> Position:
-        """How far its logs would survive a power cut."""
-        messages, state = self.messages.durable_end, self.journal.log.durable_end
-        return Position(messages, state, self.delayed.durable_end, self.staging.durable_end)
 
     @property
     def is_dirty(self) -> bool:
@@ -204,10 +214,11 @@ class Partition:
         """
         head, machine = encoded.head, self.machine
         # A staging was numbered when it was staged.
-        repeat = None if head.transaction_id else machine.producers.repeat_of(head)
-        if repeat is not None:
-            end = repeat.base_offset + repeat.message_count
-            return Published(self.number, repeat.base_offset, True, end)
+        if head.producer_id != PRODUCER_NONE and not head.transaction_id:
+            repeat = machine.producers.repeat_of(head)
+            if repeat is not None:
+                end = repeat.base_offset + repeat.message_count
+                return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         if encoded.has_idempotency_keys or not is_all_in_head(head):
             machine.apply_batch(encoded.whole_body(), appended.head)
@@ -220,14 +231,9 @@ class Partition:
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
         encoded = encode(columns, compression=self.compression, limits=self.limits)
-        if not self.machine.has_delay_log:
-            self.delayed.make()
-            self.record((DelayLogMade(0),), now)
+        self.make_delay_log(now)
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
-        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
-        self._bytes_since_snapshot += encoded.head.length
-        self._decisions_since_snapshot += 1
-        self.changes.touched.add((self, 0))
+        self._scheduled(columns, appended)
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
@@ -249,6 +255,36 @@ class Partition:
         self.changes.touched.add((self, 0))
         return head
 
+    def make_delay_log(self, now: Now) -> None:
+        """Have a delay log, durably, before anything goes there."""
+        if not self.machine.has_delay_log:
+            self.delayed.make()
+            self.record((DelayLogMade(0),), now)
+
+    def _scheduled(self, columns: Columns, appended: AppendResult) -> None:
+        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
+        self._bytes_since_snapshot += appended.head.length
+        self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
+
+    def append_with_delays(self, encoded: Encoded, columns: Columns, now: Now) -> Published:
+        """Append a batch, and with it the delayed messages that its marks name: both or neither, also after a crash.
+
+        The delayed ones are written first, and count only once the batch that names them is in the message log. If
+        that fails they stay where they are, and never were. NoSpace.
+        """
+        decided_at = self.messages.end
+        marks = Marks(
+            origin=Origin.DECIDED_AT,
+            origin_source=decided_at.epoch,
+            origin_sequence=decided_at.offset,
+        )
+        delayed = encode(columns, compression=self.compression, limits=self.limits, marks=marks)
+        appended = self.delayed.append(delayed, now_ns=now.wall_ns)
+        published = self.append(encoded, now)
+        self._scheduled(columns, appended)
+        return published
+
     def backlog_start(self) -> int:
         """The first offset that the slowest group has not finished; without a group, the first there is."""
         lowest = [one.progress.lowest_unfinished() for _, one in self.user_groups()]
@@ -269,8 +305,7 @@ class Partition:
         self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
         self._decisions_since_snapshot += 1
         for one in records:
-            self.machine.tick(now.monotonic_ns, one.group)
-            self.machine.apply(one)
+            self.machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven | TransactionDecided):
                 self._note_intent(one)
@@ -332,8 +367,12 @@ class Partition:
         self.delayed.sync()
         self.staging.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        self.snapshot_covers = plan.messages.up_to
+        self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
+
+    def ends_noted(self) -> None:
+        """Called once meta knows the newest snapshot, durably."""
+        self.snapshot_covers = self.newest_covers
 
     def ends(self) -> PartitionEnds:
         """How far everything is durable now."""
@@ -353,6 +392,14 @@ class Partition:
     def take_snapshot(self) -> bool:
         """Make everything durable, here and now, with a snapshot if there is room for one."""
         return self._perform(self.plan_snapshot())
+
+    def cover(self, now: Now) -> bool:
+        """Take a snapshot and have meta know of it, both durably: what only it makes up for may be removed then.
+
+        False: there is no room for it. If meta did not know of it and it was lost, an older snapshot would serve in its
+        place, without what was removed since.
+        """
+        return self.take_snapshot() and self._note_ends(self, now)
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
@@ -381,20 +428,24 @@ class Partition:
         return kept
 
     def trim(self, before: int, now: Now) -> Offset:
-        """Remove files that hold only messages below an offset, at the end of the log all of them; the new start.
+        """Begin at an offset from now on, and remove the files that hold nothing else; the new start.
 
-        What a letter on its way or a reader of files needs stays. OffsetOutOfRange.
+        What a letter on its way or a reader of files needs stays. OffsetOutOfRange. NoSpace: nothing happened.
         """
         log = self.messages
         if not 0 <= before <= log.end_offset:
             raise OffsetOutOfRange(before, start=log.start_offset, end=log.end_offset)
         if before == log.end_offset:
             log.roll()
-        if self.snapshot_covers < before:
-            self.take_snapshot()
+        self.delayed.sync()
+        if self.snapshot_covers < before and not self.cover(now):
+            raise NoSpace("a snapshot of the state, without which no message can be removed")
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
-        needed = (before, self.snapshot_covers, *(one for one in pinned if one is not None))
-        release(log, below=Offset(min(needed)))
+        start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
+        if start > log.start_offset:
+            self.record((StartMoved(0, start),), now)
+            log.hidden_below = Offset(start)
+        release(log, below=Offset(start))
         self.machine.lanes.forget_below(log.start_offset)
         with suppress(NoSpace):
             self.overtake(now)
@@ -407,16 +458,20 @@ class Partition:
         return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
 
     def _cover_what_may_go(self, now: Now) -> None:
-        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first."""
+        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first.
+
+        What removes messages syncs their log, and with it batches that name delayed ones: those go first.
+        """
+        self.delayed.sync()
         hours = self.messages.config.retention_hours
         may_go: int = self.messages.segments[-1].base_offset
         if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
             may_go = self.messages.end_offset
         if self.snapshot_covers < may_go:
-            self.take_snapshot()
+            self.cover(now)
 
     def keep_from(self, now: Now) -> int:
-        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
         group that is behind."""
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         keep_from = min(

@@ -13,14 +13,14 @@ from ...transactions import Coordinator
 from ...transactions.coordinator import Producer
 from ...transactions.records import Place, StagingsEnded, TransactionConcluded
 from ...transactions.stagings import Staged, Staging, TransactionKey
-from .outbox import Verdict
+from .outbox import Decision
 from .partition import Now, Partition
 from .records import Arrived
 
 _NOTHING = Staged()
 
 
-def apply_verdict(source: Partition, destination: Partition, letter: Verdict, now: Now) -> None:
+def apply_decision(source: Partition, destination: Partition, letter: Decision, now: Now) -> None:
     """Publish what a transaction has staged here, or drop it. NoSpace, Damaged: the letter has to come again.
 
     DamagedFile also if not everything is here that was when the transaction was decided.
@@ -56,7 +56,7 @@ def _publish(partition: Partition, staging: Staging, now: Now) -> None:
 def conclusions(
     coordinator: Coordinator,
     arrived: set[int],
-    find: Callable[[Verdict], Partition | None],
+    find: Callable[[Decision], Partition | None],
 ) -> Iterator[TransactionConcluded]:
     """Records for the decisions that are applied everywhere once these letters have arrived."""
     producers = {
@@ -70,10 +70,10 @@ def conclusions(
             yield TransactionConcluded(0, producer.producer_id, producer.number, places)
 
 
-def places_of(producer: Producer, find: Callable[[Verdict], Partition | None]) -> Iterable[Place]:
+def places_of(producer: Producer, find: Callable[[Decision], Partition | None]) -> Iterable[Place]:
     """Where the messages of a transaction are, as the partitions that published them know it."""
     for topic_id, number in producer.participants:
-        letter = Verdict(0, producer.producer_id, producer.number, topic_id, number, True, 0)
+        letter = Decision(0, producer.producer_id, producer.number, topic_id, number, True, 0)
         partition = find(letter)
         ended = None
         if partition is not None:

@@ -33,6 +33,7 @@ from ...errors import (
     OutOfSequence,
     PenstockError,
     Refused,
+    SchemaViolation,
     TooLarge,
     Unavailable,
 )
@@ -229,6 +230,10 @@ def _response(
     moments: Mapping[int, int | None],
 ) -> Response:
     guarantee = _guarantee(request, acks)
+    for index, one in enumerate(results):
+        if isinstance(one, SchemaViolation):
+            # Until here it is the index among what several requests had stored together.
+            one.fields["index"] = index
     out = [
         _result(item, one, guarantee, moments.get(index))
         for index, (item, one) in enumerate(zip(items, results, strict=True))
@@ -289,7 +294,7 @@ def _is_repeat(stored: Sequence[Published]) -> bool:
     return all(one.is_duplicate for one in stored)
 
 
-_ERRORS = (NotFound, TooLarge, BacklogFull, NoSpace)
+_ERRORS = (NotFound, TooLarge, SchemaViolation, BacklogFull, NoSpace)
 
 ROUTES = (
     Route(

@@ -118,9 +118,7 @@ async def describe(request: Request) -> Answer:
 
 
 async def force_abort(request: Request) -> Answer:
-    transaction_id = request.params["transaction"]
-    end = await request.execute(ForceAbort(transaction_id))
-    request.audit(f"transaction {end.transaction_id} aborted")
+    end = await request.execute_audited(ForceAbort(request.params["transaction"]))
     return json_response(end_out(end))
 
 
