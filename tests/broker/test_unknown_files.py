@@ -5,6 +5,7 @@ import pytest
 from penstock.api.health import EventKind
 from penstock.api.publish import Delayed
 from penstock.broker import catalogue
+from penstock.broker.adoption import adopt
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk, Tree
@@ -331,7 +332,7 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
 
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
-        world.node.adopt("set-aside/orders.1", world.now())
+        adopt(world.node, "set-aside/orders.1", world.now())
         disk.mark("adopted")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
@@ -339,7 +340,7 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
         if "adopted" in marks:
             assert world.topics() == [TOPIC]
         if TOPIC not in world.node.open:
-            world.node.adopt("set-aside/orders.1", world.now())
+            adopt(world.node, "set-aside/orders.1", world.now())
             world.kill()
         assert world.node.faults() == []
         assert values(world.drain()) == [b"precious"]

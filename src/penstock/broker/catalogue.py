@@ -28,9 +28,7 @@ from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy
-from .adoption import Adoption, forget_meta, plan_adoption
 from .directories import (
-    SET_ASIDE,
     ids_present,
     is_untouched,
     paths_in_topics,
@@ -48,6 +46,7 @@ from .meta import (
     meta_beyond,
     own_end,
     require_format,
+    require_meta,
 )
 from .partition import (
     Now,
@@ -75,8 +74,6 @@ from .topics import (
     TopicFacts,
 )
 
-# Of those in the error that says that meta is gone.
-_ENTRIES_SHOWN = 5
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
@@ -122,7 +119,7 @@ class Catalogue:
         # may wait for them. The driver takes them.
         self.owed: list[Fault] = []
         require_format(disk)
-        self._require_meta()
+        require_meta(disk)
         log, found = open_log(
             disk,
             META,
@@ -165,18 +162,6 @@ class Catalogue:
             return
         self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
-
-    def _require_meta(self) -> None:
-        """Without meta nothing is known about the topics that are there: neither use nor forget them."""
-        if self.disk.list(META) or not (entries := [*paths_in_topics(self.disk)]):
-            return
-        shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
-        raise DamagedFile(
-            META,
-            f"it is missing or empty, but there are {shown}: put {META}/ back from a copy; or, if there is "
-            f"none, move the directories of topics to {SET_ASIDE}/ and bring each back with "
-            "`penstock topic adopt`",
-        )
 
     def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
         """Make partitions that an intent names, durably. If that fails, nothing of them is left.
@@ -466,32 +451,6 @@ class Catalogue:
         with suppress(NoSpace):
             self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)
         self.topic_changed(name, now)
-
-    def adopt(
-        self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
-    ) -> Adoption:
-        """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
-
-        It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
-        """
-        found = plan_adoption(
-            self.disk,
-            self.topics,
-            path,
-            name=name,
-            config=config or TopicConfig(),
-            at_ns=now.wall_ns,
-        )
-        if found.source != found.target:
-            parent = found.target.rpartition("/")[0]
-            self.disk.make_directories(parent)
-            self.disk.move(found.source, found.target)
-            self.disk.sync_directory(parent)
-            self.disk.sync_directory(SET_ASIDE)
-        for number, directory in found.partitions.items():
-            forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
-        self.record_meta(found.records, now)
-        return found
 
     def topic(self, name: str) -> Topic:
         try:

@@ -98,7 +98,8 @@ DEFAULTS[Column.PRIORITIES] = int(Priority.NORMAL)
 del DEFAULTS[Column.OFFSET_DELTAS]
 
 _NO_BLOBS = Blobs()
-_NORMAL = int(Priority.NORMAL)
+# As in a head, of messages that say nothing of it.
+USUAL_PRIORITIES = 1 << Priority.NORMAL
 BARE_COLUMNS = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
 
 
@@ -143,12 +144,10 @@ class Body:
         """Returns how many items a column has: one a message, or one a header."""
         return self.header_count if column in HEADER_COLUMNS else self.count
 
-    def priorities_present(self) -> int:
-        """Returns one bit for each priority that occurs."""
-        if not self.count:
-            return 0
-        priorities = self.numbers.get(Column.PRIORITIES, _NORMAL)
-        if isinstance(priorities, int):
-            return 1 << priorities
-        occurs = np.bincount(priorities.astype(np.uint8, copy=False)) > 0
-        return int(np.packbits(occurs, bitorder="little")[0])
+
+def priorities_in(priorities: Numbers) -> int:
+    """Returns one bit for each priority that occurs: bit 0 is CRITICAL."""
+    if isinstance(priorities, int):
+        return 1 << priorities
+    occurs = np.bincount(priorities.astype(np.uint8, copy=False)) > 0
+    return int(np.packbits(occurs, bitorder="little")[0])

@@ -9,7 +9,7 @@ from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Headers, Message, Priority
 from .blobs import blobs_of
-from .body import FORMS_BYTES, HAS_NULLS, RULES, Body, Column
+from .body import FORMS_BYTES, HAS_NULLS, RULES, USUAL_PRIORITIES, Body, Column, priorities_in
 from .checksum import checksum
 from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
@@ -149,6 +149,9 @@ def assemble(
     if compression is not Compression.NONE:
         kind, packed = compress(b"".join(pieces), compression)
         pieces, stored_size = [packed], len(packed)
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
     return with_head(
         pieces,
         span,
@@ -156,7 +159,7 @@ def assemble(
         encoding=ENCODING_COLUMNAR,
         sizes=(stored_size, body_size),
         message_count=body.count,
-        attributes=pack_attributes(kind, marks, body.priorities_present()),
+        attributes=pack_attributes(kind, marks, priorities),
         has_idempotency_keys=Column.IDEMPOTENCY_KEYS in body.blobs,
     )
 

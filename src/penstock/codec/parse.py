@@ -12,7 +12,17 @@ import numpy as np
 from ..errors import MalformedBatch, UnsupportedFormat
 from ..model import Buffer
 from .blobs import Blobs, Bools
-from .body import BARE_COLUMNS, FORMS_BYTES, HAS_NULLS, HEADER_COLUMNS, RULES, Body, Column
+from .body import (
+    BARE_COLUMNS,
+    FORMS_BYTES,
+    HAS_NULLS,
+    HEADER_COLUMNS,
+    RULES,
+    USUAL_PRIORITIES,
+    Body,
+    Column,
+    priorities_in,
+)
 from .head import ALIGNMENT, Head
 from .numbers import (
     ABSENT,
@@ -203,7 +213,10 @@ def _check_against_head(body: Body, head: Head) -> None:
         raise MalformedBatch("the smallest timestamp is not the head's")
     if head.base_timestamp + latest != head.max_timestamp:
         raise MalformedBatch("the largest timestamp is not the head's")
-    if body.priorities_present() != head.priorities:
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
+    if priorities != head.priorities:
         raise MalformedBatch("the priorities are not the head's")
     if Column.OFFSET_DELTAS in body.numbers:
         _check_deltas(body.numbers[Column.OFFSET_DELTAS], head)

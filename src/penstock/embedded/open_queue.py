@@ -8,7 +8,8 @@ from ..config import Validation
 from ..errors import InvalidConfig
 from ..ports import Clock
 from .directory import Path, open_driver, storage_of
-from .queue import QUEUE_SETTINGS, Queue
+from .queue import Queue
+from .queue_topic import QUEUE_SETTINGS
 
 
 def open_queue(

@@ -216,7 +216,7 @@ class WriteBuffer:
         self._refusal: BaseException | None = None
         self._emptied_ns = 0
         self._committer = Committer(driver.config, driver.clock, on_fatal=lambda _error: None)
-        self._point: SyncPoint[WriteBuffer] = SyncPoint(self, self._committer, unsynced_bytes_max=0)
+        self._point: SyncPoint[WriteBuffer] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
 
     def _end_offset(self) -> int:

@@ -28,7 +28,7 @@ from ..broker.partition.changes import Done
 from ..broker.scram import ScramChallenge
 from ..broker.sweeping import sweep_due
 from ..broker.validation import verdict_of
-from ..config import LogConfig, StorageConfig
+from ..config import StorageConfig
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from ..schemas.languages import Schema
@@ -78,9 +78,7 @@ class ThreadDriver:
         self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
-        self._point: SyncPoint[NodePlan] = SyncPoint(
-            self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
-        )
+        self._point: SyncPoint[NodePlan] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
         # Something is to be synced, and the caller waits for that if the policy says so. With the lock held.
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)

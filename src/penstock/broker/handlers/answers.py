@@ -1,6 +1,7 @@
 """Answers for messages that consumers hold: one decision for each lease."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,10 +36,10 @@ _FINISHING = frozenset({Kind.NACK, Kind.REJECT, Kind.RELEASE})
 
 def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | PenstockError]:
     """An outcome for each answer. Refused, Unavailable instead of one: that lease is as it was."""
-    return [_outcome(node, one, now) for one in command.answers]
+    return list(map(partial(_outcome, node, now), command.answers))
 
 
-def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | PenstockError:
+def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
         try:

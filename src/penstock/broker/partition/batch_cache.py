@@ -47,10 +47,8 @@ class BatchCache:
         self._by_use.move_to_end(read)
         self.newest = read
 
-    def charge(self, read: "_CachedRead", cost: int) -> None:
-        """Count a batch of the newest read that was opened. Over the limit the oldest reads go, but not the newest."""
-        read.cost += cost
-        self.size += cost
+    def shrink(self) -> None:
+        """Over the limit the oldest reads go, but not the newest."""
         while self.size > self.bytes_max and len(self._by_use) > 1:
             oldest, log_cache = next(iter(self._by_use.items()))
             log_cache.remove(oldest)
@@ -140,14 +138,22 @@ class LogCache:
         else:
             bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
             read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
-            self._add(read)
+            self._reads.append(read)
+            self._size += read.size
+            self._cache.add(read, self)
+            size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
+            while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
+                self.remove(self._reads[0])
         number = bisect_right(read.bases, offset) - 1
         opened = read.opened.get(number)
         if opened is None:
             head, start = read.run.heads[number], read.starts[number]
             opened = CachedBatch(head, read.run.data[start : start + head.length])
             read.opened[number] = opened
-            self._cache.charge(read, opened.cost)
+            read.cost += opened.cost
+            self._cache.size += opened.cost
+            if self._cache.size > self._cache.bytes_max:
+                self._cache.shrink()
         return opened
 
     def clear(self) -> None:
@@ -160,11 +166,3 @@ class LogCache:
         self._reads.remove(read)
         self._size -= read.size
         self._cache.forget(read)
-
-    def _add(self, read: _CachedRead) -> None:
-        self._reads.append(read)
-        self._size += read.size
-        self._cache.add(read, self)
-        size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
-        while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
-            self.remove(self._reads[0])

@@ -182,8 +182,11 @@ class Partition:
     @property
     def position(self) -> Position:
         """Where its logs end now."""
+        delayed, staging = self.delayed.log, self.staging.log
+        delayed_end = 0 if delayed is None else delayed.end_offset
+        staging_end = 0 if staging is None else staging.end_offset
         messages, state = self.messages.end_offset, self.journal.log.end_offset
-        return Position(messages, state, self.delayed.end_offset, self.staging.end_offset)
+        return Position(messages, state, delayed_end, staging_end)
 
     @property
     def is_dirty(self) -> bool:
