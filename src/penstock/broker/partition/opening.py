@@ -13,6 +13,7 @@ from ...log import Log, Recovery
 from ...log.creation import create_log
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
+from ...log.snapshot import snapshot_offsets
 from ...model import LogId
 from ...ports import Disk, File
 from ..topics import PartitionEnds
@@ -68,6 +69,7 @@ def open_partition(
                 config=config,
                 may_create=False,
                 known=KnownEnd(*end) if end else None,
+                needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
             )
             opened.callback(one.log.discard)
             examined.append(one)
@@ -80,6 +82,11 @@ def open_partition(
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
     return partition, Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
+
+
+def _needed_from(disk: Disk, directory: str) -> int:
+    """The first offset of a state log that a restart may need: what is before is history."""
+    return min(snapshot_offsets(disk, directory), default=0)
 
 
 def create_partitions(
@@ -141,8 +148,12 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     messages, delayed, machine = partition.messages, partition.delayed, partition.machine
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     replayed = partition.journal.recover(
-        machine, message_end=messages.end, known_snapshot=known_snapshot
+        machine,
+        message_end=messages.end,
+        known_snapshot=known_snapshot,
+        note=partition.history.replayed,
     )
+    partition.history.begin()
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.snapshot_covers = machine.covered
     _apply_batches(messages, machine, partition.config)
