@@ -38,7 +38,8 @@ from ...log.layout import JOURNEY_INDEX, read_file, segment_path
 from ...log.records import RecordFormat
 from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
 
-_READ_BYTES = 64 * 1024
+# About a block, as most are.
+_READ_BYTES = 8 * 1024
 # Indexes of segments that were asked for lately; one takes some hundred KiB at most.
 _INDEXES_KEPT = 8
 # A look-up builds at most one index that is missing, which takes half a second, and says what it left out.
