@@ -182,16 +182,20 @@ def test_an_index_that_is_lost_or_wrong_is_made_again(how):
 def test_an_index_that_knows_more_than_a_crash_left_is_not_believed():
     world = lived()
     world.sync()
-    world.publish(b"more")
-    world.poll(1, member="lost")
+    world.publish(b"lost")
+    (held,) = world.poll(1, member="lost")
+    for _ in range(8):
+        world.extend(held, ms=1000)
     # The index is on the disk, and the records that it knows are not.
     partition(world).history.save()
     index = {path: data for path, data in world.disk.tree().files.items() if ".journeys" in path}
     world.lose_unsynced()
     world = World(tree_with(world.disk.tree(), lambda files: files.update(index)))
-    world.publish(b"more")
-    world.ack(*world.poll(1, member="kept"))
-    assert members(journey(world, COUNT)) == ["kept"]
+    for member in ("first", "second"):
+        world.publish(b"kept")
+        world.ack(*world.poll(1, member=member))
+    assert members(journey(world, COUNT)) == ["first"]
+    assert members(journey(world, COUNT + 1)) == ["second"]
     assert told(world) == EVERYTHING
 
 
