@@ -3,33 +3,40 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
+# What a broker needs, and no more: enough for the demo. Everything else is installed on top of it.
+SMALL := $(VENV)/.small
 
 BENCHES := codec log embedded delivery schemas server broker spark
 BENCH_FLAGS ?=
 DEBIAN_PACKAGES := strace curl kcat
 ONLY ?=
 UPGRADE ?=
+COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 WHEELS := --only-binary :all: --no-binary pyspark
 
 # The interpreter that is here is the one we use, whatever tool installs into it.
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes: each would compile half a second of source again if none kept what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test torture bench docs lock clean static debian-packages
+.PHONY: help demo demo-lake check test torture bench docs lock clean static debian-packages
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## run the main job once, from nothing
+demo: $(SMALL) ## run the main job once, from nothing: a broker is killed, and keeps its word
+	@$(BIN)/python -m examples.demo --part log --part shop
+
+demo-lake: $(INSTALLED) ## the same, and then its orders go through Spark into a lake (installs Spark)
 	@$(BIN)/python -m examples.demo
 
 check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (3 minutes)
 	$(BIN)/pytest --tier check -n 2 -q
 
-test: $(INSTALLED) static debian-packages ## the gate with the full tests (half an hour)
+test: $(INSTALLED) static debian-packages ## the gate with the full tests (20 minutes)
 	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
 
 torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
@@ -41,10 +48,11 @@ bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to eac
 docs: $(INSTALLED) ## the documentation as HTML in build/docs, every link checked
 	@$(BIN)/python tools/docs.py
 
-lock: $(INSTALLED) ## write requirements.lock again; UPGRADE=1 takes newer versions
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra bench --extra spark --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --quiet $(if $(UPGRADE),--upgrade) \
+lock: $(INSTALLED) ## write the lock files again; UPGRADE=1 takes newer versions
+	$(BIN)/uv pip compile pyproject.toml --extra build --extra dev --extra bench --extra spark $(COMPILE) $(if $(UPGRADE),--upgrade) \
 	  --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra build $(COMPILE) --constraint requirements.lock \
+	  --output-file requirements-small.lock
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
@@ -70,22 +78,21 @@ debian-packages:
 
 # Wheels only: nothing is compiled and no package runs code of its own while it is installed. The one
 # exception is pyspark, which is published as a source archive only (its build copies files). The
-# environment is made without pip (some systems ship no ensurepip); uv or the outer pip fills it.
-$(LOCKED): requirements.lock
+# environment is made without pip (some systems ship no ensurepip): the outer pip installs what a broker
+# needs, and uv, which installs the rest.
+$(SMALL): requirements-small.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Penstock needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
-	@echo "installing requirements.lock into $(VENV)/"
-	@$(PYTHON) -m venv --clear --without-pip $(VENV)
-	@if command -v uv >/dev/null; then \
-	  uv pip install --quiet --python $(BIN)/python --require-hashes $(WHEELS) \
-	    --compile-bytecode -r requirements.lock && touch $@ \
-	    || echo "uv could not install; trying pip"; \
-	fi
-	@[ -e $@ ] || $(PYTHON) -m pip --python $(BIN)/python install -qq --require-hashes \
-	  $(WHEELS) -r requirements.lock
+	@echo "installing what a broker needs into $(VENV)/: $$(grep -c == requirements-small.lock) packages, some 100 MB"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv --without-pip $(VENV)
+	@$(PYTHON) -m pip --python $(BIN)/python install -q --require-hashes $(WHEELS) -r requirements-small.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
+	@echo "'. $(BIN)/activate' makes the command penstock, and the package, yours"
 
-$(INSTALLED): $(LOCKED) pyproject.toml
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . \
-	  || $(PYTHON) -m pip --python $(BIN)/python install -qq --no-deps --no-build-isolation -e .
+$(INSTALLED): requirements.lock $(SMALL)
+	@echo "installing requirements.lock into $(VENV)/: Spark, the alternatives of the benchmarks, the tools, some 1.5 GB"
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes $(WHEELS) --compile-bytecode -r requirements.lock \
+	  || { echo "uv could not install; trying pip"; \
+	       $(PYTHON) -m pip --python $(BIN)/python install -q --require-hashes $(WHEELS) -r requirements.lock; }
 	@touch $@

@@ -18,6 +18,7 @@ from functools import cache, partial
 from statistics import quantiles
 
 from .broker_clients import CLIENTS, BrokerContender
+from .broker_kafka import ConfluentClient
 from .broker_ours import DURABILITY, PenstockContender, following, running_ours, timed_async
 from .broker_peers import PEERS, NotStarted, running
 from .measure import FULL, Effort, collector_off
@@ -125,6 +126,7 @@ class Race:
         self.answering = cache(self._answering)
         self.answering_each = cache(self._answering_each)
         self.latency = cache(self._latency)
+        self.by_kafka_client = cache(self._by_kafka_client)
         self.end_to_end = cache(self._end_to_end)
 
     def count(self, name: str, effort: Effort, size: int = VALUE_BYTES) -> int:
@@ -173,6 +175,24 @@ class Race:
         seconds = min(timed(lambda: ours.consume_arrow(topic, count)) for _ in range(TURNS))
         ours.remove(topic)
         return count / seconds
+
+    def _by_kafka_client(self, effort: Effort) -> tuple[float, float]:
+        """Returns messages a second that confluent-kafka publishes to our broker, and consumes from it."""
+        ours, count = self.participants.ours, self.filled(effort)
+        client, values = (
+            ConfluentClient(self.participants.port(OURS)),
+            values_of(count, VALUE_BYTES),
+        )
+        published = consumed = 0.0
+        for _ in range(TURNS):
+            topic = new_topic()
+            ours.open(topic)
+            published = max(published, count / timed(partial(client.publish, topic, values)))
+            assert ours.client.topic(topic).ends(0).latest == count, "all is stored"
+            consumed = max(consumed, count / timed(partial(client.consume, topic, count)))
+            ours.remove(topic)
+        client.close()
+        return published, consumed
 
     def _answering(self, effort: Effort) -> Rates:
         count = self.filled(effort) // 2
@@ -336,6 +356,21 @@ class Judge:
     def worker(self, effort: Effort) -> CaseResult:
         return self._best(self.race.answering_each(effort))
 
+    def kafka_publish(self, effort: Effort) -> CaseResult:
+        found = self.race.publishing(effort, VALUE_BYTES)
+        return self._kafka_client(found, self.race.by_kafka_client(effort)[0], KAFKA_PUBLISH)
+
+    def kafka_consume(self, effort: Effort) -> CaseResult:
+        found = self.race.consuming(effort)
+        return self._kafka_client(found, self.race.by_kafka_client(effort)[1], KAFKA_CONSUME)
+
+    def _kafka_client(self, found: Rates, value: float, times: float) -> CaseResult:
+        """Beside Kafka as Redis stands for it, the share of what our own client does in the same run is noted."""
+        redis = found.get("redis")
+        baseline = None if redis is None else redis * times
+        share = round(value / found[OURS], 3)
+        return self.against(found, value, baseline, of_our_own_client=share)
+
     def _best(self, found: Rates) -> CaseResult:
         others = [one for name, one in found.items() if name != OURS]
         return self.against(found, found[OURS], max(others, default=None))
@@ -390,6 +425,8 @@ def cases(peers: Iterable[str] = tuple(PEERS)) -> tuple[Case, ...]:
             baseline=kafka.format(KAFKA_COMMIT),
         ),
         case("worker", messages, judge.worker, ">=1", "the best peer, one by one"),
+        case("kafka_publish", messages, judge.kafka_publish, ">=0.7", kafka.format(KAFKA_PUBLISH)),
+        case("kafka_consume", messages, judge.kafka_consume, ">=0.7", kafka.format(KAFKA_CONSUME)),
         case("publish_latency", us, judge.latency(OURS, 0), ">=1", kafka.format("1.92")),
         case("publish_latency_async", us, judge.latency("async", 0), ">=0.5", kafka.format("1.92")),
         case("publish_latency_p99", us, judge_p99(judge), "<=10000"),

@@ -20,6 +20,7 @@ from threading import Thread
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.log import Log, open_log
 from penstock.log.layout import CHECKPOINT
+from penstock.log.lookup import offset_at
 from penstock.log.scan import walk_heads
 from penstock.runtime import RealDisk, SystemClock
 from penstock.runtime.commit import Committer
@@ -211,7 +212,7 @@ def look_up_offset(log: Log, offset: int) -> object:
 
 
 def look_up_time(log: Log, place: int) -> object:
-    return log.offset_at(TIME_NS + place // 100 * BATCH_NS)
+    return offset_at(log, TIME_NS + place // 100 * BATCH_NS)
 
 
 def measure_open_clean(effort: Effort) -> CaseResult:

@@ -14,9 +14,7 @@ class LogWriter:
 
     def __init__(self, log: Log, committer: Committer, clock: Clock) -> None:
         self._log, self._committer, self._clock = log, committer, clock
-        self._point: SyncPoint[SyncPlan] = SyncPoint(
-            log, committer, unsynced_bytes_max=log.config.segment_size_bytes
-        )
+        self._point: SyncPoint[SyncPlan] = SyncPoint(log, committer)
 
     def append(self, encoded: Encoded) -> AppendResult:
         """Write a verified batch. NoSpace: nothing was written, and a later call may succeed."""
@@ -24,7 +22,7 @@ class LogWriter:
             with self._point.lock:
                 self._point.check()
                 appended = self._log.append(encoded, now_ns=self._clock.now_ns())
-                ticket = self._point.changed(encoded.head.length)
+                ticket = self._point.changed()
             if ticket is not None:
                 ticket.wait()
             return appended

@@ -59,6 +59,7 @@ SERVED = {
     "ConsumerGroupHeartbeat": Served(68, 0, 1),
     "ConsumerGroupDescribe": Served(69, 0, 1),
     "ShareGroupHeartbeat": Served(76, 1, 1),
+    "ShareGroupDescribe": Served(77, 1, 1),
     "ShareFetch": Served(78, 1, 1),
     "ShareAcknowledge": Served(79, 1, 1),
 }

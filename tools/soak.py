@@ -141,10 +141,14 @@ def soak_server(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, Any]]
     done = threading.Event()
     counts = {"published": 0, "delayed": 0, "acked": 0, "nacked": 0}
     failures: list[BaseException] = []
-    config = {"retention_bytes": 8 * MIB, "segment_size_bytes": 2 * MIB, "backoff_base_ms": 100}
+    config: dict[str, Any] = {
+        "retention_bytes": 8 * MIB,
+        "segment_size_bytes": 2 * MIB,
+        "backoff_base_ms": 100,
+    }
     with scratch() as data, running_server(data) as address:
         with Client(address) as client:
-            client.create_topic("soak", partitions=3, config=config)
+            client.create_topic("soak", partitions=3, **config)
             http = client.server().http
         users: list[Callable[[], None]] = [
             lambda: _publish(address, rate, done, counts),
@@ -255,7 +259,7 @@ def soak_partitions(settings: dict[str, Any]) -> tuple[list[Sample], dict[str, A
     began_s, consumed = time.monotonic(), 0
     with scratch() as data, penstock.Broker(data) as broker:
         for topic in topics:
-            config = {"retention_bytes": 4 * MIB, "segment_size_bytes": MIB}
+            config: dict[str, Any] = {"retention_bytes": 4 * MIB, "segment_size_bytes": MIB}
             broker.create_topic(topic, partitions=each, max_in_flight=100_000, **config)
         for number in range(rounds):
             for topic in topics:

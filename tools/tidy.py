@@ -36,6 +36,7 @@ TIERS = (  # Lowest first. Packages on one line are siblings: they never import 
     {"api", "codec", "kernel"},
     {"log", "consensus"},
     {"groups", "delivery", "transactions", "schemas", "journeys", "tenancy", "cluster"},
+    {"contexts"},
     {"broker", "client", "observability"},
     {"runtime", "sim"},
     {"server", "embedded"},
@@ -50,7 +51,7 @@ CONCURRENCY = {"asyncio", "multiprocessing", "threading"}
 IMPURE = CLOCKS_AND_CHANCE | FILES_AND_NETWORK | CONCURRENCY
 WORDS = TIERS[0]
 OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all that they may see.
-    "client": WORDS | {"api", "codec"},
+    "client": WORDS | {"api", "codec", "contexts"},
     "spark": WORDS | {"api", "codec", "client", "log", "runtime"},
     "console": (WORDS - {"ports"}) | {"api", "client"},
 }

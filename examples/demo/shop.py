@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.client import Client, ClientSettings, RetryPolicy
 from penstock.client.delays import DelayedPlace
@@ -114,9 +114,13 @@ class Shop:
 
     def _open(self) -> None:
         # A short lease: messages that a killed broker leased without an answer come back after it.
-        config = {"max_retries": 2, "backoff_base_ms": 100, "visibility_timeout_ms": 2000}
-        self.client.create_topic(ORDERS_TOPIC, partitions=3, config=config)
-        self.client.create_topic(REMINDERS_TOPIC, partitions=1, config=config)
+        config: dict[str, Any] = {
+            "max_retries": 2,
+            "backoff_base_ms": 100,
+            "visibility_timeout_ms": 2000,
+        }
+        self.client.create_topic(ORDERS_TOPIC, partitions=3, **config)
+        self.client.create_topic(REMINDERS_TOPIC, partitions=1, **config)
         now_s = time.time()
         soon = list(wares.reminders())
         self.client.publish_many(REMINDERS_TOPIC, [one.outgoing for one in soon])
@@ -230,7 +234,9 @@ class Shop:
     def _kept(self, elapsed_s: float) -> ShopResult:
         """Read everything once more and compare it with what was promised."""
         client, counts = self.client, self.counts
-        found = [int(dict(message.headers)["order"]) for _, message in client.read(ORDERS_TOPIC)]
+        found = [
+            int(dict(message.headers)["order"] or 0) for _, message in client.read(ORDERS_TOPIC)
+        ]
         letters = client.dead_letters(ORDERS_TOPIC)
         dead = {name: sum(one.group == name for one in letters) for name in (BILLING, WAREHOUSE)}
         handled = counts.handled

@@ -19,6 +19,7 @@ from penstock.codec import (
 )
 from penstock.log import Log, Recovery, open_log
 from penstock.log.doctor.verify import ReadProgress, VerifyReport, verify_steps
+from penstock.log.lookup import offset_at
 from penstock.model import Message, Offset
 from penstock.runtime import RealDisk
 
@@ -206,7 +207,7 @@ def seek(log: Log, ack: Ack) -> SeekResult:
     start_ns = time.perf_counter_ns()
     run = log.read(offset, bytes_max=1)
     found_ns = time.perf_counter_ns()
-    by_time = log.offset_at(ack.append_time)
+    by_time = offset_at(log, ack.append_time)
     end_ns = time.perf_counter_ns()
     head = read_head(run.data, seed=log.seed)
     message = decode_messages(run.data, head)[offset - head.base_offset]

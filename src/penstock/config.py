@@ -8,10 +8,11 @@ from .errors import InvalidConfig
 KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
-# Once a day: whoever wants it less often means never.
+# Once a day: an operator who wants it less often means never.
 DAY_MS = 24 * HOUR_MS
 OFF = -1  # A limit that does not apply.
 # A sweep stops all syncs for a moment: ten a second are plenty.
+SUBJECT_CHARACTERS_MAX = 255
 SWEEP_MS_MIN = 100
 SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
@@ -63,6 +64,13 @@ class Cleanup(Enum):
 
     DELETE = "delete"
     COMPACT = "compact"
+
+
+class KafkaStorage(Enum):
+    """How record batches of Kafka's producers are stored: as they came, or as columns, which our own readers want."""
+
+    VERBATIM = "verbatim"
+    COLUMNAR = "columnar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +142,14 @@ class TtlAction(Enum):
     DEAD_LETTER = "dlq"
 
 
+class Validation(Enum):
+    """What becomes of a message that does not fit the schema of its topic: stored, stored and counted, or refused."""
+
+    NONE = "none"
+    WARN = "warn"
+    REJECT = "reject"
+
+
 class OnDamage(Enum):
     """What readers of a topic do at a batch that the disk has damaged: get an error, or go on behind it."""
 
@@ -192,7 +208,7 @@ class TopicConfig:
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
     keep_unread_bytes_max: int = 10 * 1024 * MIB
-    # A group that nobody asks for this long is forgotten, and no longer keeps anything.
+    # A group that no client asks for this long is forgotten, and no longer keeps anything.
     group_retention_hours: float = 168
     compression: str = "none"
     visibility_timeout_ms: int = 30_000
@@ -215,6 +231,11 @@ class TopicConfig:
     # How long, and in how many bytes of each partition, the records of deliveries are kept for journeys.
     journey_retention_hours: float = 24
     journey_retention_bytes: int = 256 * MIB
+    kafka_storage: KafkaStorage = KafkaStorage.VERBATIM
+    validation: Validation = Validation.NONE
+    # Subjects of the schema registry; empty: TOPIC-key, if it has a version, and TOPIC-value.
+    key_subject: str = ""
+    value_subject: str = ""
 
     def __post_init__(self) -> None:
         self.log_config()
@@ -242,6 +263,12 @@ class TopicConfig:
         ):
             found = getattr(self, name)
             _require(name, found, found == OFF or found > 0, "above 0, or -1 for off")
+        for name in ("key_subject", "value_subject"):
+            found = getattr(self, name)
+            is_possible = len(found) <= SUBJECT_CHARACTERS_MAX and found.isprintable()
+            _require(
+                name, found[:60], is_possible, f"{SUBJECT_CHARACTERS_MAX} printable characters"
+            )
 
     def log_config(self) -> LogConfig:
         return LogConfig(

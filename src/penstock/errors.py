@@ -23,7 +23,7 @@
         SchemaInUse          other schemas refer to it
         SchemasReadOnly      the mode of the registry, or of the subject, allows no change
         AlreadyExists
-        StaleReceipt         the lease is over, or belongs to somebody else
+        StaleReceipt         the lease is over, or belongs to another consumer
         GroupBusy            it has members, or they hold messages, so the group cannot be reset
         StaleGeneration      the group was assigned anew since
         NotOwner             the partition belongs to another member
@@ -254,6 +254,33 @@ class IncompatibleSchema(Refused):
         )
 
 
+class SchemaViolation(Refused):
+    """A message that does not fit the schema of its topic.
+
+    `part` is key or value, `path` where the fault is in it (a JSON pointer; empty for all of it), `index` which message
+    of the request it is, `schema_id` what it was compared with, if there was anything.
+    """
+
+    code = "SCHEMA_VIOLATION"
+
+    def __init__(
+        self, topic: str, part: str, fault: tuple[str, str], *, subject: str, schema_id: int | None
+    ) -> None:
+        path, reason = fault
+        where = f" at {path[:200]}" if path else ""
+        of_schema = "" if schema_id is None else f", schema {schema_id}"
+        super().__init__(
+            f"the {part} does not fit subject {subject}{of_schema}{where}: {reason[:500]}",
+            topic=topic,
+            part=part,
+            path=path[:200],
+            reason=reason[:200],
+            subject=subject,
+            schema_id=schema_id,
+            index=0,
+        )
+
+
 class SchemaInUse(Refused):
     code = "SCHEMA_IN_USE"
 
@@ -339,7 +366,7 @@ class NotOwner(Refused):
     code = "NOT_OWNER"
 
     def __init__(self, group: str, partition: str, *, member: str, owner: str) -> None:
-        whose = f"belongs to {owner}" if owner else "belongs to nobody"
+        whose = f"belongs to {owner}" if owner else "belongs to no member"
         asks = f"not to {member}" if member else "and only its owner may do that"
         super().__init__(
             f"partition {partition} {whose} in group {group}, {asks}",

@@ -1,6 +1,6 @@
 """The words of the product: messages, places in a log, names, priorities.
 
-Values only. Nothing here decides, stores or converts.
+Values only. Nothing here decides or stores.
 """
 
 import re
@@ -27,10 +27,10 @@ LogId = NewType("LogId", int)
 ProducerId = NewType("ProducerId", int)
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes that somebody else may own: read them, never keep them without copying."""
+"""Bytes whose memory another object may own: read them, never keep them without copying."""
 
-Headers = Sequence[tuple[str, bytes]]
-"""Ordered name and value pairs; a name may repeat."""
+Headers = Sequence[tuple[str, bytes | None]]
+"""Ordered name and value pairs; a name may repeat or be empty, and a value may be null."""
 
 OFFSET_NONE = Offset(-1)
 PRODUCER_NONE = ProducerId(-1)
@@ -46,14 +46,31 @@ class Priority(IntEnum):
     BACKGROUND = 4
 
 
-class Message(msgspec.Struct, frozen=True, gc=False, kw_only=False):
+class Valued(msgspec.Struct, frozen=True, gc=False):
+    """What has a value, and the ways to read it."""
+
+    value: bytes | None
+
+    @property
+    def data(self) -> bytes:
+        """The value; of a tombstone, which has none, no bytes."""
+        return self.value or b""
+
+    def json(self, type: type[Any] = Any) -> Any:  # noqa: A002 - as msgspec calls it
+        """The value, read as JSON; with `type`, what msgspec makes of it. Refused if it is something else."""
+        try:
+            return msgspec.json.decode(self.data, type=type)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(f"the value cannot be read as JSON: {error}") from None
+
+
+class Message(Valued, frozen=True, gc=False):
     """What a user sends and receives.
 
     A null key is not an empty key, and a null value (a tombstone) is not an empty value.
     Times are nanoseconds since 1970 in UTC; a `timestamp` of 0 lets the broker fill it in.
     """
 
-    value: bytes | None
     key: bytes | None = None
     headers: Headers = ()
     priority: int = Priority.NORMAL

@@ -11,7 +11,7 @@ from .model import Buffer
 
 
 class Lent(Protocol):
-    """A descriptor of the system, open as long as somebody holds this."""
+    """A descriptor of the system, open as long as this is referred to."""
 
     @property
     def number(self) -> int: ...
@@ -38,7 +38,7 @@ class File(Protocol):
         ...
 
     def lend(self) -> Lent | None:
-        """For whoever has the system send from the file. None: there is nothing to lend, so read it."""
+        """For a sender that has the system send from the file. None: there is nothing to lend, so read it."""
         ...
 
     def truncate(self, size: int) -> None:

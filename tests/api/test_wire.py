@@ -25,6 +25,7 @@ from penstock.api.publish import (
     PublishEach,
     Published,
     PublishedRun,
+    PublishRecords,
 )
 from penstock.api.receipts import Place
 from penstock.api.received import Received
@@ -58,8 +59,17 @@ def back(kind, pieces):
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
     own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed}
-    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__}
+    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {PublishRecords}
     assert {one.kind for one in wire.CALLS.values()} == set(HANDLERS) - own - kafka
+
+
+@pytest.mark.parametrize("verdict", [{}, [], 1, {"binding": None, "wrong": {}, "count": 0}])
+def test_a_client_cannot_say_that_its_messages_were_compared(verdict):
+    fields = {"topic": "t", "values": [b"x"], "verdict": verdict}
+    packed, name = msgspec.msgpack.encode(fields), b"PublishValues"
+    head = struct.pack(">BIBI", 1, 0, len(name), len(packed))
+    with pytest.raises(BadRequest):
+        wire.decode_command(joined([head, name, packed]))
 
 
 @pytest.mark.parametrize("name", sorted(wire.CALLS))

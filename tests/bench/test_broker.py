@@ -24,6 +24,8 @@ PROMISED = {
     "worker",
     "publish_latency",
     "end_to_end_latency",
+    "kafka_publish",
+    "kafka_consume",
 }
 
 
@@ -39,6 +41,8 @@ def judge(monkeypatch):
     race = Race(Participants(["redis", "beanstalkd"]))
     rates = {OURS: 2_000_000.0, "redis": 100_000.0, "beanstalkd": 30_000.0}
     monkeypatch.setattr(race, "publishing", lambda _effort, _size: rates)
+    monkeypatch.setattr(race, "by_kafka_client", lambda _effort: (700_000.0, 300_000.0))
+    monkeypatch.setattr(race, "consuming", lambda _effort: rates)
     monkeypatch.setattr(race, "answering_each", lambda _effort: {OURS: 1.0})
     times = {OURS: (90.0, 200.0), "async": (180.0, 300.0), "redis": (53.0, 100.0)}
     monkeypatch.setattr(race, "latency", lambda _effort: times)
@@ -66,6 +70,16 @@ def test_kafka_is_taken_from_redis_in_the_same_run(judge, monkeypatch):
     lines = peers_table([result, latency]).splitlines()
     assert lines[0].split() == ["case", "unit", "penstock", "redis", "beanstalkd", "async"]
     assert skipped([result])["beanstalkd"].endswith("apt-get install beanstalkd")
+
+
+def test_a_kafka_client_is_judged_by_kafka_and_noted_by_our_own(judge, monkeypatch):
+    published = judged(judge, "kafka_publish", monkeypatch)
+    assert published.ratio == pytest.approx(700_000 / 870_000)
+    assert published.ok
+    assert published.settings["of_our_own_client"] == 0.35
+    consumed = judged(judge, "kafka_consume", monkeypatch)
+    assert consumed.ratio == pytest.approx(300_000 / 240_000)
+    assert consumed.settings["of_our_own_client"] == 0.15
 
 
 @pytest.mark.tier("test")

@@ -8,6 +8,7 @@ from bench import log
 from bench.log_workload import batches_of, fill, opened, scaled
 from bench.measure import FULL, Effort
 from bench.report import result_of
+from penstock.log.lookup import offset_at
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {
@@ -78,4 +79,4 @@ def test_prepared_log_holds_what_it_says(tmp_path):
         fill(log, 5000, messages_a_batch=100)
         fill(log, 5000)
         assert log.end_offset == 10_000
-        assert log.offset_at(log.append_time) == 9000
+        assert offset_at(log, log.append_time) == 9000

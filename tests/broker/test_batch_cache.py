@@ -9,7 +9,7 @@ from penstock.model import Message
 
 from .world import GROUP, World
 
-PARTITIONS, MESSAGES = 12, 60
+PARTITIONS, MESSAGES = 12, 30
 KIB = 1024
 
 

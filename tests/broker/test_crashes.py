@@ -9,12 +9,11 @@ from penstock.api.dead_letters import RedriveDeadLetters, Selection, Target
 from penstock.broker.partition.outbox import Burial
 from penstock.errors import StaleReceipt
 from penstock.model import Message
-from penstock.sim import CrashKind, Model, SimDisk, Tree, power_cut
+from penstock.sim import Model, SimDisk, Tree, power_cut
 
-from .world import GROUP, PLAIN, TOPIC, Answered, World, pull_the_plug, values
+from .world import GROUP, MIXED, TOPIC, Answered, World, pull_the_plug, values
 
 LETTERS = TOPIC + ".dlq"
-MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def places_of(world: World, offset: int) -> Counter[str]:

@@ -18,13 +18,11 @@ from penstock.api.start import Start
 from penstock.codec import Columns, Origin, encode
 from penstock.errors import MalformedBatch, NotFound, NotPending, Refused
 from penstock.model import Message, Priority
-from penstock.sim import CrashKind
 
-from .world import GROUP, MS, PLAIN, TOPIC, World, messages_of, values
+from .world import GROUP, MS, TOPIC, World, messages_of, values
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
-MIXED = (*PLAIN, CrashKind.DROP_ONE)
 
 
 def made(partitions: int = 1, **settings: object) -> World:
@@ -312,7 +310,7 @@ def test_those_that_are_due_together_are_listed_page_by_page() -> None:
     assert sorted(seen) == [b"%d" % number for number in range(7)]
 
 
-def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> None:
+def test_unknown_ones_are_not_found_and_a_producer_cannot_set_ids_and_keys_of_delays() -> None:
     world = made()
     for identity in (0, 7, -1):
         with pytest.raises(NotFound):
@@ -322,7 +320,6 @@ def test_unknown_ones_are_not_found_and_a_producer_cannot_set_due_times() -> Non
     with pytest.raises(Refused):
         world.schedule([Delayed(Message(b"x"), 0)])
     for columns in (
-        Columns(values=[b"x"], due_at=5),
         Columns(values=[b"x"], delay_ids=[5]),
         Columns(values=[b"x"], delay_keys=[b"k"]),
     ):

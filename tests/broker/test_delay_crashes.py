@@ -8,12 +8,10 @@ from penstock.api.delays import DescribeDelays
 from penstock.api.publish import Delayed
 from penstock.broker.partition.clearing import clear_delayed
 from penstock.model import Message
-from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .test_delay import HOUR, cancel, later, made, move, stored
-from .world import PLAIN, TOPIC, World, pull_the_plug, values
-
-MIXED = (*PLAIN, CrashKind.DROP_ONE)
+from .world import MIXED, TOPIC, World, pull_the_plug, values
 
 
 def once_each(world: World, marks: tuple[object, ...], *expected: bytes) -> None:

@@ -65,18 +65,17 @@ def test_an_older_copy_that_ends_where_the_log_does_or_behind_is_faulty(given_ag
 def test_an_end_of_the_delay_log_that_messages_speak_of_is_told() -> None:
     """Its loss looks like a kill before the write; the message that fired from there shows that it was not."""
     world = used()
-    for number in range(2):
-        delayed = Delayed(Message(b"later %d" % number), world.wall_ns + 1 + number * 10**15)
-        world.schedule([delayed])
+    for wait_ns in (10**15, 1):
+        world.schedule([Delayed(Message(b"later"), world.wall_ns + wait_ns)])
+        world.sync()
     world.wait(20)
     world.node.tick(world.now())
     world.sync()
-    path = f"{PART}/delayed/{FIRST}"
-    world = World(tree_with(world.disk.tree(), lambda files: files.update({path: b""})))
+    world = World(tree_with(world.disk.tree(), last_batch_cut(f"{PART}/delayed/{FIRST}")))
     assert world.node.faults() == []
     (told,) = [one for one in world.node.recovery if one.path == f"{PART}/delayed"]
     assert told.kind is EventKind.STATE_DROPPED
-    assert "it ends at 0" in told.reason
+    assert "it ends at 1" in told.reason
 
 
 @pytest.mark.parametrize("loss", ["flipped", "lost"])

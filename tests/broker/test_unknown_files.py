@@ -5,12 +5,13 @@ import pytest
 from penstock.api.health import EventKind
 from penstock.api.publish import Delayed
 from penstock.broker import catalogue
+from penstock.broker.adoption import adopt
 from penstock.errors import Damaged, DamagedFile, DiskFailed, PartitionFaulty
 from penstock.model import Message
-from penstock.sim import Call, CrashKind, Fault, Misbehaviour, SimDisk, Tree
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk, Tree
 
 from .losses import flipped, tree_with, without
-from .world import PLAIN, TOPIC, World, pull_the_plug, values
+from .world import MIXED, TOPIC, World, pull_the_plug, values
 
 
 def kinds(world: World) -> list[EventKind]:
@@ -311,10 +312,7 @@ def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, mon
     tree = first.disk.tree()
     files = {**tree.files, **start.tree().files}
     begun = Tree(files, tree.directories | start.tree().directories)
-    assert (
-        pull_the_plug(scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=begun)
-        > 100
-    )
+    assert pull_the_plug(scenario, check, effort, kinds=MIXED, start=begun) > 100
 
 
 def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> None:
@@ -334,7 +332,7 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
 
     def scenario(disk: SimDisk) -> None:
         world = World(disk)
-        world.node.adopt("set-aside/orders.1", world.now())
+        adopt(world.node, "set-aside/orders.1", world.now())
         disk.mark("adopted")
 
     def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
@@ -342,12 +340,10 @@ def test_at_every_crash_state_an_adopted_topic_is_back_or_set_aside(effort) -> N
         if "adopted" in marks:
             assert world.topics() == [TOPIC]
         if TOPIC not in world.node.open:
-            world.node.adopt("set-aside/orders.1", world.now())
+            adopt(world.node, "set-aside/orders.1", world.now())
             world.kill()
         assert world.node.faults() == []
         assert values(world.drain()) == [b"precious"]
 
-    count = pull_the_plug(
-        scenario, check, effort, kinds=(*PLAIN, CrashKind.DROP_ONE), start=aside.tree()
-    )
+    count = pull_the_plug(scenario, check, effort, kinds=MIXED, start=aside.tree())
     assert count > 20

@@ -7,8 +7,9 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from penstock.cli.exits import Exit
-from penstock.cli.remote import DEFAULT_SERVER, broker_options
+from penstock.cli.remote import BrokerOptions
 from penstock.cli.root import root
+from penstock.contexts import DEFAULT_SERVER
 
 SECRET = "pk-0123456789ab.very-secret"
 
@@ -29,14 +30,14 @@ def test_contexts_are_added_used_and_removed(run):
     assert run("context", "list").err.startswith("no contexts yet")
     run("context", "add", "one", "penstock://one:1")
     run("context", "add", "two", "penstock://two:2")
-    assert broker_options(None, None, None).found()[0].server == "penstock://one:1"
+    assert BrokerOptions(None, None, None).found()[0].server == "penstock://one:1"
     assert run("context", "use", "two").out == "two is in use\n"
-    assert broker_options(None, None, None).found()[0].server == "penstock://two:2"
-    assert broker_options(None, "one", None).found()[0].server == "penstock://one:1"
+    assert BrokerOptions(None, None, None).found()[0].server == "penstock://two:2"
+    assert BrokerOptions(None, "one", None).found()[0].server == "penstock://one:1"
     rows = [json.loads(line) for line in run("context", "list", "--json").out.splitlines()]
     assert [(one["name"], one["current"]) for one in rows] == [("one", False), ("two", True)]
     assert run("context", "remove", "two").code == Exit.OK
-    assert broker_options(None, None, None).found()[0].server == DEFAULT_SERVER
+    assert BrokerOptions(None, None, None).found()[0].server == DEFAULT_SERVER
     gone = run("context", "use", "two")
     assert gone == (Exit.REFUSED, "", "Error: there is no context two (NOT_FOUND)\n")
 
@@ -62,8 +63,8 @@ def test_key_is_found_but_never_written_or_shown(run, contexts, key_file, surrou
     everything = [*shown, *more, *run("context", "list"), *run("context", "list", "--json")]
     assert SECRET not in contexts.read_text()
     assert not [text for text in everything if SECRET in str(text)]
-    assert broker_options(None, "file", None).found()[1] == SECRET
-    assert broker_options(None, "env", None).found()[1] == SECRET
+    assert BrokerOptions(None, "file", None).found()[1] == SECRET
+    assert BrokerOptions(None, "env", None).found()[1] == SECRET
 
 
 def test_file_is_only_for_its_owner_also_if_it_was_not(run, contexts):
@@ -77,8 +78,8 @@ def test_file_is_only_for_its_owner_also_if_it_was_not(run, contexts):
 def test_key_of_the_environment_is_not_sent_to_a_context(run, surroundings):
     run("context", "add", "one", "penstock://one:1")
     surroundings.setenv("PENSTOCK_KEY", SECRET)
-    assert broker_options(None, None, None).found()[1] is None
-    assert broker_options("penstock://two:2", None, None).found()[1] == SECRET
+    assert BrokerOptions(None, None, None).found()[1] is None
+    assert BrokerOptions("penstock://two:2", None, None).found()[1] == SECRET
 
 
 def test_certificates_are_found_as_keys_are(run, surroundings, tmp_path):
@@ -87,7 +88,7 @@ def test_certificates_are_found_as_keys_are(run, surroundings, tmp_path):
     run("context", "add", "two", "penstocks://two:2", "--ca-file", str(theirs))
 
     def trusted(server, context, said=None):
-        return broker_options(server, context, None, said).found()[0].ca_file
+        return BrokerOptions(server, context, None, said).found()[0].ca_file
 
     assert trusted("penstocks://three:3", None) is None
     surroundings.setenv("PENSTOCK_CA_FILE", "env.pem")
@@ -110,10 +111,10 @@ def test_a_file_without_certificates_is_said(run, tmp_path, words):
 def test_command_line_comes_before_the_environment(run, surroundings, key_file):
     run("context", "add", "one", "penstock://one:1")
     surroundings.setenv("PENSTOCK_SERVER", "penstock://env:1")
-    assert broker_options(None, None, None).found()[0].server == "penstock://env:1"
-    assert broker_options(None, "one", None).found()[0].server == "penstock://one:1"
-    assert broker_options("penstock://said:1", None, key_file).found() == (
-        broker_options("penstock://said:1", None, None).found()[0],
+    assert BrokerOptions(None, None, None).found()[0].server == "penstock://env:1"
+    assert BrokerOptions(None, "one", None).found()[0].server == "penstock://one:1"
+    assert BrokerOptions("penstock://said:1", None, key_file).found() == (
+        BrokerOptions("penstock://said:1", None, None).found()[0],
         SECRET,
     )
     surroundings.delenv("PENSTOCK_SERVER")

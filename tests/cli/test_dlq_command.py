@@ -19,7 +19,7 @@ NAMES = count()
 def letters(client):
     """A topic with three dead letters: two rejected, one out of attempts."""
     topic = f"letters-{next(NAMES)}"
-    client.create_topic(topic, partitions=1, config={"max_retries": 0})
+    client.create_topic(topic, partitions=1, max_retries=0)
     client.publish_many(topic, [b"a", b"b", b"c"])
     first, second, third = client.poll(topic, "billing", limit=3)
     client.reject([first, second], "no \x1b[31m apples")

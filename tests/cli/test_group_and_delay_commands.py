@@ -14,7 +14,7 @@ GROUP = "resetters"
 def billing(client):
     """A group that has finished two of five messages and holds one."""
     if "resets" not in client.topics():
-        client.create_topic("resets", partitions=1, config={"visibility_timeout_ms": 600_000})
+        client.create_topic("resets", partitions=1, visibility_timeout_ms=600_000)
         client.publish_many("resets", [b"a", b"b", b"c", b"d", b"e"])
         client.ack(client.poll("resets", GROUP, limit=2))
     return GROUP
@@ -32,7 +32,7 @@ def test_group_is_listed_shown_and_its_lag_is_known(call, billing):
     assert shown["modes"] == {"resets": "shared"}
     (lag,) = [json.loads(line) for line in call("group", "lag", billing, "--json").out.splitlines()]
     assert (lag["floor"], lag["end"], lag["lag"]) == (2, 5, 3)
-    assert call("group", "held", billing).err == "nobody holds anything\n"
+    assert call("group", "held", billing).err == "no consumer holds a message of this group\n"
 
 
 def test_dry_run_of_a_reset_changes_nothing_and_the_real_one_does(call, client, billing):

@@ -263,3 +263,23 @@ def test_dead_letter_is_corrected_in_an_editor(environment, client, editor, code
     assert len(client.dead_letters(topic)) == left
     values = [message.value for _, message in client.read(topic)]
     assert values == ([b"a"] if left else [b"a", b"b"])
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"doomed\n", Exit.OK), (b"doom\n", Exit.REFUSED)])
+def test_deleting_asks_for_the_name_at_a_terminal(environment, client, typed, code):
+    client.create_topic("doomed", partitions=1, exist_ok=True)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("topic", "delete", "doomed"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    ) as process:
+        os.close(theirs)
+        measure_latency(ours, b"to go on")
+        os.write(ours, typed)
+        measure_latency(ours, b"")
+        assert process.wait(DEADLINE_S) == code
+    os.close(ours)
+    assert ("doomed" in client.topics()) == (code != Exit.OK)

@@ -64,6 +64,8 @@ def test_every_form_of_a_list_says_the_same(call):
 
 def test_topic_is_changed_grown_and_compacted(call):
     call("topic", "create", "grows", "--partitions", "1")
+    again = call("topic", "create", "grows", "--partitions", "7", "--if-missing", "--json")
+    assert json.loads(again.out) == {"name": "grows", "partitions": 1}
     changed = json.loads(call("topic", "set", "grows", "retention_hours=24", "--json").out)
     assert changed == {"name": "grows", "retention_hours": 24.0}
     words = ("segment_messages_max=5", "retention_check_ms=60000")
@@ -100,7 +102,7 @@ def test_file_can_be_one_message(call, client, tmp_path):
 def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
     call("topic", "create", "rich", "--partitions", "1")
     lines = [
-        {"value": "plain", "key": "k", "headers": {"a": "b"}, "priority": "high"},
+        {"value": "plain", "key": "k", "headers": {"a": "b", "": None}, "priority": "high"},
         {"value": {"base64": "/w=="}, "idempotency_key": "once"},
         {"value": {"base64": "/w=="}, "idempotency_key": "once"},
         {"value": "later", "delay": "1h", "delay_key": "cart"},
@@ -111,7 +113,8 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
     shown = call("consume", "rich", "--json").out
     found = [json.loads(line) for line in shown.splitlines()]
     assert [one["value"] for one in found] == ["plain", {"base64": "/w=="}, None]
-    assert (found[0]["key"], found[0]["headers"], found[0]["priority"]) == ("k", [["a", "b"]], 1)
+    assert (found[0]["key"], found[0]["priority"]) == ("k", 1)
+    assert found[0]["headers"] == [["a", "b"], ["", None]]
     assert [bool(one["expires_at"]) for one in found] == [False, False, True]
     assert [one.delay_key for one in client.delayed("rich")] == [b"cart"]
     call("topic", "create", "copy", "--partitions", "1")
@@ -158,6 +161,9 @@ def test_reading_begins_where_it_is_told_to(call, client):
     )
     assert call("consume", "places", "--from-time", "2030-01-01T00:00:00Z").out == ""
     assert call("consume", "places", "--from", "latest").out == ""
+    assert call("consume", "places", "--group", "late", "--from", "latest").out == ""
+    call("produce", "places", "newest")
+    assert call("consume", "places", "--group", "late").out.endswith("\tnewest\n")
     assert len(call("consume", "places", "--count", "2").out.splitlines()) == 2
 
 
@@ -166,6 +172,7 @@ def test_reading_begins_where_it_is_told_to(call, client):
     [
         (["topic", "show", "nowhere"], Exit.REFUSED, "there is no topic nowhere"),
         (["topic", "create", "x", "--set", "y"], Exit.USAGE, "KEY=VALUE"),
+        (["topic", "create", "x", "--set", "partitions=2"], Exit.USAGE, "--partitions"),
         (["topic", "create", "x", "--set", "max_retries=many"], Exit.REFUSED, "max_retries"),
         (["topic", "create", "no/good"], Exit.REFUSED, "name"),
         (["topic", "grow", "nowhere", "many"], Exit.USAGE, "not a valid integer"),
@@ -175,7 +182,7 @@ def test_reading_begins_where_it_is_told_to(call, client):
         (["produce", "nowhere", "x", "--priority", "huge"], Exit.USAGE, "huge"),
         (["consume", "nowhere"], Exit.REFUSED, "there is no topic nowhere"),
         (["consume", "t", "--from", "the start"], Exit.USAGE, "is not earliest"),
-        (["consume", "t", "--group", "g", "--from-time", "1h"], Exit.USAGE, "group reset"),
+        (["consume", "t", "--group", "g", "--partition", "1"], Exit.USAGE, "--partition"),
         (["consume", "t", "--from", "1", "--from-time", "1h"], Exit.USAGE, "one of them"),
         (["consume", "t", "--count", "0"], Exit.USAGE, "count"),
     ],
@@ -191,7 +198,7 @@ def test_wrong_calls_get_one_clear_line(call, words, code, text):
 def test_who_waits_for_a_full_topic_is_told(call, client, monkeypatch):
     monkeypatch.setattr(produce_module, "GIVE_UP_S", 1)
     monkeypatch.setattr(produce_module, "SILENT_S", 0.05)
-    client.create_topic("full", partitions=1, config={"max_backlog_messages": 1})
+    client.create_topic("full", partitions=1, max_backlog_messages=1)
     client.poll("full", "slow")
     assert call("produce", "full", "one").err == ""
     done = call("produce", "full", "two")

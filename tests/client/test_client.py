@@ -25,14 +25,18 @@ QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
 
 def test_publish_poll_answer_and_read(url):
     with Client(url) as client:
-        client.create_topic("plain", partitions=1, config={"max_retries": 0})
+        client.create_topic("plain", partitions=1, max_retries=0)
         with pytest.raises(AlreadyExists):
             client.create_topic("plain")
-        first = client.publish("plain", b"\xff", key="k", headers={"a": b"\xfe"})
+        assert client.create_topic("plain", partitions=9, exist_ok=True).partitions == 1
+        first = client.publish("plain", b"\xff", key="k", headers={"a": b"\xfe", "": None})
         assert (first.partition, first.offset) == (0, 0)
         client.publish_many("plain", [Outgoing("two", priority="high"), b"three"])
         held = {one.value: one for one in client.poll("plain", "g", timeout="5s")}
-        assert (held[b"\xff"].key, held[b"\xff"].headers) == (b"k", (("a", b"\xfe"),))
+        assert (held[b"\xff"].key, held[b"\xff"].headers) == (
+            b"k",
+            (("a", b"\xfe"), ("", None)),
+        )
         client.extend(held[b"\xff"], 60)
         client.ack([held[b"\xff"], held[b"two"]])
         with pytest.raises(StaleReceipt):

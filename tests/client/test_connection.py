@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import socket
 import ssl
 import threading
@@ -19,7 +20,14 @@ from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.address import Address
 from penstock.client.asynchronous.connection import Connection as AsyncConnection
 from penstock.client.synchronous.connection import Connection
-from penstock.errors import AnswerTimeout, Cancelled, Refused, Unauthenticated, Unreachable
+from penstock.errors import (
+    AnswerTimeout,
+    Cancelled,
+    NotFound,
+    Refused,
+    Unauthenticated,
+    Unreachable,
+)
 
 from .proxies import HELLO_REPLY, Proxy, fake, frames_of, reply_frame, reply_to, requests_of
 
@@ -107,9 +115,18 @@ def test_an_address_for_http_is_refused_with_the_one_that_is_meant():
         Client("https://shop.example.com")
 
 
-def test_without_an_address_it_is_that_of_the_environment(url, monkeypatch):
+def test_without_an_address_it_is_that_of_the_environment(url, monkeypatch, tmp_path):
     monkeypatch.delenv("PENSTOCK_SERVER", raising=False)
+    monkeypatch.setenv("PENSTOCK_CONTEXTS", str(tmp_path / "contexts.json"))
     assert Client().url == "penstock://127.0.0.1:9092"
+    known = {"one": {"server": "penstock://one:1"}, "two": {"server": "penstock://two:2"}}
+    (tmp_path / "contexts.json").write_text(json.dumps({"current": "one", "contexts": known}))
+    assert Client().url == "penstock://one:1"
+    assert Client(context="two").url == "penstock://two:2"
+    with pytest.raises(NotFound):
+        Client(context="three")
+    with pytest.raises(Refused):
+        Client(url, context="two")
     monkeypatch.setenv("PENSTOCK_SERVER", url)
     with Client() as client:
         assert client.url == url
@@ -196,7 +213,7 @@ def test_a_late_reply_is_not_taken_for_that_of_another_request():
         return reply_to(late[0], ["late"]) + reply_to(request, ["right"])
 
     with listening(first, second) as url:
-        settings = ClientSettings(timeout_s=0.3, retry=RetryPolicy(retries=0))
+        settings = ClientSettings(timeout_s=2, retry=RetryPolicy(retries=0))
         with Client(url, settings=settings) as client:
             client.connector.hello()
             with pytest.raises(AnswerTimeout):
@@ -247,7 +264,6 @@ def test_a_connection_that_was_closed_while_idle_is_made_again_before_anything_i
     with Noting(url) as proxy, Client(proxy.url, settings=ONE_TRY) as client:
         client.create_topic("closed-idle", partitions=1)
         links[-1].end()
-        time.sleep(0.3)
         assert client.publish("closed-idle", b"x").offset == 0
 
 

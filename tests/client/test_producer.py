@@ -97,7 +97,7 @@ def test_wrong_messages_are_refused_before_they_spoil_a_batch(url):
                 lambda: producer.send(b"x", 5),
                 lambda: producer.send(b"x", priority=9),
                 lambda: producer.send(b"x", ttl="9999999d"),
-                lambda: producer.send(b"x", headers={"": b"no name"}),
+                lambda: producer.send(b"x", headers={None: b"no name"}),
                 lambda: producer.send(b"x", partition=1),
             ):
                 with pytest.raises(Refused):

@@ -55,7 +55,7 @@ def test_an_error_is_no_reason(client):
 
 
 def test_what_was_stored_in_part_is_not_sent_again(client):
-    client.create_topic("limited", partitions=1, config={"max_backlog_messages": 10})
+    client.create_topic("limited", partitions=1, max_backlog_messages=10)
     with pytest.raises(PartlyPublished, match="10 of 20 messages were not stored: ") as failure:
         client.publish_many("limited", [b"x"] * 20)
     refused = failure.value.results[-1]
@@ -66,11 +66,11 @@ def test_what_was_stored_in_part_is_not_sent_again(client):
 
 @pytest.mark.tier("test")
 def test_a_batch_of_a_producer_that_is_over_the_limit_waits_for_an_empty_topic(client):
-    client.create_topic("batches", partitions=1, config={"max_backlog_messages": 10})
+    client.create_topic("batches", partitions=1, max_backlog_messages=10)
     with client.producer("batches") as producer:
         last = [producer.send(b"x") for _ in range(50)][-1]
         assert last.result(10).offset == 49
-    with client.producer("batches", delivery_timeout_s=0.1) as producer:
+    with client.producer("batches", delivery_timeout_s=2) as producer:
         late = [producer.send(b"x") for _ in range(50)][-1]
         with pytest.raises(Unavailable, match="are let in only when nothing is unread"):
             late.result(10)

@@ -37,7 +37,7 @@ def client(url):
 
 
 def filled(client, topic, count, **config):
-    client.create_topic(topic, partitions=3, config={"backoff_base_ms": 1, **config})
+    client.create_topic(topic, partitions=3, backoff_base_ms=1, **config)
     spread = [Outgoing(b"%d" % one, partition=one % 3) for one in range(count)]
     client.publish_many(topic, spread)
 
@@ -82,19 +82,19 @@ def test_failures_are_tried_again_and_end_as_dead_letters(client):
     letters = until(
         lambda: (found := client.dead_letters("w-failures")) and len(found) == 4 and found
     )
-    assert {(int(one.value), one.last_error) for one in letters} == {
+    assert {(int(one.value), one.last_error.splitlines()[0]) for one in letters} == {
         (3, "never"),
         *((one, "ZeroDivisionError: as always") for one in (5, 15, 25)),
     }
 
 
 def test_a_handler_may_take_longer_than_the_lease(client):
-    filled(client, "w-long", 2, visibility_timeout_ms=900)
+    filled(client, "w-long", 2, visibility_timeout_ms=3000)
     seen = []
 
     def handle(message):
         seen.append(message.attempts)
-        time.sleep(2)
+        time.sleep(5)
 
     with client.worker("w-long", "w3", handle, concurrency=2):
         until(lambda: lag(client, "w3") == 0)
@@ -109,13 +109,13 @@ def test_a_handler_that_is_late_has_failed(client):
         if message.attempts == 1:
             go_on.wait(30)
 
-    options = {"concurrency": 2, "deadline": 0.1}
+    options = {"concurrency": 2, "deadline": 2}
     with client.worker(
         "w-late", "w4", handle, on_failure=lambda _, error: errors.append(str(error)), **options
     ) as worker:
         until(lambda: lag(client, "w4") == 0)
         go_on.set()
-    assert errors == ["the handler took longer than 0.1 s"]
+    assert errors == ["the handler took longer than 2 s"]
     assert (worker.done, worker.failed) == (2, 1)
 
 
@@ -232,7 +232,7 @@ async def test_the_same_for_asyncio(url):
         errors.append(type(error).__name__)
 
     async with AsyncClient(url) as client:
-        await client.create_topic("w-async", config={"backoff_base_ms": 1})
+        await client.create_topic("w-async", backoff_base_ms=1)
         await client.publish_many("w-async", [b"%d" % one for one in range(200)])
         options = {"concurrency": 20, "deadline": 0.3, "on_failure": note}
         async with client.worker("w-async", "w8", handle, **options), asyncio.timeout(60):

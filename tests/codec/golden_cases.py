@@ -3,12 +3,15 @@
 python -m tests.codec.golden_cases      writes the files that are missing, and only those
 """
 
+import gzip
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from crc32c import crc32c
 
 from penstock.codec import (
     HEAD_BYTES,
@@ -24,6 +27,9 @@ from penstock.codec import (
     stamp,
     verify,
 )
+from penstock.codec.head import VERSION
+from penstock.codec.kafka_header import read_header
+from penstock.codec.verbatim import keep_verbatim, records_of
 from penstock.model import LogId, Message
 
 from .strategies import at
@@ -43,6 +49,8 @@ class Case:
     is_rewritable: bool = (
         True  # Compressors may pack better one day; what they packed must still be read.
     )
+    # The version of the format that is the first to have it.
+    since: int = 1
 
     @property
     def expected(self) -> list[Message]:
@@ -51,6 +59,36 @@ class Case:
             at(message, index) if message.offset < 0 else message
             for index, message in enumerate(self.messages)
         ]
+
+
+def record(index: int, message: Message) -> bytes:
+    """A record of Kafka, all of whose numbers take one byte."""
+
+    def blob(content: bytes | None) -> bytes:
+        return b"\x01" if content is None else bytes([len(content) << 1]) + content
+
+    fields = bytes([0, (message.timestamp - NOON) // 1_000_000 << 1, index << 1])
+    headers = bytes([len(message.headers) << 1])
+    for name, value in message.headers:
+        headers += blob(name.encode()) + blob(value)
+    fields += blob(message.key) + blob(message.value) + headers
+    return bytes([len(fields) << 1]) + fields
+
+
+def record_batch(*, is_packed: bool) -> bytes:
+    """KAFKA as a producer of Kafka sends it: id 7, epoch 1, sequence 40."""
+    records = b"".join(record(index, message) for index, message in enumerate(KAFKA))
+    records = gzip.compress(records, mtime=0) if is_packed else records
+    times = NOON // 1_000_000, KAFKA[-1].timestamp // 1_000_000
+    checked = struct.pack(">hiqqqhii", is_packed, len(KAFKA) - 1, *times, 7, 1, 40, len(KAFKA))
+    checked += records
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
+
+
+def verbatim(*, is_packed: bool) -> bytes:
+    batch = memoryview(record_batch(is_packed=is_packed))
+    header = read_header(batch)
+    return keep_verbatim(header, batch, records_of(header, batch, size_max=1 << 20)).to_bytes()
 
 
 def encoded(messages: list[Message]) -> Case:
@@ -108,6 +146,17 @@ EXTRAS = [
 ]
 CONSTANT = [Message(b"same", b"key", (("n", b"v"),), 1, NOON, NOON + 1, b"id", 7)] * 3
 BORDERS = [Message(None, timestamp=time) for time in (-(2**63), 0, 2**63 - 1)]
+NULL_HEADERS = [
+    Message(b"a", headers=(("null", None), ("empty", b""), ("", b"no name"), ("", None))),
+    Message(b"b"),
+    Message(b"c", headers=(("", b""),)),
+]
+ONLY_NULLS = [Message(b"a", headers=(("", None), ("", None)))] * 2
+KAFKA = [
+    Message(b"first", b"k", timestamp=NOON),
+    Message(None, b"", (("null", None), ("", b"")), timestamp=NOON + 5_000_000),
+    Message(b"", None, (("a", b"1"),), timestamp=NOON + 9_000_000),
+]
 JSON = [
     Message(
         b'{"order": %d, "status": "created", "currency": "EUR"}' % order, timestamp=NOON + order
@@ -130,6 +179,10 @@ CASES = {
         [at(message, 1_000_000 + index) for index, message in enumerate(PLAIN)],
         seed=seed_of(LOG_ID),
     ),
+    "null-headers": Case(lambda: encode_messages(NULL_HEADERS).to_bytes(), NULL_HEADERS, since=2),
+    "empty-headers": Case(lambda: encode_messages(ONLY_NULLS).to_bytes(), ONLY_NULLS, since=2),
+    "kafka": Case(lambda: verbatim(is_packed=False), KAFKA, since=2),
+    "kafka-gzip": Case(lambda: verbatim(is_packed=True), KAFKA, is_rewritable=False, since=2),
     "delayed": Case(delayed, [Message(b"soon"), Message(b"later")]),
     "fired": Case(fired, [Message(b"second"), Message(b"first")]),
     "lz4": Case(
@@ -145,8 +198,8 @@ CASES = {
 }
 
 
-def path_of(name: str) -> Path:
-    return GOLDEN / f"{name}.bin"
+def path_of(name: str, version: int = VERSION) -> Path:
+    return GOLDEN / str(version) / f"{name}.bin"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from penstock.codec import (
 )
 from penstock.codec.blobs import Blobs, JoinedBlobs
 from penstock.codec.checksum import checksum
-from penstock.codec.encode import EVEN_COLUMNS, EVEN_FORMS
+from penstock.codec.decode import EVEN_COLUMNS, EVEN_FORMS
 from penstock.codec.head import pack_head
 from penstock.config import LimitsConfig
 from penstock.errors import MalformedBatch, Refused, TooLarge

@@ -3,20 +3,26 @@
 import pytest
 
 from penstock.codec import Compression, Marks, Origin, decode_columns, decode_messages, verify
+from penstock.codec.head import VERSION
 
 from . import twin
 from .golden_cases import CASES, GOLDEN, NOON, path_of
 from .strategies import messages_of
 
+FILES = [
+    (name, version) for name, case in CASES.items() for version in range(case.since, VERSION + 1)
+]
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_golden_file_is_read(name):
-    case, batch = CASES[name], path_of(name).read_bytes()
+
+@pytest.mark.parametrize(("name", "version"), FILES)
+def test_a_golden_file_is_read(name, version):
+    case, batch = CASES[name], path_of(name, version).read_bytes()
     head = verify(batch, seed=case.seed)
+    assert head.version == version
     assert len(batch) == head.length
     assert list(decode_messages(batch, head)) == case.expected
     assert messages_of(decode_columns(batch, head)) == case.expected
-    if head.compression is Compression.NONE:
+    if head.compression is Compression.NONE and not head.encoding:
         assert twin.decode(batch) == case.expected
 
 
@@ -44,4 +50,5 @@ def test_the_compacted_file_keeps_its_range():
 
 
 def test_every_golden_file_is_read_by_a_test():
-    assert {path.stem for path in GOLDEN.glob("*.bin")} == set(CASES)
+    found = {(path.stem, int(path.parent.name)) for path in GOLDEN.glob("*/*.bin")}
+    assert found == set(FILES)

@@ -181,8 +181,9 @@ def test_a_head_that_lies_about_itself_is_malformed(fields):
     "fields",
     [
         {"version": 0},
-        {"version": 2},
-        {"encoding": 1},
+        {"version": 3},
+        {"version": 1, "encoding": 1},
+        {"encoding": 2},
         {"encoding": 255},
         {"attributes": 3},
         {"attributes": 7},

@@ -105,7 +105,7 @@ def encode(
         HEAD,
         struct.unpack("<I", b"PNSB")[0],
         HEAD_BYTES + len(pad(body)),
-        1,
+        2,
         0,
         attributes,
         len(messages),

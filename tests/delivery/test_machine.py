@@ -63,7 +63,9 @@ STEPS = st.tuples(st.sampled_from((*OFTEN, *OFTEN, *SELDOM)), st.integers(0, 2**
 
 def through_bytes(records) -> list[DeliveryRecord]:
     """The records as a restart would read them."""
-    batch = FORMAT.to_batch(records, marks=Marks(control=True), now_ns=0).to_bytes()
+    batch = FORMAT.to_batch(
+        [*map(FORMAT.encode, records)], marks=Marks(control=True), now_ns=0
+    ).to_bytes()
     return list(FORMAT.from_batch(batch, read_head(batch), "memory"))
 
 

@@ -12,10 +12,7 @@ from penstock.errors import StaleReceipt
 from penstock.runtime.malloc import malloc_bytes
 from penstock.testing import VirtualClock
 
-pytestmark = pytest.mark.skipif(
-    malloc_bytes() is None,
-    reason="malloc's bytes in use are told by glibc 2.33 or later (mallinfo2)",
-)
+pytestmark = pytest.mark.skipif(malloc_bytes() is None, reason="needs mallinfo2 of glibc 2.33")
 
 TOPIC, GROUP = "orders", "billing"
 # Sparse indexes of the segments that are being written, until those are full; tuples that Python keeps for reuse.

@@ -63,13 +63,17 @@ def test_consumed_stays_consumed_after_a_clean_stop(path):
 def test_every_byte_survives_in_key_value_and_headers(path):
     everything = bytes(range(256))
     with penstock.open(path) as queue:
-        queue.put(everything, key=everything, headers=[("h", everything), ("h", b"")])
+        queue.put(
+            everything,
+            key=everything,
+            headers=[("h", everything), ("h", b""), ("h", None), ("", b"")],
+        )
         queue.put(None)
         queue.put(b"")
     with penstock.open(path) as queue:
         first, second, third = queue.get_many()
         assert (first.value, first.key) == (everything, everything)
-        assert tuple(first.headers) == (("h", everything), ("h", b""))
+        assert tuple(first.headers) == (("h", everything), ("h", b""), ("h", None), ("", b""))
         assert second.value is None
         assert third.value == b""
 
@@ -97,7 +101,7 @@ def test_mixed_sizes_and_options_keep_their_places(path, compression):
         (b"x", {"key": b"k" * 65537}, TooLarge),
         (b"x", {"headers": {"h": b"v" * 65537}}, TooLarge),
         (b"x", {"headers": [("h",)]}, Refused),
-        (b"x", {"headers": {"": b"v"}}, Refused),
+        (b"x", {"headers": {5: b"v"}}, Refused),
         (b"x", {"priority": "urgent"}, Refused),
         (b"x", {"priority": 5}, Refused),
         (b"x", {"ttl": "soon"}, Refused),

@@ -334,11 +334,13 @@ def test_bytes_0_to_255_come_back_equal(start):
     broker = start()
     broker.create_topic("t")
     everything = bytes(range(256))
-    broker.publish("t", everything, key=everything, headers=[("a", everything), ("a", b"")])
+    broker.publish(
+        "t", everything, key=everything, headers=[("a", everything), ("a", b""), ("", None)]
+    )
     broker = start()
     (message,) = broker.poll("t", "g")
     assert (message.value, message.key) == (everything, everything)
-    assert tuple(message.headers) == (("a", everything), ("a", b""))
+    assert tuple(message.headers) == (("a", everything), ("a", b""), ("", None))
 
 
 def test_reset_needs_an_empty_group_or_force(start, clock):

@@ -91,7 +91,7 @@ def test_consumers_share_the_messages_and_none_comes_twice(tmp_path):
         got = Counter()
 
         def consume(_number):
-            while (message := queue.get(timeout=2)) is not None and message.value != b"end":
+            while (message := queue.get(timeout=30)) is not None and message.value != b"end":
                 got[message.value] += 1
 
         with ThreadPoolExecutor(5) as pool:

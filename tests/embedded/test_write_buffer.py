@@ -74,7 +74,7 @@ def test_packs_of_any_sizes_become_one_column(packs):
     for values in packs:
         buffer.take_in(pack_of(values, 5))
     column, count = buffer.first(100).blobs(), len(buffer.waiting)
-    assert column.cut(count) == [value for values in packs for value in values]
+    assert column.items(count, b"") == [value for values in packs for value in values]
 
 
 RUNS = st.lists(st.tuples(st.sampled_from((0, 3, 4)), st.integers(1, 40), st.integers(0, 50)))

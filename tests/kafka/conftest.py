@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.kafka.brokers import KafkaAddress, running_broker
 
@@ -12,3 +13,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaAddress]:
     data: Path = tmp_path_factory.mktemp("kafka") / "data"
     with running_broker(data) as address:
         yield address
+
+
+@pytest.fixture
+def admin(broker: KafkaAddress) -> AdminClient:
+    return AdminClient({"bootstrap.servers": str(broker)})

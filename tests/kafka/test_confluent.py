@@ -1,10 +1,7 @@
 """confluent-kafka (librdkafka) against a broker."""
 
-import json
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    Producer,
     ShareConsumer,
     TopicPartition,
 )
@@ -28,73 +24,20 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.kafka.brokers import KafkaAddress, running_broker
+from tests.kafka.librdkafka import (
+    PATIENCE_S,
+    consumer,
+    make_topic,
+    produce,
+    producer,
+    received,
+    until,
+)
 
 pytestmark = pytest.mark.tier("test")
-PATIENCE_S = 30.0
-
-
-def producer(broker: KafkaAddress, **settings: Any) -> Producer:
-    return Producer({"bootstrap.servers": str(broker), "linger.ms": 5, **settings})
-
-
-def consumer(broker: KafkaAddress, group: str, **settings: Any) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": str(broker),
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "heartbeat.interval.ms": 300,
-            "session.timeout.ms": 6000,
-            **settings,
-        }
-    )
-
-
-def produce(client: Producer, topic: str, values: list[bytes], **more: Any) -> list[int]:
-    """Offsets of the values, once all of them are stored."""
-    offsets: list[int] = []
-    errors: list[KafkaError] = []
-
-    def told(error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            offsets.append(message.offset())
-        else:
-            errors.append(error)
-
-    for value in values:
-        client.produce(topic, value, callback=told, **more)
-    assert client.flush(PATIENCE_S) == 0
-    assert not errors
-    return offsets
-
-
-def received(client: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[Any]:
-    found: list[Any] = []
-    until = time.monotonic() + timeout_s
-    while len(found) < count and time.monotonic() < until:
-        message = client.poll(0.2)
-        if message is not None:
-            assert message.error() is None, message.error()
-            found.append(message)
-    return found
-
-
-def until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < end, "it took too long"
-
-
-@pytest.fixture
-def admin(broker: KafkaAddress) -> AdminClient:
-    return AdminClient({"bootstrap.servers": str(broker)})
-
-
-def make_topic(admin: AdminClient, name: str, partitions: int = 1, **config: str) -> None:
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -105,7 +48,7 @@ def test_produce_with_every_compression_and_consume(
     make_topic(admin, topic)
     values = [b"value %d " % number * 30 for number in range(500)]
     client = producer(broker, **{"compression.type": codec})
-    headers = [("name", b"one"), ("name", b"two"), ("empty", b"")]
+    headers = [("name", b"one"), ("name", None), ("empty", b""), ("", b"no name")]
     assert produce(client, topic, values, key=b"k", headers=headers) == list(range(500))
     reader = consumer(broker, f"readers-{codec}")
     reader.subscribe([topic])
@@ -184,7 +127,7 @@ def test_a_consumer_waits_for_what_comes(broker: KafkaAddress, admin: AdminClien
     sent_at = time.monotonic()
     produce(producer(broker), "waits", [b"late"])
     assert received(reader, 1)[0].value() == b"late"
-    assert time.monotonic() - sent_at < 5
+    assert time.monotonic() - sent_at < 20
     reader.close()
 
 
@@ -394,33 +337,6 @@ def test_topics_that_are_refused(
     assert refused.value.args[0].code() == code
 
 
-def test_headers_make_a_queue_of_a_topic(broker: KafkaAddress, admin: AdminClient) -> None:
-    make_topic(admin, "jobs")
-    client = producer(broker)
-    produce(client, "jobs", [b"normal"])
-    produce(client, "jobs", [b"urgent"], headers=[("penstock-priority", b"critical"), ("a", b"1")])
-    produce(client, "jobs", [b"gone"], headers=[("penstock-ttl", b"1ms")])
-    refused: list[KafkaError] = []
-    client.produce(
-        "jobs",
-        b"x",
-        headers=[("penstock-odd", b"1")],
-        callback=lambda error, _: refused.append(error),
-    )
-    client.flush(PATIENCE_S)
-    assert refused[0].code() == KafkaError.INVALID_REQUEST
-    time.sleep(0.05)
-    asked = f"{broker.http}/topics/jobs/messages?group=workers&max=10"
-    with urllib.request.urlopen(asked) as answer:
-        polled = json.loads(answer.read())["messages"]
-    assert [(one["value"], one["priority"]) for one in polled] == [("urgent", 0), ("normal", 2)]
-    reader = consumer(broker, "jobs")
-    reader.subscribe(["jobs"])
-    found = received(reader, 3)
-    reader.close()
-    assert [one.headers() for one in found] == [None, [("a", b"1")], None]
-
-
 def test_records_are_deleted(broker: KafkaAddress, admin: AdminClient) -> None:
     make_topic(admin, "cut")
     produce(producer(broker), "cut", [b"%d" % number for number in range(10)])
@@ -432,6 +348,32 @@ def test_records_are_deleted(broker: KafkaAddress, admin: AdminClient) -> None:
     (found,) = received(reader, 1)
     reader.close()
     assert (found.offset(), found.value()) == (10, b"after")
+
+
+def test_records_are_deleted_inside_of_a_file_and_a_batch(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    make_topic(admin, "inside")
+    produce(producer(broker), "inside", [b"%d" % number for number in range(10)])
+    place = TopicPartition("inside", 0, 4)
+    assert admin.delete_records([place])[place].result(PATIENCE_S).low_watermark == 4
+    # What is deleted already is no error, and what is not there yet is one.
+    below, beyond = TopicPartition("inside", 0, 2), TopicPartition("inside", 0, 11)
+    assert admin.delete_records([below])[below].result(PATIENCE_S).low_watermark == 4
+    with pytest.raises(KafkaException) as refused:
+        admin.delete_records([beyond])[beyond].result(PATIENCE_S)
+    assert refused.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
+    reader = consumer(broker, "inside", **{"auto.offset.reset": "error"})
+    assert reader.get_watermark_offsets(TopicPartition("inside", 0), PATIENCE_S) == (4, 10)
+    reader.assign([TopicPartition("inside", 0, 4)])
+    assert [one.offset() for one in received(reader, 6)] == [*range(4, 10)]
+    reader.assign([TopicPartition("inside", 0, 3)])
+    found = None
+    while found is None or found.error() is None:
+        found = reader.poll(PATIENCE_S)
+        assert found is not None
+    assert found.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+    reader.close()
 
 
 def test_administration_of_groups(broker: KafkaAddress, admin: AdminClient) -> None:
@@ -465,7 +407,7 @@ def test_a_group_with_another_name_than_ours_is_refused(
     reader = consumer(broker, "not a name/of ours")
     reader.subscribe(["grammar"])
     message = None
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while message is None and time.monotonic() < end:
         message = reader.poll(0.5)
     assert message is not None
@@ -485,3 +427,20 @@ def test_what_was_stored_and_committed_outlives_the_broker(tmp_path: Any) -> Non
         reader.subscribe(["kept"])
         assert [one.value() for one in received(reader, 6)] == [b"%d" % n for n in range(4, 10)]
         reader.close()
+
+
+def test_a_record_that_does_not_fit_its_schema_is_refused(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    topic = "validated"
+    asked = NewTopic(topic, 1, config={"penstock.validation": "reject"})
+    admin.create_topics([asked])[topic].result(PATIENCE_S)
+    with SchemaRegistryClient({"url": broker.http}) as registry:
+        registry.register_schema(f"{topic}-value", Schema('{"type": "object"}', "JSON"))
+    client = producer(broker)
+    assert len(produce(client, topic, [b"{}"])) == 1
+    errors: list[KafkaError | None] = []
+    client.produce(topic, b"[]", on_delivery=lambda error, _: errors.append(error))
+    client.flush(PATIENCE_S)
+    assert [one and one.code() for one in errors] == [KafkaError.INVALID_RECORD]
+    assert len(produce(client, topic, [b"{}"])) == 1

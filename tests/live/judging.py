@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .commands import Ended
-from .file_faults import OLDER, RECENT, REMOVED, Fault
+from .file_faults import EMPTIED, OLDER, RECENT, REMOVED, Fault
 from .furnished import TOKEN, Ledger, Place
 from .observing import AFTERWARDS, Observation, Reading
 
@@ -221,7 +221,8 @@ class Judge:
 
     def _is_as_killed(self, fault: Fault) -> bool:
         """An end that the kill may have taken, as far as the log itself can tell; other logs show that it did not."""
-        return self.is_killed and fault.path.endswith(LOG) and fault.is_newest
+        is_gone = fault.what in {REMOVED, EMPTIED}  # The log's own checkpoint names the file.
+        return self.is_killed and fault.path.endswith(LOG) and fault.is_newest and not is_gone
 
     def cannot_know(self, fault: Fault) -> bool:
         """A part from a moment of a life that was killed: as far as the rest can tell, the kill came then."""

@@ -20,7 +20,7 @@ from penstock.model import Epoch, LogId
 from penstock.ports import Disk
 from penstock.sim import SimDisk, Tree
 
-from .naive import DIRECTORY, LOG_ID, NOW_NS, SECOND_NS, put
+from .naive import DIRECTORY, LOG_ID, NOW_NS, SECOND_NS, no_room_for_checkpoints, put
 
 Result = TypeVar("Result")
 SEED = seed_of(LOG_ID)
@@ -108,9 +108,10 @@ def write_log(disk: SimDisk, *, log_id: LogId = LOG_ID, directory: str = DIRECTO
     log.begin_epoch(Epoch(log.epoch + 1))
     append_some(log, 9, 9)
     log.sync(with_checkpoint=True)
-    for number in range(18, 28):
-        append_some(log, number, 1)
-        log.sync()
+    with no_room_for_checkpoints(disk):
+        for number in range(18, 28):
+            append_some(log, number, 1)
+            log.sync()
     return log
 
 

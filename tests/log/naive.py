@@ -1,12 +1,13 @@
 """A log as a list, and the few words that tests of logs share."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from penstock.codec import Compression, Head, batches_in, decode_messages, encode_messages
 from penstock.config import LogConfig
 from penstock.log import AppendResult, Log, Recovery, open_log
 from penstock.model import LogId, Message
-from penstock.sim import SimDisk, Tree
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk, Tree
 
 DIRECTORY = "orders/messages"
 LOG_ID = LogId(0x5EED)
@@ -23,6 +24,16 @@ def open_small(disk: SimDisk, config: LogConfig = SMALL) -> tuple[Log, Recovery]
 
 def new_log(config: LogConfig = SMALL, disk: SimDisk | None = None) -> Log:
     return open_small(disk or SimDisk(), config)[0]
+
+
+@contextmanager
+def no_room_for_checkpoints(disk: SimDisk) -> Iterator[None]:
+    """The one that is there stays, however much is written and synced behind it."""
+    disk.inject(
+        Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part="checkpoint", times=1 << 30)
+    )
+    yield
+    disk.faults.clear()
 
 
 def put(

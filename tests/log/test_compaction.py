@@ -11,6 +11,7 @@ from penstock.config import LogConfig
 from penstock.log import Log
 from penstock.log.compaction import CompactionResult, Syncable, compact, compact_steps
 from penstock.log.layout import TEMPORARY
+from penstock.log.lookup import offset_at
 from penstock.log.trim import truncate
 from penstock.model import Epoch, Message, Offset
 from penstock.sim import SimDisk
@@ -362,5 +363,5 @@ def test_times_are_found_after_compaction():
     ready(log)
     compact(log, now_ns=LATER_NS)
     for number in range(30):
-        found = log.offset_at(NOW_NS + number * SECOND_NS)
+        found = offset_at(log, NOW_NS + number * SECOND_NS)
         assert offsets(log, found) == [one for one in offsets(log) if one >= number]

@@ -21,6 +21,7 @@ from penstock.errors import AlreadyOpen, DamagedFile, Refused, WrongLog
 from penstock.log import Log, open_log
 from penstock.log.identity import write_identity
 from penstock.log.journal import Journal
+from penstock.log.lookup import offset_at
 from penstock.log.records import RecordFormat
 from penstock.model import LogEnd, LogId, Offset
 from penstock.runtime import RealDisk
@@ -205,7 +206,7 @@ def _(_root: Path) -> Outcome:
         append_some(log, number, 1)
     log.close()
     log, _ = opened(disk)
-    times = [log.offset_at(NOW_NS + second * SECOND_NS) for second in range(12)]
+    times = [offset_at(log, NOW_NS + second * SECOND_NS) for second in range(12)]
     assert times == sorted(times)
     tree, everything = disk.tree(), served(log).values
     sample = replace(closed(), tree=tree, values=everything, places=[], durable_end=log.end_offset)

@@ -11,6 +11,7 @@ from penstock.config import LogConfig
 from penstock.log import Log
 from penstock.log.index import Index, read_index
 from penstock.log.layout import INDEX, TIME_INDEX
+from penstock.log.lookup import offset_at
 from penstock.model import LogId
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 from penstock.sim.disk import SimFile
@@ -51,9 +52,9 @@ def closed(disk: SimDisk) -> SimDisk:
 def check_lookups(log: Log) -> None:
     for offset in range(61):
         assert log.read(offset, bytes_max=1).base_offset == offset
-        assert log.offset_at(NOW_NS + offset * SECOND_NS) == offset
-        assert log.offset_at(NOW_NS + offset * SECOND_NS - 1) == offset
-    assert log.offset_at(NOW_NS + 61 * SECOND_NS) == 61
+        assert offset_at(log, NOW_NS + offset * SECOND_NS) == offset
+        assert offset_at(log, NOW_NS + offset * SECOND_NS - 1) == offset
+    assert offset_at(log, NOW_NS + 61 * SECOND_NS) == 61
 
 
 @pytest.fixture
@@ -218,7 +219,7 @@ def test_a_wrong_time_is_found_out_by_the_first_lookup_that_meets_it(how):
     spoilt = changed(disk, SPOILT[how](disk))
     for offset in range(30):
         log, _ = open_small(spoilt, CONFIG)
-        assert log.offset_at(NOW_NS + offset * SECOND_NS) == offset
+        assert offset_at(log, NOW_NS + offset * SECOND_NS) == offset
         log, _ = open_small(spoilt, CONFIG)
         assert log.read(offset, bytes_max=1).base_offset == offset
 
@@ -238,7 +239,7 @@ def test_an_index_that_is_ahead_of_the_log_is_used_as_far_as_it_goes(bytes_read)
         put(log, 1, now_ns=NOW_NS + 100 * SECOND_NS)
     log.segments[-1].loaded = None
     check_lookups(log)
-    assert log.offset_at(NOW_NS + 70 * SECOND_NS) == 61
+    assert offset_at(log, NOW_NS + 70 * SECOND_NS) == 61
 
 
 def test_a_lookup_reads_little_more_than_an_interval(bytes_read):
@@ -249,7 +250,7 @@ def test_a_lookup_reads_little_more_than_an_interval(bytes_read):
     log.segments[-1].unload_index()
     for lookup in (
         lambda: log.place_of_batch(2000),
-        lambda: log.offset_at(NOW_NS + 1000 * SECOND_NS),
+        lambda: offset_at(log, NOW_NS + 1000 * SECOND_NS),
     ):
         lookup()
         bytes_read.clear()
@@ -289,7 +290,7 @@ def test_indexes_in_memory_are_bounded_while_writing_reading_and_cutting():
         pass
     assert loaded() <= 9
     for second in range(0, 1200, 7):
-        log.offset_at(NOW_NS + second * SECOND_NS)
+        offset_at(log, NOW_NS + second * SECOND_NS)
     assert loaded() <= 9
     for _ in range(3):
         log.forget_hint()
@@ -336,4 +337,4 @@ def test_a_time_is_found_before_the_first_after_the_last_in_gaps_and_among_equal
     stored = [(head.append_time, head.base_offset) for head, _ in batches(log)]
     for time_ns in [0, *every_gap(log), now_ns + 10]:
         late = [offset for append_time, offset in stored if append_time >= time_ns]
-        assert log.offset_at(time_ns) == min(late, default=log.end_offset)
+        assert offset_at(log, time_ns) == min(late, default=log.end_offset)

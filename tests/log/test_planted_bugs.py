@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.log import SyncPlan, index, layout, log, snapshot
+from penstock.log import SyncPlan, index, layout, log, snapshot, sync_plan
 from penstock.log.journal import Journal, OrderedPlan
 from penstock.log.layout import CHECKPOINT, TEMPORARY
 from penstock.log.scan import walk_heads
@@ -81,7 +81,7 @@ def replace_without_sync(disk: Disk, directory: str, name: str, *parts: Buffer) 
 
 
 def test_an_unsynced_checkpoint_rename_is_found_by_checkpointing(monkeypatch: Patch) -> None:
-    for module in (log, opening):
+    for module in (log, opening, sync_plan):
         monkeypatch.setattr(module, "replace_file", replace_without_sync)
     assert finds("checkpoint")
 

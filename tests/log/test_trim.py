@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.config import LogConfig
 from penstock.errors import NoSpace, OffsetOutOfRange
 from penstock.log import Log
+from penstock.log.lookup import offset_at
 from penstock.log.trim import (
     SegmentAge,
     expired,
@@ -124,7 +125,7 @@ def test_what_comes_after_a_truncation_is_found_by_offset_and_time(before, kept,
         put(log, 1, now_ns=start_ns + number * SECOND_NS)
     log.segments[-1].loaded = None
     for number in range(after):
-        assert log.offset_at(start_ns + number * SECOND_NS) == end + number
+        assert offset_at(log, start_ns + number * SECOND_NS) == end + number
         assert log.read(end + number, bytes_max=1).base_offset == end + number
     check_shape(open_small(SimDisk(disk.tree()), config)[0])
 

@@ -14,6 +14,7 @@ from penstock.codec import HEAD_BYTES, Columns, encode
 from penstock.config import FsyncPolicy, LogConfig, StorageConfig
 from penstock.errors import PenstockError
 from penstock.log import AppendResult, Log, open_log
+from penstock.log.layout import LOG
 from penstock.model import LogId
 from penstock.runtime import SystemClock
 from penstock.runtime.commit import Committer
@@ -30,15 +31,15 @@ NEVER = StorageConfig(fsync=FsyncPolicy.NEVER)
 
 
 class Gate:
-    """Once shut, stops every sync at its door. `started` counts those that came."""
+    """Once shut, stops every sync of a segment at its door. `started` counts those that came."""
 
     def __init__(self) -> None:
         self.is_shut = False
         self.started, self.passing = Semaphore(0), Semaphore(0)
 
     @contextmanager
-    def __call__(self, _file: object) -> Iterator[None]:
-        if self.is_shut:
+    def __call__(self, file) -> Iterator[None]:
+        if self.is_shut and file.path.endswith(LOG):
             self.started.release()
             assert self.passing.acquire(timeout=PATIENCE_S)
         yield
@@ -58,7 +59,7 @@ class Gate:
 
 
 class Recorder:
-    """How many bytes of each file are durable, which names are, and how many syncs that took."""
+    """How many bytes of each file are durable, which names are, and how many syncs of segments that took."""
 
     def __init__(self, delay_s: float = 0) -> None:
         self.delay_s, self.synced, self.syncs = delay_s, {}, 0
@@ -70,7 +71,7 @@ class Recorder:
         if self.delay_s:
             Event().wait(self.delay_s)
         yield
-        self.syncs += 1
+        self.syncs += file.path.endswith(LOG)
         self.synced[file.path] = size
 
 
@@ -161,7 +162,7 @@ def gated(build: Build, config: StorageConfig = ALWAYS) -> tuple[Rig, LogWriter,
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells us about."""
+    """Wait for something that no event tells us about."""
     for _ in range(PATIENCE_S * 1000):
         if condition():
             return

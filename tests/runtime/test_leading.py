@@ -51,7 +51,7 @@ class Desk:
         self.counting = Lock()
         self.before_run: Callable[[], None] = lambda: None
         self.runners: list[Thread] = []
-        self.point: SyncPoint[Desk] = SyncPoint(self, self.rig.committer, unsynced_bytes_max=1)
+        self.point: SyncPoint[Desk] = SyncPoint(self, self.rig.committer)
         self.place = self.point._planning = Yielding()
 
     def plan_sync(self) -> "Desk":
@@ -91,7 +91,7 @@ class Desk:
     def write(self) -> None:
         with self.point.lock:
             self.pending += 1
-            ticket = self.point.changed(1, is_to_wait=True)
+            ticket = self.point.changed(is_to_wait=True)
         assert ticket is not None
         self.point.wait(ticket)
 

@@ -150,15 +150,15 @@ def linked(count: int, prefix: str = "R") -> list[Any]:
 
 
 def test_schemas_that_take_long_to_compare_are_refused_soon() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     many = AvroSchema(json.dumps(linked(1000)))
     with pytest.raises(InvalidSchema):
         many.faults_reading(AvroSchema(json.dumps(linked(1000, "S"))))
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_default_with_countless_readings_is_refused_soon() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     value: Any = {"f": 1}
     for _ in range(40):
         value = {"f": value}
@@ -172,4 +172,4 @@ def test_a_default_with_countless_readings_is_refused_soon() -> None:
         AvroSchema(
             record({"name": "a", "type": first}, {"name": "v", "type": "A", "default": value})
         )
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2

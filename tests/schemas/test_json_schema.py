@@ -224,10 +224,10 @@ def test_references_lead_to_registered_schemas() -> None:
     ],
 )
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InvalidSchema):
         JsonSchema(json.dumps(schema))
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def doubling(depth: int, leaf: str) -> JsonSchema:
@@ -241,11 +241,11 @@ def doubling(depth: int, leaf: str) -> JsonSchema:
 
 
 def test_exponential_schemas_take_bounded_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     old, new = doubling(60, "string"), doubling(60, "integer")
     with pytest.raises(InvalidSchema, match=r"too complex|nested"):
         new.faults_reading(old)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 LONG_LISTS = (
@@ -258,7 +258,7 @@ LONG_LISTS = (
 @pytest.mark.parametrize(("old", "more"), LONG_LISTS)
 def test_long_lists_take_bounded_time(old: Any, more: Any) -> None:
     before, after = JsonSchema(json.dumps(old)), JsonSchema(json.dumps({**old, **more}))
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InvalidSchema, match="too complex"):
         after.faults_reading(before)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

@@ -108,7 +108,7 @@ def test_imports_lead_to_references_and_to_what_comes_with_protobuf() -> None:
     ],
 )
 def test_what_is_no_schema_is_refused_soon(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InvalidSchema):
         ProtobufSchema(text)
-    assert time.monotonic() - started < 3
+    assert time.process_time() - started < 3

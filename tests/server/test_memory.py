@@ -11,10 +11,7 @@ from penstock.runtime.malloc import malloc_bytes
 from .rigs import request, served
 from .test_bad_storm import figure
 
-pytestmark = pytest.mark.skipif(
-    malloc_bytes() is None,
-    reason="malloc's bytes in use are told by glibc 2.33 or later (mallinfo2)",
-)
+pytestmark = pytest.mark.skipif(malloc_bytes() is None, reason="needs mallinfo2 of glibc 2.33")
 
 # Bounded memories that fill up: the thousand leases that were acked last, the paths that were asked for last (each key
 # that is deleted has one of its own), sparse indexes of open segments.

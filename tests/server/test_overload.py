@@ -46,7 +46,7 @@ async def test_who_was_refused_is_read_when_its_wait_is_over():
     await asyncio.sleep(0.03)
     assert len(read_pauses) == 3
     now += 2
-    while len(read_pauses) > 1:  # noqa: ASYNC110 - it looks every few milliseconds, and tells nobody
+    while len(read_pauses) > 1:  # noqa: ASYNC110 - it looks every few milliseconds, without an event to wait for
         await asyncio.sleep(0.005)
     assert (stays.was_gone, leaves.was_gone, later.was_gone) == ([False], [True], [])
     now += 9

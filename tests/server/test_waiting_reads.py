@@ -114,7 +114,7 @@ async def test_where_too_many_answers_are_unread_it_gets_429_asked_or_woken(foll
 async def test_a_client_that_leaves_waits_no_longer(following):
     following.connection.connection_lost(None)
     await until(lambda: not following.broker.app.driver.waiting)
-    await following.broker.publish("to nobody")
+    await following.broker.publish("to no reader")
     assert following.wire.written == b""
 
 

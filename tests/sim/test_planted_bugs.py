@@ -42,6 +42,8 @@ from penstock.groups import commands as group_commands
 from penstock.groups import records as group_records
 from penstock.log.journal import Journal
 from penstock.model import Priority, TopicPartition
+from penstock.schemas import Registry
+from penstock.schemas.records import VersionRemoved, VersionStored
 from penstock.sim.driver import PendingReply, SimDriver
 from penstock.sim.parameters import draw_parameters, with_assigned
 from penstock.sim.violation import Checker, Violation
@@ -419,6 +421,33 @@ def key_answered_before_it_is_durable(patch: Patch) -> None:
     patch.setattr(Catalogue, "record_meta", record)
 
 
+@bug(4, Checker.SCHEMAS)
+def versions_lost_in_a_snapshot(patch: Patch) -> None:
+    patch.setattr(Registry, "snapshot", lambda _: ())
+
+
+@bug(4, Checker.SCHEMAS)
+def schema_answered_before_it_is_durable(patch: Patch) -> None:
+    original = Catalogue.record_meta
+
+    def record(catalogue: Catalogue, records: Sequence[MetaRecord], now: Now) -> None:
+        is_about_schemas = any(isinstance(one, VersionStored) for one in records)
+        (Catalogue._append if is_about_schemas else original)(catalogue, records, now)
+
+    patch.setattr(Catalogue, "record_meta", record)
+
+
+@bug(4, Checker.SCHEMAS)
+def schema_id_given_again(patch: Patch) -> None:
+    original = Registry._remove
+
+    def remove(registry: Registry, record: VersionRemoved) -> None:
+        original(registry, record)
+        registry.next_id = max(registry.schemas, default=0) + 1
+
+    patch.setattr(Registry, "_remove", remove)
+
+
 def run(planted: Bug, seed: int) -> None:
     # Those of delays and of lost files are planted elsewhere.
     is_about_keys = Checker.KEYS in planted.checkers
@@ -426,6 +455,7 @@ def run(planted: Bug, seed: int) -> None:
         draw_parameters(seed),
         delay_producers=0,
         administrators=int(is_about_keys),
+        schema_registrants=int(Checker.SCHEMAS in planted.checkers),
         file_losses_per_start=0,
     )
     if planted.is_assigned:

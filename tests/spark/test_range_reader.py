@@ -127,7 +127,7 @@ def test_a_broker_that_stays_away_is_an_error_not_an_end(broker, client, topic):
 def make_retained(client, name: str) -> int:
     """A topic of which retention took the beginning; gives its earliest offset."""
     config = {"segment_size_bytes": 65536, "retention_bytes": 65536}
-    client.create_topic(name, partitions=1, config=config)
+    client.create_topic(name, partitions=1, **config)
     for _ in range(10):
         append(client, name, [bytes(1000)] * 40)
     client.compact_topic(name)
@@ -347,7 +347,7 @@ def test_a_key_file_is_read_where_it_is_used(broker, topic_of_parts, tmp_path):
 
 def small_segments(client, name: str, **config: int) -> int:
     """A topic with many small files; gives how many messages it has."""
-    client.create_topic(name, partitions=1, config={"segment_size_bytes": 65536, **config})
+    client.create_topic(name, partitions=1, segment_size_bytes=65536, **config)
     for first in range(0, 600, 40):
         append(client, name, [b"%d" % one + bytes(1000) for one in range(first, first + 40)])
     return 600

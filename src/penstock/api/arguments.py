@@ -9,6 +9,9 @@ from inspect import iscoroutinefunction
 from operator import index
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec import UNSET
+
 from ..errors import Refused
 
 T = TypeVar("T")
@@ -45,6 +48,20 @@ def whole_number(
 def whole_count(what: str, given: object, *, least: int = 0) -> int:
     """How many of something; more than can be counted is the most that can be counted."""
     return min(whole_number(what, given, least), sys.maxsize)
+
+
+def value_of(value: Any, json: object) -> Any:
+    """The value of a message, of which the caller gave one: the value itself, or an object that is written as JSON."""
+    if json is UNSET:
+        if value is UNSET:
+            raise Refused("a message needs a value, or json=; the value None is a tombstone")
+        return value
+    if value is not UNSET:
+        raise Refused("a message has a value or json=, not both")
+    try:
+        return msgspec.json.encode(json)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused(f"this cannot be written as JSON: {error}"[:300]) from None
 
 
 def number(what: str, given: Any, least: float) -> float:

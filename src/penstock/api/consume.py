@@ -7,10 +7,11 @@ from ..model import Priority
 from .command import Command
 from .leased import LeasedMessages
 from .principals import Action
+from .start import EARLIEST, Start
 
 
 class Poll(Command[LeasedMessages], frozen=True):
-    """Lease messages of a topic to a member of a group; a group that is new begins at the earliest.
+    """Lease messages of a topic to a member of a group; a group that is new begins at `start`.
 
     `visibility_ms` None: as long as the topic says. `priority`: of this lane only. A poll that comes again with its
     `request_id` gets the same messages again. As many batches are opened as hold `bytes_max` together, at least one.
@@ -29,6 +30,7 @@ class Poll(Command[LeasedMessages], frozen=True):
     request_id: str = ""
     bytes_max: int | None = None
     limit_with_lanes: int | None = None
+    start: Start = EARLIEST
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

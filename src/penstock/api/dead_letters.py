@@ -97,11 +97,11 @@ class Edit(msgspec.Struct, frozen=True, array_like=True):
     key: bytes | None = None
     is_value_set: bool = False
     value: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
 
     @property
     def size(self) -> int:
-        headers = sum(len(name) + len(value) for name, value in self.headers or ())
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers or ())
         return len(self.key or b"") + len(self.value or b"") + headers
 
 

@@ -1,13 +1,15 @@
 """Publishing: messages that are stored now, and messages that are to come later."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import ClassVar, NamedTuple, overload
+from typing import ClassVar, NamedTuple, TypeVar, overload
 
-from ..errors import PenstockError
+from ..errors import PenstockError, SchemaViolation
 from ..model import Buffer, Message
 from .command import Command
 from .principals import Action
+
+R = TypeVar("R")
 
 
 class Acks(IntEnum):
@@ -71,12 +73,35 @@ class PublishedRun(Sequence[Published]):
 PublishOutcome = Published | PenstockError
 
 
-class _ToTopic(Command[Sequence[Published]], frozen=True):
+class Verdict:
+    """What came of comparing the messages of a command with the schemas of its topic. Does not travel.
+
+    `binding` is what they were compared with; the node compares again if it is another one by now. `wrong` has what
+    is known of messages that do not fit, by their indexes: of the first, or of all. `count` is how many do not fit.
+    """
+
+    __slots__ = ("binding", "count", "wrong")
+
+    def __init__(self, binding: object, wrong: Mapping[int, SchemaViolation], count: int) -> None:
+        self.binding, self.wrong, self.count = binding, wrong, count
+
+
+class _Validated(Command[R], frozen=True, kw_only=True, omit_defaults=True):
+    verdict: Verdict | None = None
+
+
+class StoreMessages(_Validated[R], frozen=True):
+    """Something that stores messages in a topic, which may ask for schemas: a driver then fills in the verdict."""
+
     action: ClassVar[Action] = Action.PUBLISH
     topic: str
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+
+class _ToTopic(StoreMessages[Sequence[Published]], frozen=True):
+    pass
 
 
 class Publish(_ToTopic, frozen=True):
@@ -142,16 +167,21 @@ class BatchStored(NamedTuple):
     partitions: int
 
 
-class PublishBatch(Command[BatchStored], frozen=True):
+class PublishBatch(StoreMessages[BatchStored], frozen=True):
     """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
 
-    action: ClassVar[Action] = Action.PUBLISH
-    topic: str
     partition: int
     batch: Buffer
 
-    def topics(self) -> Iterable[str]:
-        return (self.topic,)
+
+class PublishRecords(StoreMessages[BatchStored], frozen=True):
+    """Store one record batch of a Kafka producer, whole; a repeat gets the first result.
+
+    MalformedBatch, ChecksumMismatch, UnsupportedFormat, TooLarge, Refused, OutOfSequence, NotFound, NoSpace.
+    """
+
+    partition: int
+    batch: Buffer
 
 
 class Schedule(_ToTopic, frozen=True):
@@ -168,13 +198,8 @@ class ScheduleValues(_ToTopic, frozen=True):
     due_ns: int
 
 
-class PublishEach(Command[list[PublishOutcome]], frozen=True):
+class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
     """Store what can be stored; an answer or an error for each message."""
 
-    action: ClassVar[Action] = Action.PUBLISH
-    topic: str
     messages: Sequence[Message]
     partition: int | None = None
-
-    def topics(self) -> Iterable[str]:
-        return (self.topic,)

@@ -1,8 +1,6 @@
 """A message in the hands of a member, with the proof that it is theirs."""
 
-import msgspec
-
-from ..model import Headers, Priority
+from ..model import Headers, Priority, Valued
 from .receipts import Place, write_receipt
 
 # Their order for people: what was put first, then the delivery.
@@ -22,11 +20,10 @@ _SHOWN = (
 )
 
 
-class Received(msgspec.Struct, frozen=True, gc=False):
+class Received(Valued, frozen=True, gc=False):
     """A message and the lease under which it was handed out. `attempts` counts deliveries from 1."""
 
     # What every message has comes first: most have nothing else, and what is not said costs nothing to make.
-    value: bytes | None
     offset: int
     timestamp: int
     attempts: int

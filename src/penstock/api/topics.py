@@ -117,10 +117,10 @@ class SweepTopics(Command[dict[str, Swept]], frozen=True):
 
 
 class TrimPartition(Command[int], frozen=True):
-    """Remove the files of a partition that hold only messages below an offset; without one, all messages.
+    """Delete the messages of a partition below an offset; without one, all messages.
 
-    The reply is the first offset that is kept, which may be below the one asked for: a file goes whole or not at all.
-    NotFound, OffsetOutOfRange.
+    The reply is the first offset that is kept. It is below the one asked for while a dead letter on its way, or a
+    reader of files, needs what is there. Files go when nothing in them is kept. NotFound, OffsetOutOfRange, NoSpace.
     """
 
     action: ClassVar[Action] = Action.COMPACT_TOPIC

@@ -65,6 +65,7 @@ _INTERNAL = frozenset(
         members.StartWaiting,
         members.EndWaiting,
         publish.PublishAt,
+        publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
     }
@@ -79,6 +80,8 @@ _OK, _ERROR = 0, 1
 _GUARANTEES = (Guarantee.BUFFERED, Guarantee.FSYNCED)
 _ACKS = tuple(Acks)
 _TEXT_CHARACTERS_MAX = 2000
+# A field of commands that the driver fills in, and refuses from clients.
+_NOT_SENT = "verdict"
 
 
 class ErrorReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -174,7 +177,7 @@ def _call_of(kind: type[Command[Any]]) -> _Call:
         fields: list[Any] = [
             (one.name, one.type) if one.required else (one.name, one.type, one.default)
             for one in found
-            if one.name not in parts
+            if one.name not in parts and one.name != _NOT_SENT
         ]
         rest = msgspec.defstruct(kind.__name__, fields, frozen=True)
     (reply,) = _reply_of(kind)

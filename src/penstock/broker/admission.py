@@ -9,7 +9,7 @@ from .partition import Now
 from .partition.publishing import size_of
 
 # Asking the file system costs as much as a small append, so the answer is kept for a while: until it could be
-# wrong by 16 MiB of our own doing, or by 100 ms of somebody else's (a disk writing 1 GB/s: 100 MB).
+# wrong by 16 MiB of our own doing, or by 100 ms of another program's (a disk writing 1 GB/s: 100 MB).
 _RECHECK_BYTES = 16 << 20
 _RECHECK_NS = 100 * 1_000_000
 # Room that has to be there, above the minimum, before refusing ends: a sixteenth keeps one small deletion from
@@ -52,7 +52,7 @@ class DiskGuard:
         self._admitted_bytes = admitted
 
     def look(self, now: Now) -> bool:
-        """Whether it would refuse now. Somebody else may have filled the disk since the last message came."""
+        """Whether it would refuse now. Another program may have filled the disk since the last message came."""
         if self._min_free_bytes and now.monotonic_ns >= self._recheck_at_ns:
             self._recheck(now)
         return self.is_refusing

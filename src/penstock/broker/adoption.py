@@ -6,6 +6,7 @@ go on in a later epoch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..codec import seed_of
 from ..config import TopicConfig
@@ -23,7 +24,7 @@ from .directories import (
     set_aside_entry,
     topic_entry,
 )
-from .partition import PartitionId
+from .partition import Now, PartitionId
 from .partition.opening import log_id_of
 from .topics import (
     INTERNAL_PREFIX,
@@ -35,6 +36,9 @@ from .topics import (
     Topics,
     created,
 )
+
+if TYPE_CHECKING:
+    from .catalogue import Catalogue
 
 # Below it every first segment is: what is adopted may begin anywhere.
 _ANYWHERE = 1 << 62
@@ -51,6 +55,39 @@ class Adoption:
     # By number, where they will be.
     partitions: dict[int, str]
     records: Sequence[TopicRecord]
+
+
+def adopt(
+    catalogue: "Catalogue",
+    path: str,
+    now: Now,
+    *,
+    name: str = "",
+    config: TopicConfig | None = None,
+) -> Adoption:
+    """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
+
+    It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
+    """
+    disk = catalogue.disk
+    found = plan_adoption(
+        disk,
+        catalogue.topics,
+        path,
+        name=name,
+        config=config or TopicConfig(),
+        at_ns=now.wall_ns,
+    )
+    if found.source != found.target:
+        parent = found.target.rpartition("/")[0]
+        disk.make_directories(parent)
+        disk.move(found.source, found.target)
+        disk.sync_directory(parent)
+        disk.sync_directory(SET_ASIDE)
+    for number, directory in found.partitions.items():
+        forget_meta(disk, directory, PartitionId(found.topic_id, number))
+    catalogue.record_meta(found.records, now)
+    return found
 
 
 def plan_adoption(

@@ -25,13 +25,11 @@ from ..errors import (
 )
 from ..journeys.latency import Latencies
 from ..log import Log, open_log
+from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
-from ..log.log import MetaMark
 from ..model import Epoch, LogEnd, Offset
 from ..ports import Disk, Entropy
-from .adoption import Adoption, forget_meta, plan_adoption
 from .directories import (
-    SET_ASIDE,
     ids_present,
     is_untouched,
     paths_in_topics,
@@ -49,6 +47,7 @@ from .meta import (
     meta_beyond,
     own_end,
     require_format,
+    require_meta,
 )
 from .partition import (
     Now,
@@ -75,8 +74,6 @@ from .topics import (
     TopicFacts,
 )
 
-# Of those in the error that says that meta is gone.
-_ENTRIES_SHOWN = 5
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
@@ -119,11 +116,11 @@ class Catalogue:
         # What this start found and did, in order. Read by the driver, metrics and health.
         self.recovery: list[RecoveryEvent] = []
         self.damage = damage or DamageLedger()
-        # Partitions that failed with something in them that no sync had covered: whoever waits for the next one may
-        # wait for that. The driver takes them.
+        # Partitions that failed with something in them that no sync had covered: a caller that waits for the next sync
+        # may wait for them. The driver takes them.
         self.owed: list[Fault] = []
         require_format(disk)
-        self._require_meta()
+        require_meta(disk)
         log, found = open_log(
             disk,
             META,
@@ -155,6 +152,8 @@ class Catalogue:
         # On a full disk the next start does it again.
         with suppress(NoSpace):
             self.record_meta([*records, *(one.ends() for one in self.partitions())], now)
+            for one in self.partitions():
+                one.ends_noted()
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
@@ -162,18 +161,6 @@ class Catalogue:
             return
         self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
-
-    def _require_meta(self) -> None:
-        """Without meta nothing is known about the topics that are there: neither use nor forget them."""
-        if self.disk.list(META) or not (entries := [*paths_in_topics(self.disk)]):
-            return
-        shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
-        raise DamagedFile(
-            META,
-            f"it is missing or empty, but there are {shown}: put {META}/ back from a copy; or, if there is "
-            f"none, move the directories of topics to {SET_ASIDE}/ and bring each back with "
-            "`penstock topic adopt`",
-        )
 
     def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
         """Make partitions that an intent names, durably. If that fails, nothing of them is left.
@@ -203,6 +190,7 @@ class Catalogue:
             self.limits,
             self.entropy,
             self._require_known_meta,
+            lambda partition, now: self.note_ends([partition], now),
             self.cache,
             self.changes,
             self.damage,
@@ -304,10 +292,10 @@ class Catalogue:
             # A restart begins further on: with the snapshot, or with the checkpoint of the messages.
             if plan.is_snapshot_written or plan.messages.is_checkpoint_written:
                 stepped.append(partition)
-        if stepped:
-            self._note_ends(stepped, now)
         if has_snapshot:
-            self._sync(with_checkpoint=False)
+            self.note_ends(stepped, now)
+        elif stepped:
+            self._append_ends(stepped, now)
 
     def fail(
         self, partition: Partition, cause: PenstockError, plan: PartitionPlan | None = None
@@ -330,18 +318,25 @@ class Catalogue:
         )
         return fault
 
-    def note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
-        """Know durably how far these are: a sweep has changed them."""
+    def note_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
+        """Know durably how far these are. False: there is no room for that, and meta knows it the next time."""
+        is_noted = self._append_ends(partitions, now)
         if partitions:
-            self._note_ends(partitions, now)
             self._sync(with_checkpoint=False)
+        if is_noted:
+            for partition in partitions:
+                partition.ends_noted()
+        return is_noted
 
-    def _note_ends(self, partitions: Sequence[Partition], now: Now) -> None:
-        """What is not durable with the next sync is known a little later. On a full disk, the next time."""
-        with suppress(NoSpace):
+    def _append_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
+        """Record how far these are; the next sync of meta makes it durable. False: there is no room for that."""
+        try:
             for first in range(0, len(partitions), _RECORDS_A_BATCH):
                 some = partitions[first : first + _RECORDS_A_BATCH]
                 self._append([partition.ends() for partition in some], now)
+        except NoSpace:
+            return False
+        return True
 
     def topic_changed(self, name: str, now: Now) -> None:
         """Called after a topic was made, has grown, or is gone."""
@@ -358,7 +353,7 @@ class Catalogue:
         except NoSpace:
             self._abandon([(plan, facts, prepared)], now)
             raise
-        self._note_ends(prepared, now)
+        self._append_ends(prepared, now)
         self._add(self.topics.find(name), prepared)
         self.topic_changed(name, now)
 
@@ -403,7 +398,7 @@ class Catalogue:
                 self._abandon(prepared, now)
             raise
         for _, facts, new in prepared:
-            self._note_ends(new, now)
+            self._append_ends(new, now)
             self._add(facts, new)
         self._open_groups(self.topic(name), now)
         self.topic_changed(name, now)
@@ -445,32 +440,6 @@ class Catalogue:
         with suppress(NoSpace):
             self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)
         self.topic_changed(name, now)
-
-    def adopt(
-        self, path: str, now: Now, *, name: str = "", config: TopicConfig | None = None
-    ) -> Adoption:
-        """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
-
-        It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
-        """
-        found = plan_adoption(
-            self.disk,
-            self.topics,
-            path,
-            name=name,
-            config=config or TopicConfig(),
-            at_ns=now.wall_ns,
-        )
-        if found.source != found.target:
-            parent = found.target.rpartition("/")[0]
-            self.disk.make_directories(parent)
-            self.disk.move(found.source, found.target)
-            self.disk.sync_directory(parent)
-            self.disk.sync_directory(SET_ASIDE)
-        for number, directory in found.partitions.items():
-            forget_meta(self.disk, directory, PartitionId(found.topic_id, number))
-        self.record_meta(found.records, now)
-        return found
 
     def topic(self, name: str) -> Topic:
         try:

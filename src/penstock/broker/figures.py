@@ -50,6 +50,9 @@ def _of_findings(node: "Node") -> Iterator[Sample]:
     yield Sample("penstock_faulty_partitions", {}, len(findings.faulty))
     for topic in node.open:
         yield Sample("penstock_damaged_batches_total", {"topic": topic}, node.damage.batches[topic])
+    for (topic, validation), count in node.violations.messages.items():
+        labels = {"topic": topic, "validation": validation.value}
+        yield Sample("penstock_schema_violations_total", labels, count)
 
 
 def _named_groups(partitions: Sequence[Partition], most: int) -> frozenset[str]:

@@ -17,6 +17,7 @@ from ..errors import (
     Refused,
     TooManyGroups,
 )
+from ..log.lookup import messages_from
 from ..model import check_name
 from .catalogue import Catalogue, Topic
 from .partition import Now, Partition, consumption
@@ -91,13 +92,19 @@ def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, n
         partition.open_group(group, offset, now)
 
 
+def places_of(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:
+    """Where a group reads."""
+    found = []
+    for partition in partitions:
+        number = partition.machine.numbers.get(group)
+        if number is not None:
+            found.append((partition, partition.machine.groups[number]))
+    return found
+
+
 def existing(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:
     """Where a group reads; NotFound if it does so nowhere."""
-    found = [
-        (partition, partition.group(group))
-        for partition in partitions
-        if group in partition.machine.numbers
-    ]
+    found = places_of(partitions, group)
     if not found:
         raise NotFound("group", group)
     return found
@@ -119,7 +126,10 @@ def require_mode(
 
     The mode is in the journal of every partition, where it lives and dies with the progress that it protects.
     """
-    if all(part.machine.modes.get(delivery.group) is mode for part, delivery in places):
+    for partition, delivery in places:
+        if partition.machine.modes.get(delivery.group) is not mode:
+            break
+    else:
         return
     found = mode_of(places)
     if found not in (Mode.UNDECIDED, mode):
@@ -171,7 +181,7 @@ def unfinished(partition: Partition, delivery: Delivery) -> int:
         # What came back is known one by one; what was never handed out is counted in the log.
         back = delivery.leases.in_flight + len(delivery.ready) + len(delivery.waiting)
         with suppress(Damaged):
-            unseen = log.messages_from(max(delivery.cursor, start)) - len(delivery.ahead)
+            unseen = messages_from(log, max(delivery.cursor, start)) - len(delivery.ahead)
             return back + max(0, unseen)
     return progress.unfinished_below(end) - progress.unfinished_below(start)
 
@@ -192,7 +202,7 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
 def expire_idle(
     partitions: Sequence[Partition], now: Now, *, busy: Collection[str] = ()
 ) -> list[str]:
-    """Forget the groups of a topic that nobody has asked for a long time on any partition; their names are returned.
+    """Forget the groups of a topic that no client has asked for a long time on any partition; their names are returned.
 
     Those that are `busy` have members, which may have good reason not to ask.
     """

@@ -17,6 +17,7 @@ from ..codec.head import BODY_BYTES_MAX, Head
 from ..errors import DamagedBatch, Refused
 from ..journeys.story import Story, status_of
 from ..journeys.traces import TRACEPARENT, parse_traceparent
+from ..log.lookup import offset_at
 from ..model import Headers, MessageColumns
 from .journeys import describe
 from .partition import Partition
@@ -75,7 +76,7 @@ class _Search:
         log, end_ns = partition.messages, self.asked.end_ns
         offset = max(offset, log.start_offset)
         if self.asked.start_ns is not None:
-            offset = max(offset, log.offset_at(self.asked.start_ns))
+            offset = max(offset, offset_at(log, self.asked.start_ns))
         while offset < log.end_offset:
             if self.is_full:
                 return offset

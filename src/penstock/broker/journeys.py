@@ -22,6 +22,7 @@ from ..errors import Damaged, NotFound, PartitionFaulty
 from ..journeys.index import DELAYS, LETTERS
 from ..journeys.story import MessagePlace, Story, status_of
 from ..journeys.traces import TracePlace, trace_id_of
+from ..log.lookup import offset_at
 from ..model import Priority
 from .partition import Partition
 from .partition.dead_letters import dead_letter_topic
@@ -259,7 +260,7 @@ def _arrival(source: Partition, destination: Partition, entry: Entry, sequence: 
     """Where a letter became a message, looked for from the time of its intent on. None: not near it."""
     log, identity, left = destination.messages, source.identity.as_source, _FOLLOW_BYTES
     try:
-        offset = int(log.offset_at(entry.at_ns))
+        offset = int(offset_at(log, entry.at_ns))
         while offset < log.end_offset and left > 0:
             run = log.read(offset, bytes_max=_READ_BYTES)
             for head in run.heads:
@@ -298,7 +299,7 @@ def _fired(partition: Partition, identity: int) -> int | None:
         if isinstance(found, Entry) and isinstance(found.record, DelayMoved):
             due_ns = found.record.due_ns
     try:
-        offset = int(log.offset_at(due_ns))
+        offset = int(offset_at(log, due_ns))
         while offset < log.end_offset and left > 0:
             run = log.read(offset, bytes_max=_READ_BYTES)
             for head in run.heads:

@@ -1,7 +1,7 @@
 """Assigned groups: who is a member, what each of them reads, and what that means for the leases of its partitions.
 
 `groups` decides who owns what; here its records take effect. A partition that passes from one member to the next takes
-the leases of the former one with it, so nobody holds a message of a partition that is not theirs.
+the leases of the former one with it, so no member holds a message of a partition that it does not own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -207,20 +207,25 @@ class Memberships:
         session.turn = (session.turn + 1) % max(1, len(places))
         in_turn = (*places[session.turn :], *places[: session.turn])
 
-        def timed() -> Iterator[tuple[Partition, Delivery, int]]:
+        def serving() -> Iterator[tuple[Partition, Delivery]]:
             for one in in_turn:
                 try:
                     partition = self._catalogue.partition(*one)
                 except PartitionFaulty:
                     continue
                 delivery = self._delivery(membership.group, session.mode, partition, now)
-                duration_ms = command.visibility_ms or partition.config.visibility_timeout_ms
-                yield partition, delivery, duration_ms
+                if command.visibility_ms:
+                    consumption.check_duration(partition.rules, command.visibility_ms)
+                yield partition, delivery
 
         wanted = Wanted(
-            command.member, command.limit, 0, command.priority, bytes_max=command.bytes_max
+            command.member,
+            command.limit,
+            command.visibility_ms or None,
+            command.priority,
+            bytes_max=command.bytes_max,
         )
-        return consumption.poll_all(timed(), wanted, now)
+        return consumption.poll_all(serving(), wanted, now)
 
     def _delivery(
         self, group: str, wished: Mode | None, partition: Partition, now: Now
@@ -305,7 +310,7 @@ class Memberships:
         return [group for group, one in self.groups.items() if one.members]
 
     def require_unowned(self, group: str, topic: str, partition: int) -> None:
-        """Refuse whoever is no member to move what a member owns."""
+        """Refuse a client that is no member to move what a member owns."""
         membership = self.groups.get(group)
         owner = (
             "" if membership is None else membership.owners.get(TopicPartition(topic, partition))
@@ -327,7 +332,7 @@ class Memberships:
         return frozenset() if known is None else known.topics
 
     def _of(self, group: str, member: str, now: Now) -> Membership:
-        """The group as of now: whoever is late is a member no more, also if no tick came in between."""
+        """The group as of now: a member that is late is one no more, also if no tick came in between."""
         membership = self.groups.get(group) or Membership(group)
         decide.require_member(membership, member)
         self._expire(membership, now)
@@ -396,7 +401,7 @@ class Memberships:
     def _hand_over(
         self, group: str, member: str, partitions: Iterable[TopicPartition], now: Now
     ) -> None:
-        """Nobody but its owner holds messages of a partition; leases of before a restart end here."""
+        """Only its owner holds messages of a partition; leases of before a restart end here."""
         mode = self._sessions[group, member].mode
         for one in partitions:
             # Without room for it now, the first poll does it. A faulty one is owned as well, and gives nothing.
@@ -407,7 +412,7 @@ class Memberships:
     def _serving(self, one: TopicPartition) -> Partition | None:
         """A partition; None if it is faulty, or its topic gone."""
         topic = self._catalogue.open.get(one.topic)
-        return None if topic is None else topic.partitions.serving(one.number)
+        return None if topic is None else topic.partitions.serving_at(one.number)
 
     def _end_leases(
         self, one: TopicPartition, group: str, is_ending: Callable[[str], bool], now: Now

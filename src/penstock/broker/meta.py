@@ -7,7 +7,7 @@ docs/formats/meta.md has the records.
 from collections.abc import Iterable
 
 from ..config import LogConfig
-from ..errors import UnsupportedFormat
+from ..errors import DamagedFile, UnsupportedFormat
 from ..log import Log, open_log
 from ..log.journal import Journal
 from ..log.records import RecordFormat
@@ -22,6 +22,7 @@ from ..schemas.records import (
     VersionRemoved,
     VersionStored,
 )
+from .directories import SET_ASIDE, paths_in_topics
 from .keys import KeyRecord, KeyRevoked, Keys, KeyStored
 from .queries import Queries, QueryForgotten, QueryRecord, QueryStarted
 from .scram import ScramStored
@@ -30,6 +31,8 @@ from .topics import TopicRecord, Topics
 META = "meta"
 META_LOG_ID = LogId(1)
 META_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+# Of those in the error that says that meta is gone.
+_ENTRIES_SHOWN = 5
 _ANY_EPOCH = Epoch((1 << 63) - 1)
 # Where keys were before they came to meta.
 _FORMER_KEYS = "keys.json"
@@ -108,4 +111,17 @@ def meta_beyond(messages: Log, meta: Log) -> str:
     return (
         f"it knows {META}/ to offset {seen.offset}, and that ends at {end}: {META}/ is an older copy, or has "
         f"lost its end; put the right one back, or take the topic as it is with `penstock topic adopt`"
+    )
+
+
+def require_meta(disk: Disk) -> None:
+    """Without meta nothing is known about the topics that are there: neither use nor forget them."""
+    if disk.list(META) or not (entries := [*paths_in_topics(disk)]):
+        return
+    shown = ", ".join(entries[:_ENTRIES_SHOWN]) + (", ..." if entries[_ENTRIES_SHOWN:] else "")
+    raise DamagedFile(
+        META,
+        f"it is missing or empty, but there are {shown}: put {META}/ back from a copy; or, if there is "
+        f"none, move the directories of topics to {SET_ASIDE}/ and bring each back with "
+        "`penstock topic adopt`",
     )

@@ -19,6 +19,7 @@ from ..errors import (
     PenstockError,
 )
 from ..ports import Disk, Entropy
+from ..schemas.validation import Binding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
@@ -32,6 +33,7 @@ from .partition.dead_letters import dead_letter_topic
 from .partition.outbox import Burial, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
+from .validation import ViolationLedger, bind_topic
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
@@ -60,15 +62,20 @@ class Node(Catalogue):
         usual_sweep_times: int = 1,
         is_firing: bool = True,
         observer: Observer | None = None,
+        violations: ViolationLedger | None = None,
     ) -> None:
         """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick."""
         super().__init__(
             disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
         )
         self._observer = observer
+        self.violations = violations or ViolationLedger()
+        # Topics that ask for schemas. Drivers look without their lock, so an entry is replaced and never changed.
+        self.bindings: dict[str, Binding] = {}
         self.sweeps = Sweeps(usual_times=usual_sweep_times)
         for name, topic in self.open.items():
             self.sweeps.plan(name, topic.facts.config, now.monotonic_ns)
+            bind_topic(self, name)
         self.guard = DiskGuard(disk, min_free_bytes=min_free_bytes)
         self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
@@ -117,6 +124,7 @@ class Node(Catalogue):
         """
         if name in self.open:
             self.sweeps.plan(name, self.open[name].facts.config, now.monotonic_ns)
+        bind_topic(self, name)
         self.assigned.topic_changed(name, now)
 
     def tick(self, now: Now) -> None:

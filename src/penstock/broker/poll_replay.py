@@ -60,7 +60,7 @@ class PollReplay:
             self.bytes_kept -= known.size
 
     def _counts(self, answer: LeasedMessages) -> bool:
-        """Whether any of it is still in somebody's hands, or was acked."""
+        """Whether a consumer still holds any of it, or has acked it."""
         for part in answer.parts:
             place, lease = part.place, part.lease
             try:
@@ -77,5 +77,5 @@ class PollReplay:
 def _size_of(answer: LeasedMessages) -> int:
     """About what it takes in memory."""
     headers = chain.from_iterable([one for part in answer.parts for one in part.headers if one])
-    named = sum(len(name) + len(value) for name, value in headers)
+    named = sum(len(name) + len(value or b"") for name, value in headers)
     return _MESSAGE_BYTES * len(answer) + answer.content_bytes() + named

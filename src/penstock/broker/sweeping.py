@@ -120,8 +120,8 @@ def sweep_topics(
             swept[name] = _sweep(node, node.open[name], sweeps, now, older_than_ns)
         except NoSpace as error:
             refused[name] = error
-    # Have meta know where the logs begin whose first segments went.
-    moved = [name for name, one in swept.items() if one.segments_removed]
+    # Have meta know where the logs begin whose first segments went, perhaps before there was no room.
+    moved = [*refused, *(name for name, one in swept.items() if one.segments_removed)]
     node.note_ends([one for name in moved for one in node.open[name].partitions], now)
     return swept, refused
 

@@ -21,6 +21,7 @@ Examples:
   penstock consume orders                                  all there is, and end
   penstock consume orders --follow                         and what comes, until Ctrl-C
   penstock consume orders --from latest --follow           only what comes
+  penstock consume orders --group new --from latest        a group that is new begins there
   penstock consume orders --from-time 2026-01-31T12:00:00Z
   penstock consume orders --from-time 15m --json           of the last quarter of an hour
   penstock consume orders --partition 2 --from 1000 --count 10
@@ -28,7 +29,7 @@ Examples:
   penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
 
 \b
-Without --group nothing is finished and nobody notices. With --group messages are finished when they have been
+Without --group nothing is finished and no consumer notices. With --group messages are finished when they have been
 printed, not before. What is written into a pipe counts as printed, also if its reader leaves early: for some of
 them say --count, not `| head`.
 """
@@ -40,7 +41,9 @@ WAIT_S = 20
 @click.command(epilog=EPILOG)
 @click.argument("topic")
 @click.option("--group", help="Take them as a member of this group, and finish them.")
-@click.option("--from", "start", help="earliest (default), latest, or an offset.")
+@click.option(
+    "--from", "start", help="earliest (default), latest, or an offset; for a new group, too."
+)
 @click.option("--from-time", help="Only what came from this time on; 15m is 15 minutes ago.")
 @click.option("--partition", type=int, help="Only this one.")
 @click.option("--follow", "-f", "is_followed", is_flag=True, help="Wait for more, until Ctrl-C.")
@@ -68,6 +71,7 @@ def consume(
                 topic,
                 group,
                 MessagePrinter(output, is_bare, count),
+                start=start,
                 is_followed=is_followed,
             )
             return
@@ -82,10 +86,9 @@ def consume(
 def start_of(
     group: str | None, start: str | None, from_time: str | None, partition: int | None
 ) -> str | int:
-    if group is not None and (start or from_time or partition is not None):
+    if group is not None and partition is not None:
         raise click.UsageError(
-            "--from, --from-time and --partition are for reading without --group; "
-            "penstock group reset moves a group"
+            "--partition is for reading without --group: a group reads all of them"
         )
     if start is not None and from_time is not None:
         raise click.UsageError("--from and --from-time: give one of them")
@@ -134,12 +137,22 @@ def fields_of(partition: int, message: "Message | Received") -> Iterator[tuple[s
 
 
 def take(
-    client: "Client", topic: str, group: str, printer: MessagePrinter, *, is_followed: bool
+    client: "Client",
+    topic: str,
+    group: str,
+    printer: MessagePrinter,
+    *,
+    start: str | int,
+    is_followed: bool,
 ) -> None:
-    """Poll as a member of the group until there are no more messages, and ack those that are printed."""
+    """Poll as a member of the group until there are no more messages, and ack those that are printed.
+
+    A group that is new begins at `start`; one that is there goes on where it was.
+    """
     while printer.left:
         limit = min(printer.left, POLL_MESSAGES)
-        found = client.poll(topic, group, limit=limit, timeout=WAIT_S if is_followed else 0)
+        timeout = WAIT_S if is_followed else 0
+        found = client.poll(topic, group, limit=limit, timeout=timeout, start=start)
         for one in found:
             printer.show(one.partition, one)
         sys.stdout.flush()  # Before they are finished: a closed pipe must not cost a message.

@@ -1,12 +1,15 @@
 """`penstock context`: several servers, by name."""
 
+import json
 from pathlib import Path
 
 import click
 
-from .contexts import Context, contexts_path, read_contexts, write_contexts
+from ..contexts import Context, Contexts, contexts_path, read_contexts
 from .output import Output, output_options
 from .remote import complete_context
+
+DIRECTORY_MODE = 0o700
 
 EPILOG = """\b
 Examples:
@@ -58,7 +61,7 @@ def add(
 ) -> None:
     """Call SERVER by NAME; the first one added is in use at once. One that has the name already is replaced."""
     from ..client.address import Address
-    from .contexts import read_key
+    from ..contexts import read_key
 
     if key_file is not None and key_env is not None:
         raise click.UsageError("a key is in a file or in the environment: give one of them")
@@ -123,3 +126,13 @@ def remove(name: str, *, output: Output) -> None:
     known.remove(name)
     write_contexts(path, known)
     output.outcome(f"{name} is forgotten", {"name": name, "removed": True})
+
+
+def write_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file in one step. Only its owner can ever read it."""
+    from ..runtime.small_files import replace_file
+
+    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    by_name = {name: one.to_json() for name, one in contexts.by_name.items()}
+    text = json.dumps({"current": contexts.current, "contexts": by_name}, indent=2)
+    replace_file(path, text.encode() + b"\n")

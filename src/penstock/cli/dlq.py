@@ -99,7 +99,7 @@ def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
             "reason": one.dlq_reason,
             "attempts": one.delivery_attempts,
             "group": one.group,
-            "error": one.last_error,
+            "error": one.last_error.partition("\n")[0],
             "key": one_line_of(one.key),
             "value": one_line_of(one.value),
         }

@@ -33,7 +33,7 @@ MEANINGS = {
     Exit.REFUSED: "the request was refused; repeating it will not help",
     Exit.UNAVAILABLE: "something it needs is not there; try again later",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
-    Exit.OUTPUT_CLOSED: "nobody reads the output any more (as in `| head`)",
+    Exit.OUTPUT_CLOSED: "no program reads the output any more (as in `| head`)",
 }
 
 EXIT_OF_FAMILY: dict[type[PenstockError], Exit] = {

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from .arguments import time_argument
+from .confirm import confirm, yes_option
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
 
@@ -84,7 +85,7 @@ def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
     with connected(broker) as client:
         rows = client.in_flight(name)
     columns = ["topic", "partition", "offset", "consumer", "delivery_count", "deadline"]
-    output.rows(rows, columns, empty="nobody holds anything")
+    output.rows(rows, columns, empty="no consumer holds a message of this group")
 
 
 @group.command(epilog="Example: penstock group reset billing --to earliest --dry-run")
@@ -131,10 +132,13 @@ def target_of(to: str) -> str | int:
 
 @group.command(epilog="Example: penstock group delete billing")
 @click.argument("name")
+@yes_option
 @remote_options
 @output_options
-def delete(name: str, *, broker: BrokerOptions, output: Output) -> None:
+def delete(name: str, *, is_sure: bool, broker: BrokerOptions, output: Output) -> None:
     """Forget a group: its progress, leases and attempts."""
     with connected(broker) as client:
+        loss = f"group {name} is forgotten with its progress and leases"
+        confirm(name, loss, client.url, is_sure=is_sure)
         client.delete_group(name)
     output.outcome(f"{name} is forgotten", {"group": name, "deleted": True})

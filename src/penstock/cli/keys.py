@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..contexts import KEY_VARIABLE
 from .arguments import seconds_in, span
 from .output import Output, output_options
-from .remote import KEY_VARIABLE, BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.command import Command

@@ -83,6 +83,10 @@ def message_text(message: "Message", head: "Head") -> str:
     return "  ".join(words)
 
 
+def _encoding(head: "Head") -> str:
+    return "kafka" if head.is_verbatim else "columnar"
+
+
 def head_fields(head: "Head") -> Fields:
     marks = head.marks
     return {
@@ -90,6 +94,7 @@ def head_fields(head: "Head") -> Fields:
         "last_offset": head.last_offset,
         "messages": head.message_count,
         "length": head.length,
+        "encoding": _encoding(head),
         "compression": head.compression.name.lower(),
         "stored_size": head.stored_size,
         "body_size": head.body_size,
@@ -117,7 +122,7 @@ def head_text(head: "Head") -> str:
             time_text(head.append_time),
             f"epoch {head.epoch}",
             content,
-            f"{head.length} bytes {head.compression.name.lower()}",
+            f"{head.length} bytes {_encoding(head)} {head.compression.name.lower()}",
         ]
     )
 

@@ -120,11 +120,11 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _headers_of(written: Any) -> list[tuple[str, bytes]]:
+def _headers_of(written: Any) -> list[tuple[str, bytes | None]]:
     items = written.items() if isinstance(written, dict) else written
     if not isinstance(written, dict | list) or not all(len(one) == 2 for one in items):
         raise ValueError("headers are an object, or a list of pairs")
-    return [(str(name), _bytes_of("a header", one) or b"") for name, one in items]
+    return [(str(name), _bytes_of("a header", one)) for name, one in items]
 
 
 def _bytes_of(name: str, written: Any) -> bytes | None:

@@ -10,7 +10,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from ..broker.adoption import Adoption
+from ..broker.adoption import Adoption, adopt
 from ..broker.directories import SET_ASIDE, TOPICS
 from ..broker.node import Node
 from ..broker.partition import Now
@@ -64,6 +64,6 @@ def adopt_topic(
     if not (root / "meta").is_dir() and not (root / "set-aside").is_dir():
         raise Refused(f"{root} is not the data directory of a broker", path=str(root))
     with offline_node(root) as node:
-        found = node.adopt(entry, offline_now(), name=name, config=config)
+        found = adopt(node, entry, offline_now(), name=name, config=config)
     with offline_node(root) as node:
         return found, [one for one in node.faults() if one.topic == found.topic]

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .contexts import Context, contexts_path, read_contexts, read_key
+from ..contexts import (
+    CA_FILE_VARIABLE,
+    CONTEXT_VARIABLE,
+    DEFAULT_SERVER,
+    KEY_VARIABLE,
+    SERVER_VARIABLE,
+    Context,
+    contexts_path,
+    read_contexts,
+    read_key,
+    server_and_key,
+)
 
 if TYPE_CHECKING:
     from ..client import Client
 
-CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
-KEY_VARIABLE = "PENSTOCK_KEY"
-CA_FILE_VARIABLE = "PENSTOCK_CA_FILE"
-# Not imported from the client, which takes longer to load than most commands need.
-SERVER_VARIABLE = "PENSTOCK_SERVER"
-DEFAULT_SERVER = "penstock://127.0.0.1:9092"
-
 
 class BrokerOptions(NamedTuple):
-    """The server, key and certificates that the command line or the environment names."""
+    """The server, key and certificates that the command line names."""
 
     server: str | None
     context: str | None
@@ -33,25 +37,16 @@ class BrokerOptions(NamedTuple):
     @property
     def is_named(self) -> bool:
         """Whether an option, a variable or a current context names the server."""
-        return bool(self.server or self.context or read_contexts(contexts_path()).current)
+        variables = map(os.environ.get, (SERVER_VARIABLE, CONTEXT_VARIABLE))
+        is_said = bool(self.server or self.context or any(variables))
+        return is_said or read_contexts(contexts_path()).current is not None
 
     def found(self) -> tuple[Context, str | None]:
-        """Returns the server and its key. With a context only its own files count, not those of the environment."""
-        named = self._named()
-        server = DEFAULT_SERVER if self.server is None else self.server
-        found = named or Context(server, ca_file=os.environ.get(CA_FILE_VARIABLE) or None)
+        """Returns the server and its key; files of the command line come before all others."""
+        found, key = server_and_key(self.server, self.context)
         if self.ca_file is not None:
             found = replace(found, ca_file=str(self.ca_file.expanduser().absolute()))
-        if self.key_file is not None:
-            return found, read_key(self.key_file)
-        return found, os.environ.get(KEY_VARIABLE) if named is None else named.key()
-
-    def _named(self) -> Context | None:
-        if self.server is not None:
-            return None
-        known = read_contexts(contexts_path())
-        name = self.context or known.current
-        return None if name is None else known.get(name)
+        return found, key if self.key_file is None else read_key(self.key_file)
 
 
 def complete_context(_ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
@@ -101,19 +96,9 @@ def remote_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if server is not None and context is not None:
             raise click.UsageError("--server and --context: give one of them")
-        command(*args, broker=broker_options(server, context, key_file, ca_file), **more)
+        command(*args, broker=BrokerOptions(server, context, key_file, ca_file), **more)
 
     return run
-
-
-def broker_options(
-    server: str | None, context: str | None, key_file: Path | None, ca_file: Path | None = None
-) -> BrokerOptions:
-    """Returns the options of the command line, or of the environment if it names no server."""
-    if server is None and context is None:
-        server = os.environ.get(SERVER_VARIABLE) or None
-        context = None if server else os.environ.get(CONTEXT_VARIABLE) or None
-    return BrokerOptions(server, context, key_file, ca_file)
 
 
 def connected(broker: BrokerOptions) -> "Client":

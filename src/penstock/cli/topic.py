@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .confirm import confirm, yes_option
 from .exits import Exit
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
@@ -17,6 +18,7 @@ EPILOG = """\b
 Examples:
   penstock topic create orders --partitions 6        make one
   penstock topic create jobs --set max_retries=5     with settings of its own
+  penstock topic create orders --if-missing          for scripts that run twice
   penstock topic list                                all of them, with sizes
   penstock topic show orders --json                  offsets and settings
   penstock topic set orders retention_hours=24       change settings; the others stay
@@ -38,6 +40,7 @@ def topic() -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
 )
+@click.option("--if-missing", is_flag=True, help="Leave a topic that is there as it is.")
 @remote_options
 @output_options
 def create(
@@ -45,13 +48,16 @@ def create(
     *,
     partitions: int | None,
     settings: tuple[str, ...],
+    if_missing: bool,
     broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Make a topic."""
     config = pairs_of(settings, "--set")
+    if config.keys() & {"partitions", "exist_ok"}:
+        raise click.UsageError("--set is for settings; see --partitions and --if-missing")
     with connected(broker) as client:
-        made = client.create_topic(name, partitions=partitions, config=config)
+        made = client.create_topic(name, partitions=partitions, exist_ok=if_missing, **config)
     record = {"name": made.name, "partitions": made.partitions}
     output.outcome(f"{made.name}: {made.partitions} partitions", record)
 
@@ -122,7 +128,7 @@ def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, outpu
     """Change settings of a topic; those that are not named stay."""
     wanted = pairs_of(settings, "KEY=VALUE")
     with connected(broker) as client:
-        found = client.configure_topic(name, wanted)
+        found = client.configure_topic(name, **wanted)
     changed = {key: found.config.get(key) for key in wanted}
     output.record({"name": name, **changed})
 
@@ -159,11 +165,14 @@ def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 @topic.command(epilog="Example: penstock topic delete orders")
 @click.argument("name")
+@yes_option
 @remote_options
 @output_options
-def delete(name: str, *, broker: BrokerOptions, output: Output) -> None:
+def delete(name: str, *, is_sure: bool, broker: BrokerOptions, output: Output) -> None:
     """Delete a topic with everything in it, dead letters included."""
     with connected(broker) as client:
+        loss = f"topic {name} is deleted with its messages, delayed ones and dead letters"
+        confirm(name, loss, client.url, is_sure=is_sure)
         client.delete_topic(name)
     output.outcome(f"{name} is deleted", {"name": name, "deleted": True})
 

@@ -1,23 +1,16 @@
 """The address of a server, and the key that is sent to it."""
 
-import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..api.arguments import text
+from ..contexts import DEFAULT_SERVER
 from ..errors import Refused
 
-SERVER_VARIABLE = "PENSTOCK_SERVER"
-DEFAULT_ADDRESS = "penstock://127.0.0.1:9092"
 _DEFAULT_PORT = 9092
 # Whether connections are encrypted.
 _SCHEMES = {"penstock": False, "penstocks": True}
 _HTTP = {"http": "penstock", "https": "penstocks"}
-
-
-def default_address() -> str:
-    """What PENSTOCK_SERVER says, or the usual port of this machine."""
-    return os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +37,7 @@ class Address:
                 f" whose address looks like {meant}"
             )
         if parts.scheme not in _SCHEMES or not host:
-            raise Refused(f"{url[:200]!r} is not an address: it looks like {DEFAULT_ADDRESS}")
+            raise Refused(f"{url[:200]!r} is not an address: it looks like {DEFAULT_SERVER}")
         has_more = parts.query or parts.fragment or parts.username is not None
         if has_more or parts.path.strip("/"):
             raise Refused(f"{url[:200]!r}: only scheme, host and port belong into an address")

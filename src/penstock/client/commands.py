@@ -1,5 +1,7 @@
 """What the client has to know of commands and their replies beside their fields. No I/O."""
 
+import re
+import time
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +15,7 @@ from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
-from ..api.units import datetime_ns, time_ns
+from ..api.units import datetime_ns, duration_ns, time_ns
 from ..errors import Refused
 
 Content = bytes | str | None
@@ -40,6 +42,7 @@ _ONCE = frozenset(
 # A second nack finds its lease over, which would look like a failure.
 _REPEATABLE_ANSWERS = frozenset({Kind.ACK, Kind.EXTEND})
 _ERROR = 1
+_SPAN = re.compile(r"[0-9.]+ ?[a-z]+", re.ASCII)
 _ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _TIME_NS_MAX = (1 << 63) - 1
 
@@ -82,9 +85,11 @@ def moment_ns(when: Moment, what: str = "a moment") -> int:
 
 
 def start_of(when: Moment) -> Start:
-    """A place in a log: earliest, latest, an offset, or a moment."""
+    """A place in a log: earliest, latest, an offset, a moment, or a span such as "15m", which is so long ago."""
     if isinstance(when, str) and when in {"earliest", "latest"}:
         return EARLIEST if when == "earliest" else LATEST
+    if isinstance(when, str) and _SPAN.fullmatch(when):
+        return Start.at_time(max(1, time.time_ns() - duration_ns(when)))
     if isinstance(when, str | datetime):
         return Start.at_time(moment_ns(when))
     return Start.at_offset(whole_number("an offset", when, 0, _TIME_NS_MAX))

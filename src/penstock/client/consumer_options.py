@@ -8,6 +8,7 @@ from ..api.arguments import plain_function, several, text, whole_number
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
 from ..model import check_name
+from .commands import Moment
 
 OnPartitions = Callable[[list[str]], Any]
 """Called with partitions, written as "orders/0". With asyncio it may be a coroutine function."""
@@ -21,6 +22,7 @@ class ConsumerOptions(TypedDict, total=False):
     """The options of `client.consumer`; the guide says more (docs/client.md)."""
 
     mode: str
+    start: Moment
     order: str | None
     assignor: str | None
     member: str
@@ -42,6 +44,8 @@ class ConsumerOptions(TypedDict, total=False):
 class ConsumerSettings:
     """`mode`: shared (any member takes any message) or assigned (each partition has one member).
 
+    `start`: where a group that is new begins: earliest, latest, an offset, a moment, or a span ("15m": so long ago).
+
     `max_poll`: how many messages an iteration takes at once. `visibility_timeout`: how long a lease lasts (None: as the
     topic says); the consumer extends it up to `extend_for` after the poll that brought the message. `auto_commit`: a
     message is finished when the next one is asked for. `patience`: how long an iteration waits for a server that is
@@ -49,6 +53,7 @@ class ConsumerSettings:
     """
 
     mode: str = "shared"
+    start: Moment = "earliest"
     order: str | None = None
     assignor: str | None = None
     member: str = ""

@@ -20,8 +20,9 @@ from ..api.dead_letters import (
 from ..api.dead_letters import DeadLetter as StoredLetter
 from ..api.units import time_text
 from ..errors import Refused
+from ..model import Headers
 from .commands import Content, Moment, moment_ns, name_of, partition_number, utf8
-from .producer_batch import bytes_of, pairs_of
+from .producer_batch import HeadersIn, bytes_of, pairs_of
 
 _RATE_MAX = 1_000_000
 _CONTENT_BYTES_MAX = 1 << 30
@@ -48,7 +49,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     priority: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
+    headers: Headers
 
 
 def letter_of(found: StoredLetter) -> DeadLetter:
@@ -136,7 +137,7 @@ class Redrive(NamedTuple):
     limit: int | None = None
     is_dry_run: bool = False
     rate: int | None = None
-    headers: Sequence[tuple[str, bytes | str]] | None = None
+    headers: HeadersIn | None = None
 
 
 def redrive_command(topic: str, order: Redrive) -> RedriveDeadLetters:

@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-import msgspec
-
 from ..api.answers import Kind
 from ..api.arguments import type_name
 from ..api.units import Duration, duration_ms
 from ..codec.decode import message_columns, open_body
 from ..codec.leased import LeasedBatch, decode_leased
 from ..errors import BadAnswer, MalformedBatch, Refused
-from ..model import Headers
+from ..model import Headers, Valued
 from .fetch import arrow_table
 from .replies import REPLY_BYTES_MAX
 
@@ -84,13 +82,12 @@ class LeasedPart:
         return pa.RecordBatch.from_arrays(arrays, schema=found.schema)
 
 
-class Received(msgspec.Struct, frozen=True, gc=False):
+class Received(Valued, frozen=True, gc=False):
     """A message that is leased to this client until it is answered or its time is up.
 
     `attempts` counts deliveries from 1. Times are nanoseconds since 1970.
     """
 
-    value: bytes | None
     key: bytes | None
     headers: Headers
     priority: int

@@ -16,7 +16,7 @@ from ..api.members import (
 from ..api.units import duration_ms, priority_of
 from ..errors import Refused
 from ..model import Priority, TopicPartition
-from .commands import partition_number
+from .commands import partition_number, start_of
 from .consumer_options import ConsumerSettings
 
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
@@ -56,6 +56,7 @@ def join(
         assignor=None if assignor is None else _ASSIGNORS[assignor],
         mode=mode,
         keeps_leases=is_rejoin and settings.is_assigned,
+        start=start_of(settings.start),
     )
 
 

@@ -17,7 +17,7 @@ from .value_appender import UNEVEN, BatchLimits, ValueAppender
 if TYPE_CHECKING:
     from .publish import BatchStored
 
-HeadersIn = Sequence[tuple[str, bytes | str]] | dict[str, bytes | str]
+HeadersIn = Sequence[tuple[str, bytes | str | None]] | dict[str, bytes | str | None]
 
 _S_NS = 1_000_000_000
 # A hundred years: a longer time is a mistake, and would not fit into a time of 64 bits.
@@ -50,7 +50,7 @@ class CheckedMessage(NamedTuple):
     def cost(self) -> int:
         """How many bytes of a batch it takes."""
         size = len(self.value or b"") + len(self.key or b"")
-        return size + sum(len(name) + len(one) for name, one in self.extra.headers)
+        return size + sum(len(name) + len(one or b"") for name, one in self.extra.headers)
 
     @property
     def is_plain(self) -> bool:
@@ -204,15 +204,14 @@ def expiry_ns(ttl: Duration, now_ns: int) -> int:
     return now_ns + int(seconds * _S_NS)
 
 
-def pairs_of(headers: HeadersIn) -> Sequence[tuple[str, bytes]]:
+def pairs_of(headers: HeadersIn) -> Headers:
     """Headers as a message has them. Refused if they are none, TooLarge over the limit."""
-    found, size = [], 0
+    found: list[tuple[str, bytes | None]] = []
+    size = 0
     try:
         for name, value in headers.items() if isinstance(headers, dict) else headers:
             content = bytes_of(value, "header value", LIMITS.headers_bytes_max)
-            if not name or content is None:
-                raise Refused("a header needs a name of at least one character and a value")
-            size += len(_encoded(name, "header's name")) + len(content)
+            size += len(_encoded(name, "header's name")) + len(content or b"")
             found.append((name, content))
     except (TypeError, ValueError, AttributeError):
         raise Refused("headers are pairs of a name and a value, or a dict of them") from None

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, get_type_hints
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from ..api.arguments import whole_number
+from ..api.arguments import value_of, whole_number
 from ..api.publish import BatchStored as StoredBatch
 from ..api.publish import Delayed, Guarantee, PublishedRun
 from ..api.publish import Published as StoredMessage
@@ -19,11 +20,13 @@ from .producer_batch import LIMITS, HeadersIn, bytes_of, expiry_ns, pairs_of
 
 
 class PublishOptions(TypedDict, total=False):
-    """`ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before.
+    """`json`: the value, as any object that JSON has a form for.
 
+    `ttl`: not delivered after so long. `delay` or `deliver_at`: not delivered before.
     Of delayed messages with one `delay_key` only the last counts.
     """
 
+    json: Any
     key: Content
     headers: HeadersIn
     partition: int | None
@@ -36,9 +39,12 @@ class PublishOptions(TypedDict, total=False):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message to publish. Without `partition` the key decides, then the idempotency key; the rest take turns."""
+    """A message to publish: its value, or any object as `json`.
 
-    value: Content
+    Without `partition` the key decides, then the idempotency key; the rest take turns.
+    """
+
+    value: Content | UnsetType = UNSET
     key: Content = None
     headers: HeadersIn = ()
     partition: int | None = None
@@ -48,6 +54,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     delay: Duration | None = None
     deliver_at: Moment | None = None
     delay_key: Content = None
+    json: Any = UNSET
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -77,7 +84,7 @@ _OPTIONS = frozenset(get_type_hints(PublishOptions))
 Result = Published | PenstockError
 
 
-def outgoing_of(value: Outgoing | Content, options: Mapping[str, Any]) -> Outgoing:
+def outgoing_of(value: Outgoing | Content | UnsetType, options: Mapping[str, Any]) -> Outgoing:
     """A message with its options. TypeError if there is no such option."""
     if unknown := sorted(set(options) - _OPTIONS):
         raise TypeError(f"a message has no option {unknown[0]!r}")
@@ -87,7 +94,7 @@ def outgoing_of(value: Outgoing | Content, options: Mapping[str, Any]) -> Outgoi
 def message_of(one: Outgoing, now_ns: int, due: int | None) -> Message:
     """The message itself. Its time to live begins now, or when it is due. Refused or TooLarge if a part is wrong."""
     return Message(
-        bytes_of(one.value, "value", LIMITS.value_bytes_max),
+        bytes_of(value_of(one.value, one.json), "value", LIMITS.value_bytes_max),
         bytes_of(one.key, "key", LIMITS.key_bytes_max),
         pairs_of(one.headers) if one.headers else (),
         Priority.NORMAL if one.priority is None else priority_of(one.priority),

@@ -1,7 +1,10 @@
 """The options of a worker, the errors of its handlers, and how many messages it takes. No I/O."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from ..api.arguments import whole_number
@@ -18,6 +21,15 @@ _EXTEND_FOR = "12h"
 _CONCURRENCY_MAX = 10_000
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def free_signals() -> list[signal.Signals]:
+    """The signals for which the program has no handler of its own."""
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    return [one for one in SIGNALS if signal.getsignal(one) in usual]
+
+
 class Reject(Exception):
     """Raised by a handler: no attempt will ever succeed. The message is a dead letter at once, for this reason."""
 
@@ -28,6 +40,26 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
         self.delay = delay
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_PLACES_MAX = 5
+_SOURCE_CHARACTERS_MAX = 120
+
+
+def error_text(error: Exception) -> str:
+    """What a failed message remembers: the error in one line, and below it where it was raised, the last places only.
+
+    Our own places, between the worker and the handler, are left out.
+    """
+    found = [f"{type(error).__name__}: {error}".replace("\n", " ")]
+    places = [
+        one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)
+    ]
+    for one in places[-_PLACES_MAX:]:
+        source = (one.line or "")[:_SOURCE_CHARACTERS_MAX]
+        found.append(f"  {one.filename}:{one.lineno} in {one.name}: {source}")
+    return "\n".join(found)
 
 
 class Overdue(Exception):

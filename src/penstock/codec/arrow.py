@@ -17,9 +17,7 @@ from .numbers import Numbers, as_array, moved
 
 BYTES, TEXT, U8, I64 = pa.binary(), pa.string(), pa.uint8(), pa.int64()
 INSTANT = pa.timestamp("ns", tz="UTC")
-HEADER = pa.struct(
-    [pa.field("name", TEXT, nullable=False), pa.field("value", BYTES, nullable=False)]
-)
+HEADER = pa.struct([pa.field("name", TEXT, nullable=False), pa.field("value", BYTES)])
 HEADERS = pa.list_(pa.field("item", HEADER, nullable=False))
 FIELDS = (
     pa.field("offset", I64, nullable=False),
@@ -130,7 +128,8 @@ def _headers(body: Body, _: Head) -> pa.Array:
 
 
 def _pairs(names: Blobs, values: Blobs, items: int) -> pa.StructArray:
-    arrays = [_bytes(names, items, TEXT), _bytes(values, items, BYTES)]
+    contents = _NULL_BYTES(items) if values.lengths is None else _bytes(values, items, BYTES)
+    arrays = [_bytes(names, items, TEXT), contents]
     return pa.StructArray.from_arrays(arrays, fields=list(HEADER))
 
 

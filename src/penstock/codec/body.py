@@ -15,19 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import TooLarge
-from ..model import Buffer, Priority
+from ..model import Priority
 from .blobs import Blobs
-from .head import ALIGNMENT
 from .numbers import (
     ABSENT,
     CONSTANT,
-    CONSTANT_NUMBER,
     FORM_U32,
     FORM_U64,
     I64_MAX,
     Numbers,
     total,
-    write_array,
 )
 
 FORMS_BYTES = 16
@@ -82,7 +79,7 @@ RULES = {
     Column.VALUES: _blobs(may_be_null=True),
     Column.HEADER_COUNTS: _numbers(U32_MAX),
     Column.HEADER_NAMES: _blobs(may_be_null=False),
-    Column.HEADER_VALUES: _blobs(may_be_null=False),
+    Column.HEADER_VALUES: _blobs(may_be_null=True),
     Column.PRIORITIES: _numbers(max(Priority)),
     Column.EXPIRES_AT: _numbers(I64_MAX),
     Column.IDEMPOTENCY_KEYS: _blobs(may_be_null=True),
@@ -101,8 +98,9 @@ DEFAULTS[Column.PRIORITIES] = int(Priority.NORMAL)
 del DEFAULTS[Column.OFFSET_DELTAS]
 
 _NO_BLOBS = Blobs()
-_NORMAL = int(Priority.NORMAL)
-_BARE = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
+# As in a head, of messages that say nothing of it.
+USUAL_PRIORITIES = 1 << Priority.NORMAL
+BARE_COLUMNS = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
 
 
 @dataclass(slots=True)
@@ -116,11 +114,8 @@ class Body:
     header_count: int = 0
     numbers: dict[int, Numbers] = field(default_factory=dict)
     blobs: dict[int, Blobs] = field(default_factory=dict)
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether no message has more than a value, a time and an offset."""
-        return self.numbers.keys() <= _BARE and self.blobs.keys() <= _BARE
+    # Of one that was parsed: whether no message has more than a value, a time and an offset.
+    is_bare: bool = False
 
     def number(self, column: int) -> Numbers:
         found = self.numbers.get(column)
@@ -149,40 +144,10 @@ class Body:
         """Returns how many items a column has: one a message, or one a header."""
         return self.header_count if column in HEADER_COLUMNS else self.count
 
-    def priorities_present(self) -> int:
-        """Returns one bit for each priority that occurs."""
-        priorities = self.numbers.get(Column.PRIORITIES, _NORMAL)
-        if isinstance(priorities, int):
-            return 1 << priorities
-        occurs = np.bincount(priorities.astype(np.uint8, copy=False)) > 0
-        return int(np.packbits(occurs, bitorder="little")[0])
 
-
-def padding_of(size: int) -> int:
-    return -size % ALIGNMENT
-
-
-def write_body(body: Body) -> list[Buffer]:
-    """Returns the body in pieces, so that the caller copies the blobs only once."""
-    forms = bytearray(FORMS_BYTES)
-    columns: list[bytes] = []
-    blobs: list[Buffer] = []
-    for column in RULES:
-        numbers, valid = body.numbers.get(column), None
-        if numbers is None:
-            if column not in body.blobs:
-                continue
-            numbers, valid, blob = body.blobs[column]
-            assert numbers is not None
-            blobs.append(blob)
-        if isinstance(numbers, int):
-            forms[column] = CONSTANT
-            columns.append(CONSTANT_NUMBER.pack(numbers))
-        else:
-            forms[column], raw = write_array(numbers)
-            columns += (raw, bytes(padding_of(len(raw))))
-        if valid is not None:
-            forms[column] |= HAS_NULLS
-            raw = np.packbits(valid, bitorder="little").tobytes()
-            columns += (raw, bytes(padding_of(len(raw))))
-    return [b"".join((forms, *columns)), *blobs]
+def priorities_in(priorities: Numbers) -> int:
+    """Returns one bit for each priority that occurs: bit 0 is CRITICAL."""
+    if isinstance(priorities, int):
+        return 1 << priorities
+    occurs = np.bincount(priorities.astype(np.uint8, copy=False)) > 0
+    return int(np.packbits(occurs, bitorder="little")[0])

@@ -1,5 +1,6 @@
 """Decodes a batch to lists, or to messages that are made when they are used."""
 
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import overload
@@ -8,36 +9,47 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import LimitsConfig
+from ..errors import MalformedBatch, TooLarge
 from ..model import Buffer, Headers, Message, MessageColumns, Priority
 from .blobs import Bools
-from .body import Body, Column
-from .compression import decompress
-from .encode import EVEN_ATTRIBUTES, EVEN_COLUMNS, EVEN_FORMS
-from .head import HEAD_BYTES, PADDING_MASK, Head
-from .numbers import Numbers, as_array, moved
+from .body import FORMS_BYTES, Body, Column
+from .compression import Compression, decompress
+from .head import HEAD_BYTES, NO_MARKS, PADDING_MASK, Head, pack_attributes
+from .numbers import ABSENT, CONSTANT, Numbers, as_array, moved
 from .parse import parse_body
+from .verbatim import open_verbatim
 
 Int64s = npt.NDArray[np.int64]
 BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
 OFFSET_DELTA_BYTES = 4  # They are at most u32.
 _NORMAL = int(Priority.NORMAL)
+# A body of values of one size: the form of each column, the one column there is, their size, and then the values.
+EVEN_COLUMNS = struct.Struct(f"<{FORMS_BYTES}sQ")
+EVEN_FORMS = bytes(CONSTANT if column == Column.VALUES else ABSENT for column in range(FORMS_BYTES))
+EVEN_ATTRIBUTES = pack_attributes(Compression.NONE, NO_MARKS, 1 << Priority.NORMAL)
 
 
-def open_body(batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
-    """Returns the body of a verified batch, decompressed and parsed. Raises as `open_stored` does."""
-    return open_stored(memoryview(batch)[HEAD_BYTES:], head, size_max=size_max)
+def open_body(
+    batch: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX, start: int = HEAD_BYTES
+) -> Body:
+    """Returns the columns of a verified batch, whatever its encoding. MalformedBatch, TooLarge.
 
-
-def open_stored(body: Buffer, head: Head, *, size_max: int = BATCH_BYTES_MAX) -> Body:
-    """Returns the parsed body of the bytes that follow a verified head. MalformedBatch, TooLarge.
-
-    `size_max` bounds what a producer sent; offsets that compaction had to add come on top, or a full batch could
-    not be compacted.
+    The body begins at `start`, which is 0 where it comes without its head. `size_max` bounds what a producer sent;
+    offsets that compaction had to add come on top, or a full batch could not be compacted.
     """
     if head.last_delta + 1 != head.message_count:
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
-    stored = memoryview(body)[: head.stored_size]
-    raw = decompress(stored, head.compression, size=head.body_size, size_max=size_max)
+    if head.body_size > size_max:
+        raise TooLarge("body of a batch in bytes", found=head.body_size, limit=size_max)
+    stored = memoryview(batch)[start : start + head.stored_size]
+    if head.is_verbatim:
+        return open_verbatim(stored, head)
+    raw: Buffer = stored
+    kind = head.compression
+    if kind is not Compression.NONE:
+        raw = decompress(raw, kind, size=head.body_size)
+    if len(raw) != head.body_size:
+        raise MalformedBatch(f"body size {head.body_size}, found {len(raw)} bytes")
     return parse_body(raw, head)
 
 
@@ -52,15 +64,21 @@ def message_columns(body: Body, head: Head) -> MessageColumns:
     nulls: list[None] = [None] * count
     base_time, base = head.base_timestamp, head.base_offset
     return MessageColumns(
-        blobs[Column.VALUES].items(count) if Column.VALUES in blobs else nulls,
-        blobs[Column.KEYS].items(count) if Column.KEYS in blobs else nulls,
+        blobs[Column.VALUES].items(count, None) if Column.VALUES in blobs else nulls,
+        blobs[Column.KEYS].items(count, None) if Column.KEYS in blobs else nulls,
         _headers(body) if body.header_count else [()] * count,
-        _list(numbers.get(Column.PRIORITIES, _NORMAL), count),
-        _moved_list(numbers.get(Column.TIMESTAMPS, 0), count, base_time),
+        _list(numbers[Column.PRIORITIES], count)
+        if Column.PRIORITIES in numbers
+        else [_NORMAL] * count,
+        _moved_list(numbers[Column.TIMESTAMPS], count, base_time)
+        if Column.TIMESTAMPS in numbers
+        else [base_time] * count,
         _optional_list(numbers[Column.EXPIRES_AT], count)
         if Column.EXPIRES_AT in numbers
         else nulls,
-        blobs[Column.IDEMPOTENCY_KEYS].items(count) if Column.IDEMPOTENCY_KEYS in blobs else nulls,
+        blobs[Column.IDEMPOTENCY_KEYS].items(count, None)
+        if Column.IDEMPOTENCY_KEYS in blobs
+        else nulls,
         _optional_list(numbers[Column.SCHEMA_IDS], count)
         if Column.SCHEMA_IDS in numbers
         else nulls,
@@ -125,8 +143,8 @@ def _headers(body: Body) -> list[Headers]:
     items = body.header_count
     if items == 0:
         return [()] * body.count
-    names = [str(name, "utf-8") for name in body.blob(Column.HEADER_NAMES).cut(items)]
-    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).cut(items), strict=True))
+    names = [str(name, "utf-8") for name in body.blob(Column.HEADER_NAMES).items(items, b"")]
+    pairs = list(zip(names, body.blob(Column.HEADER_VALUES).items(items, None), strict=True))
     counts = _list(body.number(Column.HEADER_COUNTS), body.count)
     ends = list(accumulate(counts))
     return [tuple(pairs[end - size : end]) for end, size in zip(ends, counts, strict=True)]
@@ -181,6 +199,7 @@ def _single_value(batch: Buffer, head: Head, size_max: int) -> Message | None:
     """Returns the message of a batch of one bare value, in a fifth of the time; None for any other batch."""
     size = head.body_size - EVEN_COLUMNS.size
     is_usual = head.attributes & ~PADDING_MASK == EVEN_ATTRIBUTES and head.message_count == 1
+    is_usual = is_usual and not head.is_verbatim
     if not is_usual or size < 0 or not head.stored_size == head.body_size <= size_max:
         return None
     if head.last_delta or head.base_timestamp != head.max_timestamp:
@@ -201,7 +220,7 @@ def delay_keys(body: Body) -> list[bytes | None] | None:
     """Returns the business key of each message of a delay log's batch, or None if no message has one."""
     if Column.DELAY_KEYS not in body.blobs:
         return None
-    return body.blob(Column.DELAY_KEYS).items(body.count)
+    return body.blob(Column.DELAY_KEYS).items(body.count, None)
 
 
 def expired_among(body: Body, at_ns: int) -> Bools:

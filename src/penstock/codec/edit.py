@@ -7,7 +7,7 @@ from ..errors import TooLarge
 from ..model import Buffer
 from .blobs import Bools
 from .body import HEADER_COLUMNS, U32_MAX, Body, Column
-from .decode import BATCH_BYTES_MAX, offsets_of, open_body, open_stored
+from .decode import BATCH_BYTES_MAX, offsets_of, open_body
 from .encode import Encoded, assemble
 from .head import BODY_BYTES_MAX, Head, place
 from .numbers import Numbers, as_array, moved, narrow
@@ -33,7 +33,7 @@ def select(
 def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
     """Returns the batch with this expiry for messages that have none. TooLarge: it would be larger than `size_max`."""
     head = encoded.head
-    body = open_stored(encoded.whole_body(), head, size_max=size_max)
+    body = open_body(encoded.whole_body(), head, size_max=size_max, start=0)
     times = body.number(Column.EXPIRES_AT)
     if isinstance(times, int):
         if times:
@@ -92,7 +92,7 @@ def _rebuild(body: Body, offsets: Int64s, head: Head, last_offset: int) -> Encod
             body.numbers[Column.OFFSET_DELTAS] = narrow(
                 (offsets - head.base_offset).view(np.uint64)
             )
-    # What was within the limits once stays so: see open_stored.
+    # What was within the limits once stays so: see open_body.
     made = assemble(body, span, head.marks, compression=head.compression, size_max=BODY_BYTES_MAX)
     placed = place(
         made.head,

@@ -1,6 +1,5 @@
 """Encodes lists or messages to a batch."""
 
-import struct
 from collections.abc import Sequence
 
 import msgspec
@@ -9,8 +8,8 @@ import numpy as np
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer, Headers, Message, Priority
-from .blobs import Blobs, blobs_of
-from .body import FORMS_BYTES, RULES, Body, Column, padding_of, write_body
+from .blobs import blobs_of
+from .body import FORMS_BYTES, HAS_NULLS, RULES, USUAL_PRIORITIES, Body, Column, priorities_in
 from .checksum import checksum
 from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
@@ -30,16 +29,22 @@ from .head import (
     pack_attributes,
     pack_head,
 )
-from .numbers import ABSENT, CONSTANT, I64_MAX, I64_MIN, Numbers, int64_array, narrow, starts_of
+from .numbers import (
+    CONSTANT,
+    CONSTANT_NUMBER,
+    I64_MAX,
+    I64_MIN,
+    Numbers,
+    int64_array,
+    narrow,
+    starts_of,
+    write_array,
+)
 
 _LIMITS = LimitsConfig()
 _NORMAL = int(Priority.NORMAL)
 # A copy of this much costs less than another piece.
 _COPIED_BYTES_MAX = 64 * 1024
-# A body of values of one size: the form of each column, the one column there is, their size, and then the values.
-EVEN_COLUMNS = struct.Struct(f"<{FORMS_BYTES}sQ")
-EVEN_FORMS = bytes(CONSTANT if column == Column.VALUES else ABSENT for column in range(FORMS_BYTES))
-EVEN_ATTRIBUTES = pack_attributes(Compression.NONE, NO_MARKS, 1 << Priority.NORMAL)
 PADDINGS = [bytes(padding) for padding in range(ALIGNMENT)]
 
 
@@ -80,38 +85,30 @@ def encode(
         raise Refused("a batch needs at least one message")
     if count > COUNT_MAX:
         raise TooLarge("batch in messages", found=count, limit=COUNT_MAX)
-    values = blobs_of(columns.values, "value", limit=limits.value_bytes_max)
-    if compression is Compression.NONE and marks == NO_MARKS and _are_even(values, columns):
-        # As `assemble` makes it, in a third of the time: messages that come one by one are stored so.
-        time = _checked_time(columns.timestamps)  # type: ignore[arg-type]  # One for all.
-        pieces: list[Buffer] = [EVEN_COLUMNS.pack(EVEN_FORMS, values.lengths), values.blob]
-        size = EVEN_COLUMNS.size + len(values.blob)
-        _check_size(size, limits.batch_bytes_max)
-        return _with_head(
-            pieces,
-            (time, time, count - 1),
-            marks,
-            stored_size=size,
-            body_size=size,
-            message_count=count,
-            attributes=EVEN_ATTRIBUTES,
-            has_idempotency_keys=False,
-        )
     body = Body(count)
-    if isinstance(columns.timestamps, int):
-        base = latest = _checked_time(columns.timestamps)
-    else:
+    if not isinstance(columns.timestamps, int):
         base, latest = _add_timestamps(body, columns.timestamps)
-    if values.lengths is not None:
-        body.blobs[Column.VALUES] = values
-    for column, items, what in (
-        (Column.KEYS, columns.keys, "key"),
-        (Column.IDEMPOTENCY_KEYS, columns.idempotency_keys, "idempotency key"),
-        (Column.DELAY_KEYS, columns.delay_keys, "delay key"),
+    elif I64_MIN <= columns.timestamps <= I64_MAX:
+        base = latest = columns.timestamps
+    else:
+        raise Refused(f"timestamp must be an integer of 64 bits, got {columns.timestamps}")
+    for column, items, what, limit in (
+        (Column.KEYS, columns.keys, "key", limits.key_bytes_max),
+        (Column.VALUES, columns.values, "value", limits.value_bytes_max),
+        (
+            Column.IDEMPOTENCY_KEYS,
+            columns.idempotency_keys,
+            "idempotency key",
+            limits.key_bytes_max,
+        ),
+        (Column.DELAY_KEYS, columns.delay_keys, "delay key", limits.key_bytes_max),
     ):
         if items is not None:
-            _require_count(len(items), count, what)
-            body.put_blobs(column, blobs_of(items, what, limit=limits.key_bytes_max))
+            if len(items) != count:
+                raise _miscounted(len(items), count, what)
+            blobs = blobs_of(items, what, limit=limit)
+            if blobs.lengths is not None:
+                body.blobs[column] = blobs
     if columns.headers is not None:
         _add_headers(body, columns.headers, limits.headers_bytes_max)
     if not (isinstance(columns.priorities, int) and columns.priorities == _NORMAL):
@@ -139,67 +136,48 @@ def encode_messages(
     return encode(columns_of(messages), compression=compression, limits=limits, marks=marks)
 
 
-def _are_even(values: Blobs, columns: Columns) -> bool:
-    """Whether the messages have values of one size, one timestamp for all, and nothing else."""
-    return (
-        type(values.lengths) is int
-        and values.valid is None
-        and isinstance(columns.timestamps, int)
-        and columns.keys is None
-        and columns.headers is None
-        and isinstance(columns.priorities, int)
-        and columns.priorities == _NORMAL
-        and columns.expires_at is None
-        and columns.idempotency_keys is None
-        and columns.schema_ids is None
-        and columns.due_at is None
-        and columns.delay_keys is None
-        and columns.delay_ids is None
-    )
-
-
 def assemble(
     body: Body, span: Span, marks: Marks, *, compression: Compression, size_max: int
 ) -> Encoded:
     """Compress a body and return it with its head. TooLarge: the batch would be over `size_max`."""
-    pieces, kind = write_body(body), Compression.NONE
+    pieces, kind = _write_body(body), Compression.NONE
     stored_size = body_size = sum(map(len, pieces))
-    _check_size(body_size, size_max)
+    # The limit is one of the body before it is compressed, and holds for readers too.
+    size = HEAD_BYTES + body_size + -body_size % ALIGNMENT
+    if size > size_max:
+        raise TooLarge("batch in bytes", found=size, limit=size_max)
     if compression is not Compression.NONE:
         kind, packed = compress(b"".join(pieces), compression)
         pieces, stored_size = [packed], len(packed)
-    return _with_head(
+    priorities = USUAL_PRIORITIES if body.count else 0
+    if Column.PRIORITIES in body.numbers:
+        priorities = priorities_in(body.numbers[Column.PRIORITIES])
+    return with_head(
         pieces,
         span,
         marks,
-        stored_size=stored_size,
-        body_size=body_size,
+        encoding=ENCODING_COLUMNAR,
+        sizes=(stored_size, body_size),
         message_count=body.count,
-        attributes=pack_attributes(kind, marks, body.priorities_present() if body.count else 0),
+        attributes=pack_attributes(kind, marks, priorities),
         has_idempotency_keys=Column.IDEMPOTENCY_KEYS in body.blobs,
     )
 
 
-def _check_size(body_size: int, size_max: int) -> None:
-    """TooLarge: the uncompressed body is over the limit, which holds for readers too."""
-    size = HEAD_BYTES + body_size + padding_of(body_size)
-    if size > size_max:
-        raise TooLarge("batch in bytes", found=size, limit=size_max)
-
-
-def _with_head(
+def with_head(
     pieces: list[Buffer],
     span: Span,
     marks: Marks,
     *,
-    stored_size: int,
-    body_size: int,
+    encoding: int,
+    sizes: tuple[int, int],
     message_count: int,
     attributes: int,
     has_idempotency_keys: bool,
 ) -> Encoded:
-    padding = padding_of(stored_size)
-    base_timestamp, max_timestamp, last_delta = span
+    """Returns a batch of the pieces of its body, whose sizes are as stored and once decompressed."""
+    stored_size, body_size = sizes
+    padding = -stored_size % ALIGNMENT
     if stored_size <= _COPIED_BYTES_MAX:
         stored = b"".join(pieces)
         body_checksum, pieces = checksum(stored), [stored + PADDINGS[padding]]
@@ -208,12 +186,13 @@ def _with_head(
         for piece in pieces:
             body_checksum = checksum(piece, body_checksum)
         pieces.append(PADDINGS[padding])
+    base_timestamp, max_timestamp, last_delta = span
     head = head_of(
         (
             MAGIC,
             HEAD_BYTES + stored_size + padding,
             VERSION,
-            ENCODING_COLUMNAR,
+            encoding,
             attributes | padding << PADDING_SHIFT,
             message_count,
             0,  # The base offset.
@@ -237,15 +216,37 @@ def _with_head(
     return Encoded(head, pieces, has_idempotency_keys)
 
 
+def _write_body(body: Body) -> list[Buffer]:
+    """Returns the body in pieces, so that the caller copies the blobs only once."""
+    forms = bytearray(FORMS_BYTES)
+    columns: list[bytes] = []
+    blobs: list[Buffer] = []
+    for column in sorted((*body.numbers, *body.blobs)):
+        numbers, valid = body.numbers.get(column), None
+        if numbers is None:
+            numbers, valid, blob = body.blobs[column]
+            assert numbers is not None
+            blobs.append(blob)
+        if isinstance(numbers, int):
+            forms[column] = CONSTANT
+            columns.append(CONSTANT_NUMBER.pack(numbers))
+        else:
+            forms[column], raw = write_array(numbers)
+            columns += (raw, PADDINGS[-len(raw) % ALIGNMENT])
+        if valid is not None:
+            forms[column] |= HAS_NULLS
+            raw = np.packbits(valid, bitorder="little").tobytes()
+            columns += (raw, PADDINGS[-len(raw) % ALIGNMENT])
+    return [b"".join((forms, *columns)), *blobs]
+
+
 def _require_count(found: int, count: int, what: str) -> None:
     if found != count:
-        raise Refused(f"{found} {what}s for {count} messages")
+        raise _miscounted(found, count, what)
 
 
-def _checked_time(timestamp: int) -> int:
-    if not I64_MIN <= timestamp <= I64_MAX:
-        raise Refused(f"timestamp must be an integer of 64 bits, got {timestamp}")
-    return timestamp
+def _miscounted(found: int, count: int, what: str) -> Refused:
+    return Refused(f"{found} {what}s for {count} messages")
 
 
 def _add_timestamps(body: Body, timestamps: Ints) -> tuple[int, int]:
@@ -316,14 +317,11 @@ def _add_headers(body: Body, headers: Sequence[Headers], limit: int) -> None:
         return
     name_blobs = blobs_of(names, "header name", limit=limit)
     value_blobs = blobs_of(values, "header value", limit=limit)
-    if not all(names) or value_blobs.lengths is None or value_blobs.valid is not None:
-        raise Refused(
-            "a header needs a name of at least one character and a value that is not null"
-        )
     starts = starts_of(counts, body.count)
     sizes = name_blobs.starts(len(names))[starts] + value_blobs.starts(len(names))[starts]
     largest = int(np.diff(sizes).max())
     if largest > limit:
         raise TooLarge("headers of a message in bytes", found=largest, limit=limit)
     body.put_header_counts(narrow(counts))
-    body.blobs[Column.HEADER_NAMES], body.blobs[Column.HEADER_VALUES] = name_blobs, value_blobs
+    body.blobs[Column.HEADER_NAMES] = name_blobs
+    body.put_blobs(Column.HEADER_VALUES, value_blobs)

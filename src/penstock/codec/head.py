@@ -2,8 +2,8 @@
 
      0  u32  magic            "PNSB"
      4  u32  length           whole batch, head and padding included; a multiple of 8
-     8  u8   version          1
-     9  u8   encoding         0 columnar; 1 is kept for a Kafka record batch stored verbatim
+     8  u8   version          2; 1 is read, too
+     9  u8   encoding         0 columnar; 1 a record batch of Kafka as it came
     10  u16  attributes       bits 0-2 compression, 3 control, 4-5 origin kind,
                               6-10 priorities present, 11-13 padding bytes at the end, 14-15 zero
     12  u32  message count    0 only where compaction left an empty range
@@ -42,8 +42,12 @@ from .compression import Compression
 HEAD_BYTES = 112
 ALIGNMENT = 8
 MAGIC = 0x42534E50  # b"PNSB"
-VERSION = 1
+VERSION = 2
+# What a batch of version 1 holds, one of version 2 would hold by the same bytes.
+_VERSIONS = (1, 2)
 ENCODING_COLUMNAR = 0
+# The body is a record batch of Kafka: see verbatim.py.
+ENCODING_KAFKA = 1
 
 # Every message costs at least an entry in some decoded array: this bounds what a forged count can ask for.
 COUNT_MAX = 1 << 18
@@ -135,6 +139,11 @@ class Head(NamedTuple):
         return self.base_offset + self.last_delta + 1
 
     @property
+    def is_verbatim(self) -> bool:
+        """Whether the body is a record batch of Kafka, as it came."""
+        return self.encoding == ENCODING_KAFKA
+
+    @property
     def is_dense(self) -> bool:
         """Whether every offset of the range has its message, as batches of producers have; compaction makes gaps."""
         return self.last_delta + 1 == self.message_count
@@ -211,10 +220,10 @@ def read_head(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT)
     if head.head_checksum != expected:
         raise ChecksumMismatch("head", found=head.head_checksum, expected=expected)
     # The checksum does not prove these: a client that forges a field computes the checksum, too.
-    if head.version != VERSION:
-        raise UnsupportedFormat(f"version {head.version}, this reader knows {VERSION}")
-    if head.encoding != ENCODING_COLUMNAR:
-        raise UnsupportedFormat(f"encoding {head.encoding}, this reader knows {ENCODING_COLUMNAR}")
+    if head.version not in _VERSIONS:
+        raise UnsupportedFormat(f"version {head.version}, this reader knows 1 and {VERSION}")
+    if head.encoding and (head.encoding != ENCODING_KAFKA or head.version != VERSION):
+        raise UnsupportedFormat(f"encoding {head.encoding} in version {head.version}")
     attributes = head.attributes
     if attributes & _RESERVED_MASK:
         raise UnsupportedFormat(f"reserved attribute bits are set: {attributes:#06x}")

@@ -26,27 +26,27 @@ class AckedLeases:
 
     def add(self, lease: int, runs: Runs) -> None:
         """Record an ack. The oldest acks are dropped at some time."""
-        if not isinstance(runs, bytes):
-            self._add_run(lease, *runs)
-        else:
+        if isinstance(runs, bytes):
             offsets = np.frombuffer(offsets_of(runs).to_array(), np.int64)
             starts = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)
-            counts = np.diff(starts, append=len(offsets))
-            for first, count in zip(offsets[starts].tolist(), counts.tolist(), strict=True):
-                self._add_run(lease, first, count)
+            firsts = offsets[starts].tolist()
+            counts = np.diff(starts, append=len(offsets)).tolist()
+        else:
+            firsts, counts = [runs[0]], [runs[1]]
+        # Messages of a lease that are acked one by one mostly come in order.
+        if (
+            self._leases
+            and self._leases[-1] == lease
+            and self._firsts[-1] + self._counts[-1] == firsts[0]
+        ):
+            self._counts[-1] += counts[0]
+            del firsts[0], counts[0]
+        self._leases.extend([lease] * len(firsts))
+        self._firsts.extend(firsts)
+        self._counts.extend(counts)
         if len(self._leases) > 2 * _RUNS_KEPT:
             for column in (self._leases, self._firsts, self._counts):
                 del column[:-_RUNS_KEPT]
-
-    def _add_run(self, lease: int, first: int, count: int) -> None:
-        # Messages of a lease that are acked one by one mostly come in order.
-        is_same = bool(self._leases) and self._leases[-1] == lease
-        if is_same and self._firsts[-1] + self._counts[-1] == first:
-            self._counts[-1] += count
-            return
-        self._leases.append(lease)
-        self._firsts.append(first)
-        self._counts.append(count)
 
     def of(self, lease: int) -> BitMap64:
         """Returns the offsets that were acked under a lease, as far as they are kept."""

@@ -120,7 +120,9 @@ def room_for(delivery: Delivery, member: str, config: DeliveryConfig, *, limit: 
 
 def choose(delivery: Delivery, *, limit: int, end: int) -> Choice:
     """Returns the next messages: those that are ready again, lowest offset first, then new ones."""
-    offsets = BitMap64(list(islice(each_offset(delivery.ready), limit)))
+    offsets = BitMap64()
+    if delivery.ready:
+        offsets = BitMap64(list(islice(each_offset(delivery.ready), limit)))
     stop = max(delivery.cursor, min(end, delivery.cursor + limit - len(offsets)))
     offsets |= BitMap64(range(delivery.cursor, stop))
     return Choice(offsets, stop, delivery.hints.turns)

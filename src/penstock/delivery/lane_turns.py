@@ -65,6 +65,7 @@ class LaneAverage:
     served_at_ns: int | None = None
 
     def add(self, count: int, wait_ns: int, now_ns: int) -> None:
+        """Count messages that were handed out, which have waited so long on the average."""
         share = _fade_factor(self.at_ns, now_ns)
         self.at_ns = max(self.at_ns, now_ns)
         self.served_at_ns = now_ns

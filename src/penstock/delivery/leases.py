@@ -67,21 +67,22 @@ class Leases:
 
     def take(self, number: int, offsets: BitMap64) -> Lease:
         """Remove offsets from a lease that holds them. Returns the lease."""
-        lease = self.by_number[number]
+        lease, taken = self.by_number[number], 0
+        left: list[Term] = []
         for term in lease.terms:
             before = len(term.offsets)
             term.offsets -= offsets
-            self._forget(lease.member, before - len(term.offsets))
-        lease.terms = [term for term in lease.terms if term.offsets]
-        if not lease.terms:
+            taken += before - len(term.offsets)
+            if term.offsets:
+                left.append(term)
+        lease.terms = left
+        self.in_flight -= taken
+        self.held_by[lease.member] -= taken
+        if not self.held_by[lease.member]:
+            del self.held_by[lease.member]
+        if not left:
             del self.by_number[number]
         return lease
-
-    def _forget(self, member: str, count: int) -> None:
-        self.in_flight -= count
-        self.held_by[member] -= count
-        if not self.held_by[member]:
-            del self.held_by[member]
 
     def extend(self, number: int, term: Term) -> None:
         """Give offsets that a lease holds a new deadline."""
@@ -113,7 +114,8 @@ class Leases:
         while self._deadlines:
             deadline_ns, number = self._deadlines[0]
             lease = self.by_number.get(number)
-            if lease is not None and any(term.deadline_ns == deadline_ns for term in lease.terms):
-                return deadline_ns
+            for term in () if lease is None else lease.terms:
+                if term.deadline_ns == deadline_ns:
+                    return deadline_ns
             heappop(self._deadlines)
         return float("inf")

@@ -114,7 +114,9 @@ class Delivery:
         """Returns the first offset that was never leased; it may be the end of the log."""
         return first_missing(self.ahead, self.cursor)
 
-    def apply(self, record: DeliveryRecord) -> None:
+    def apply(self, record: DeliveryRecord, now_ns: int = 0) -> None:
+        """Follow a decision, made at a time; in a replay no time passes."""
+        self.now_ns = max(self.now_ns, now_ns)
         _APPLY[type(record)](self, record)
 
     def snapshot(self) -> Iterable[DeliveryRecord]:

@@ -32,17 +32,14 @@ class Progress:
             self.reopened -= below
             offsets = offsets - below
         self.finished |= offsets
-        self._raise_floor(first_missing(self.finished, self.floor))
+        self.floor = first_missing(self.finished, self.floor)
+        self.finished.remove_range(0, self.floor)
 
     def finish_below(self, offset: int) -> None:
         """Finish everything below an offset; what was reopened below the floor stays open."""
         if offset > self.floor:
-            self._raise_floor(first_missing(self.finished, offset))
-
-    def _raise_floor(self, floor: int) -> None:
-        assert floor >= self.floor, f"floor {self.floor} may not move back to {floor}"
-        self.floor = floor
-        self.finished.remove_range(0, floor)
+            self.floor = first_missing(self.finished, offset)
+            self.finished.remove_range(0, self.floor)
 
     def reopen(self, offsets: BitMap64) -> None:
         """Make finished offsets unfinished again. The floor stays where it is."""

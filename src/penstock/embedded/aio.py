@@ -7,6 +7,8 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from ..api.arguments import whole_count
 from ..api.received import Received
 from ..api.units import Duration
@@ -32,7 +34,7 @@ class AsyncQueue:
     def __init__(self, queue: "Queue") -> None:
         self._queue = queue
 
-    async def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
+    async def put(self, value: Value | UnsetType = UNSET, **options: Unpack[MessageOptions]) -> int:
         """Add a message; return its id."""
         number = self._queue.put_if_quick(value, options)
         if number is not None:

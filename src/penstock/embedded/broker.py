@@ -5,6 +5,8 @@ from datetime import datetime
 from logging import Logger
 from typing import Any, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from ..api.answers import Kind, ReleaseMember
 from ..api.arguments import (
     choice,
@@ -64,7 +66,7 @@ from ..api.topics import (
     Swept,
 )
 from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priority_of
-from ..errors import Refused
+from ..errors import AlreadyExists, Refused
 from ..model import Message, Priority
 from ..ports import Clock
 from ..runtime.publishing import Published, publish
@@ -86,7 +88,7 @@ class Broker(Handle, BrokerDelays):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
-            broker.create_topic("orders", partitions=3, max_retries=5)
+            broker.create_topic("orders", partitions=3, max_retries=5, exist_ok=True)
             broker.publish("orders", b"...", key="customer-7")
             for message in broker.poll("orders", "billing", timeout=5):
                 broker.ack(message)
@@ -118,12 +120,26 @@ class Broker(Handle, BrokerDelays):
         return self.driver.clock
 
     def create_topic(
-        self, name: str, *, partitions: int = PARTITIONS_DEFAULT, **config: Any
+        self,
+        name: str,
+        /,
+        *,
+        partitions: int = PARTITIONS_DEFAULT,
+        exist_ok: bool = False,
+        **settings: Any,
     ) -> None:
-        """Make a topic. `config` takes the settings of a topic: `max_retries`, `retention_hours`, `ttl_ms`, ..."""
-        self.driver.execute(CreateTopic(name, whole_number("partitions", partitions), config))
+        """Make a topic with settings: `max_retries`, `retention_hours`, `ttl_ms`, ...
 
-    def configure_topic(self, name: str, **changes: Any) -> None:
+        AlreadyExists, unless `exist_ok`: then a topic that is there stays as it is. InvalidConfig names every setting
+        that is wrong.
+        """
+        try:
+            self.driver.execute(CreateTopic(name, whole_number("partitions", partitions), settings))
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+
+    def configure_topic(self, name: str, /, **changes: Any) -> None:
         """Change settings of a topic; they hold from the next call on."""
         self.driver.execute(ConfigureTopic(text("a topic's name", name), changes))
 
@@ -150,13 +166,15 @@ class Broker(Handle, BrokerDelays):
     def publish(
         self,
         topic: str,
-        value: Value,
+        value: Value | UnsetType = UNSET,
         *,
         acks: str = "leader",
         partition: int | None = None,
         **options: Unpack[MessageOptions],
     ) -> Published:
         """Store a message and say where, and how safe it is: see `Published.guarantee`.
+
+        Instead of a value it may have `json`: any object that JSON has a form for.
 
         `acks`: "none" and "leader" return when it is written, or fsynced if the broker was opened with
         `fsync="always"`; "all" returns when it is fsynced, whatever the policy.

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple, TypedDict
 
+from msgspec import UnsetType
+
 from ..api.arguments import whole_count, whole_number
 from ..api.delays import (
     FIRST_PLACE,
@@ -44,7 +46,9 @@ def is_delayed(options: MessageOptions) -> bool:
     return not DELAY_OPTIONS.isdisjoint(options)
 
 
-def delayed_of(value: Value | Message, said: MessageOptions | Later, now_ns: int) -> Delayed:
+def delayed_of(
+    value: Value | UnsetType | Message, said: MessageOptions | Later, now_ns: int
+) -> Delayed:
     """What a caller said, in one piece."""
     options: MessageOptions = said  # type: ignore[assignment]  # Some of the same keys, with the same types.
     due_ns = due_of(options, now_ns)
@@ -208,7 +212,7 @@ class QueueDelays(ABC):
         self._expect_due(due_ns)
         return _shown(moved)
 
-    def put_later(self, values: Sequence[Value], options: MessageOptions) -> range:
+    def put_later(self, values: Sequence[Value | UnsetType], options: MessageOptions) -> range:
         """Schedule messages; the numbers by which they can be cancelled."""
         if not values:
             return range(0)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from ..api.arguments import several, shown
+from msgspec import UNSET, UnsetType
+
+from ..api.arguments import several, shown, value_of
 from ..api.units import Duration, datetime_ns, duration_ns, priority_of
 from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
@@ -13,12 +15,13 @@ from ..model import Headers, Message, Priority
 Value = bytes | bytearray | memoryview | str | None
 """Text is stored as UTF-8. None is a tombstone: a message without a value, which is not an empty one."""
 
-HeadersIn = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+HeadersIn = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
 
 class MessageOptions(TypedDict, total=False):
-    """What can be said about a message besides its value."""
+    """What can be said about a message besides its value. `json`: the value, as any object that JSON has a form for."""
 
+    json: Any
     key: bytes | str | None
     headers: HeadersIn
     priority: str | int
@@ -35,15 +38,16 @@ LIMITS = LimitsConfig()
 _DUE_NS_MAX = (1 << 63) - 1
 
 
-def make_message(value: Value, options: MessageOptions, *, now_ns: int) -> Message:
+def make_message(value: Value | UnsetType, options: MessageOptions, *, now_ns: int) -> Message:
     """A message within all limits, so that it can spoil no batch later."""
     if unknown := sorted(options.keys() - OPTIONS):
         known = ", ".join(sorted(OPTIONS))
         raise Refused(f"unknown option {unknown[0]!r}; known: {known}")
+    given: Value = value_of(value, options.get("json", UNSET))
     ttl = options.get("ttl")
     due_ns = now_ns if DELAY_OPTIONS.isdisjoint(options) else due_of(options, now_ns) or now_ns
     return Message(
-        _sized("value", as_bytes("value", value), LIMITS.value_bytes_max),
+        _sized("value", as_bytes("value", given), LIMITS.value_bytes_max),
         _sized("key", as_bytes("key", options.get("key")), LIMITS.key_bytes_max),
         headers_of(options.get("headers", ())),
         priority_of(options.get("priority", Priority.NORMAL)),
@@ -126,20 +130,19 @@ def _sized(what: str, found: bytes | None, limit: int) -> bytes | None:
 def headers_of(found: HeadersIn) -> Headers:
     pairs = found.items() if isinstance(found, Mapping) else found
     headers = tuple(map(_header_of, several("headers", pairs)))
-    size = sum(len(_encoded("a header's name", name)) + len(value) for name, value in headers)
+    size = sum(
+        len(_encoded("a header's name", name)) + len(value or b"") for name, value in headers
+    )
     if size > LIMITS.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
     return headers
 
 
-def _header_of(pair: tuple[str, bytes | str]) -> tuple[str, bytes]:
+def _header_of(pair: tuple[str, bytes | str | None]) -> tuple[str, bytes | None]:
     try:
         name, value = pair
     except (TypeError, ValueError):
         raise Refused(f"headers are pairs of a name and a value, got {pair!r}") from None
-    if type(name) is not str or not name:
-        raise Refused(f"a header's name is text of at least one character, got {name!r}")
-    content = as_bytes(f"header {name!r}", value)
-    if content is None:
-        raise Refused(f"header {name!r} has no value")
-    return name, content
+    if type(name) is not str:
+        raise Refused(f"a header's name is text, got {name!r}")
+    return name, as_bytes(f"header {name!r}", value)

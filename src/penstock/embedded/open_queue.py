@@ -4,10 +4,12 @@ from logging import Logger
 from typing import Any
 
 from ..broker.topics import config_from
+from ..config import Validation
 from ..errors import InvalidConfig
 from ..ports import Clock
 from .directory import Path, open_driver, storage_of
-from .queue import QUEUE_SETTINGS, Queue
+from .queue import Queue
+from .queue_topic import QUEUE_SETTINGS
 
 
 def open_queue(
@@ -36,7 +38,8 @@ def open_queue(
     """
     if not isinstance(auto_ack, bool):
         raise InvalidConfig("auto_ack", auto_ack, "True or False")
-    config_from(QUEUE_SETTINGS | settings)
+    if config_from(QUEUE_SETTINGS | settings).validation is not Validation.NONE:
+        raise InvalidConfig("validation", settings["validation"], "none: a queue has no schemas")
     storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)
     opened = open_driver(path, storage, clock=clock, logger=logger, is_firing=False)
     try:

@@ -6,22 +6,23 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from ..api.answers import ReleaseMember
 from ..api.arguments import whole_count, whole_number
 from ..api.consume import Poll
 from ..api.dead_letters import BrowseDeadLetters
 from ..api.delays import FireDelayed
 from ..api.fetch import Peek
-from ..api.groups import DescribeBacklog, OpenGroup, ResetGroup
+from ..api.groups import DescribeBacklog, ResetGroup
 from ..api.principals import LOCAL
 from ..api.publish import Publish
 from ..api.received import Received
 from ..api.start import Start
-from ..api.topics import ConfigureTopic, CreateTopic, DescribeTopic, ListTopics, SweepTopics
+from ..api.topics import SweepTopics
 from ..api.units import Duration, datetime_ns, duration_ns
-from ..broker.partition.dead_letters import dead_letter_topic
-from ..config import OFF, DeliveryConfig, FsyncPolicy
-from ..errors import Fatal, OffsetOutOfRange, PartitionFaulty, PenstockError, Refused
+from ..config import FsyncPolicy
+from ..errors import Fatal, OffsetOutOfRange, PenstockError, Refused
 from ..model import Priority
 from ..runtime.threads import FOR_EVER
 from ..runtime.ticker import NEVER_NS, Ticker
@@ -34,6 +35,7 @@ from .directory import Opened
 from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import AUTO, Prefetch
+from .queue_topic import make_topic
 from .stats import QueueStats, Timings
 from .write_buffer import (
     FLUSH_MESSAGES,
@@ -47,16 +49,6 @@ from .write_buffer import (
 
 MANUAL = "manual"
 _FLUSH_MASK = FLUSH_MESSAGES - 1
-# A queue keeps what no consumer has finished, however old or large it gets, and knows for ever how far it was read.
-QUEUE_SETTINGS: dict[str, Any] = {
-    "keep_unread": True,
-    "keep_unread_bytes_max": 1 << 60,
-    "group_retention_hours": OFF,
-    # A queue has no command for journeys.
-    "journey_retention_hours": 0,
-    # All members are threads of this process: what holds for the group is enough.
-    "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
-}
 _RETRY_NS = 1_000_000_000
 # They are read one by one to be counted.
 _DEAD_LETTERS_COUNTED_MAX = 10_000
@@ -94,7 +86,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self.is_auto_ack = auto_ack
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._timings = Timings()
-        is_limited = self._make_topic(settings)
+        is_limited = make_topic(self._driver, settings)
         # Leases of a former process are void: no caller is left to answer them.
         self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
@@ -114,27 +106,8 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._ticker.start()
         self._opened()
 
-    def _make_topic(self, settings: dict[str, Any]) -> bool:
-        """Whether the topic of the queue, which is there from now on, has a limited backlog."""
-        driver = self._driver
-        topics = driver.execute(ListTopics())
-        if TOPIC not in topics:
-            driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))
-        try:
-            driver.execute(OpenGroup(GROUP, (TOPIC,)))
-        except PartitionFaulty as error:
-            # A queue has one partition: without it there is nothing to open.
-            raise error.__cause__ or error from None
-        if TOPIC in topics and settings:
-            driver.execute(ConfigureTopic(TOPIC, settings))
-            if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:
-                policy = {"on_damage": settings["on_damage"]}
-                driver.execute(ConfigureTopic(dead_letter_topic(TOPIC), policy))
-        config = driver.execute(DescribeTopic(TOPIC)).settings
-        return bool(max(config["max_backlog_messages"], config["max_backlog_bytes"]) != OFF)
-
-    def put(self, value: Value, **options: Unpack[MessageOptions]) -> int:
-        """Add a message at the end; return its id: 1, 2, 3, ...
+    def put(self, value: Value | UnsetType = UNSET, **options: Unpack[MessageOptions]) -> int:
+        """Add a message at the end; return its id: 1, 2, 3, ...  `json` is an object, instead of the value.
 
         `key`, `headers` and `priority` travel with the message. After `ttl` (30, "30s", "2h") it is not handed out any
         more. A repeated `idempotency_key` stores nothing and returns the id of the first message that had it; an empty
@@ -189,7 +162,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._is_idle, self._is_wanted = False, self._is_always or is_awaited
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
 
-    def _put_carefully(self, value: Value, options: MessageOptions) -> int:
+    def _put_carefully(self, value: Value | UnsetType, options: MessageOptions) -> int:
         """Put a message that has options, or is large, or no bytes, or whose queue is limited."""
         if is_delayed(options):
             return self.put_later([value], options)[0]
@@ -334,7 +307,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._timings.hand_out(messages, self._clock.now_ns())
         return messages
 
-    def put_if_quick(self, value: Value, options: MessageOptions) -> int | None:
+    def put_if_quick(self, value: Value | UnsetType, options: MessageOptions) -> int | None:
         """Put a small value if that needs no lock and no disk; None: it does, and nothing has happened."""
         if options or self._is_always or len(self._messages.waiting) >= FLUSH_MESSAGES:
             return None

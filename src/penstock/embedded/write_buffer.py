@@ -22,7 +22,7 @@ from ..api.groups import DescribeBacklog
 from ..api.health import SeeHealth
 from ..api.publish import CheckBacklog, PublishAt
 from ..broker.partition.publishing import size_of
-from ..codec.blobs import Blobs, JoinedBlobs, without_nulls
+from ..codec.blobs import Blobs, JoinedBlobs, blobs_of
 from ..codec.numbers import Numbers
 from ..errors import NoSpace, PenstockError, Refused
 from ..model import Buffer, Message
@@ -72,7 +72,7 @@ def pack_of(values: list[Any], bytes_max: int) -> Pack:
     is_even = size * len(values) == len(blob) and countOf(map(len, values), size) == len(values)
     if is_even and size <= bytes_max:
         return Pack(values, blob, size)
-    lengths, _, blob_again = without_nulls(values, "value", bytes_max)
+    lengths, _, blob_again = blobs_of(values, "value", limit=bytes_max)
     return Pack(values, blob_again, UNEVEN, lengths)
 
 
@@ -153,7 +153,7 @@ class NumberedMessages:
             # The caller may have changed a buffer since; and the first and the last may be here in part.
             size = len(pack.values)
             start = pack_id - size - self.last_out
-            values = pack.blobs().cut(size)[max(0, -start) : count - start]
+            values = pack.blobs().items(size, b"")[max(0, -start) : count - start]
             contents[max(0, start) : start + size] = values
         return contents
 
@@ -216,7 +216,7 @@ class WriteBuffer:
         self._refusal: BaseException | None = None
         self._emptied_ns = 0
         self._committer = Committer(driver.config, driver.clock, on_fatal=lambda _error: None)
-        self._point: SyncPoint[WriteBuffer] = SyncPoint(self, self._committer, unsynced_bytes_max=0)
+        self._point: SyncPoint[WriteBuffer] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
 
     def _end_offset(self) -> int:

@@ -6,6 +6,6 @@ Works on the `Disk` port and owns no clock. Works on batches and offsets, withou
 from .log import AppendResult as AppendResult
 from .log import Log as Log
 from .log import Run as Run
-from .log import SyncPlan as SyncPlan
 from .opening import Recovery as Recovery
 from .opening import open_log as open_log
+from .sync_plan import SyncPlan as SyncPlan

@@ -23,6 +23,8 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from ..codec.checksum import checksum
 from ..errors import DamagedFile, Refused
 from ..model import Epoch, LogEnd, Offset
@@ -77,6 +79,12 @@ class Checkpoint:
         )
         raw = fields + b"".join(_PAIR.pack(*pair) for pair in self.epochs)
         return raw + _CHECKSUM.pack(checksum(raw, seed))
+
+
+class MetaMark(msgspec.Struct, eq=False):
+    """How far the node's meta journal is durable. All logs share one; each checkpoint records it."""
+
+    end: LogEnd
 
 
 def read_checkpoint(disk: Disk, directory: str, seed: int) -> Checkpoint | None:

@@ -174,7 +174,7 @@ class Compaction:
         if keys.lengths is None:
             return
         # Later messages come later, so the last one stays.
-        pairs = zip(keys.cut(body.count), offsets, strict=True)
+        pairs = zip(keys.items(body.count, b""), offsets, strict=True)
         self._last_offsets.update(
             pairs if keys.valid is None else compress(pairs, keys.valid.tolist())
         )
@@ -216,7 +216,7 @@ class Compaction:
         keys, offsets = body.blob(Column.KEYS), offsets_of(body, head)
         if keys.lengths is None:
             return None
-        found = map(self._last_offsets.get, keys.cut(body.count), offsets)
+        found = map(self._last_offsets.get, keys.items(body.count, b""), offsets)
         kept = np.fromiter(found, np.int64, body.count) <= _as_array(offsets)
         if head.append_time <= self._grace_end_ns:
             # It is the last of its key, and the messages that it deletes were here or in an older segment.

@@ -15,7 +15,7 @@ from ..errors import DamagedFile
 from ..kernel import Machine
 from ..model import Buffer, Epoch, LogEnd, Offset
 from .layout import read_file
-from .log import Log, SyncPlan
+from .log import Log
 from .records import RecordFormat
 from .snapshot import (
     Snapshot,
@@ -26,6 +26,7 @@ from .snapshot import (
     snapshot_offsets,
     snapshot_path,
 )
+from .sync_plan import SyncPlan
 from .trim import release, truncate
 
 Record = TypeVar("Record")
@@ -84,7 +85,8 @@ class Journal(Generic[Record]):
             origin_source=decided_at.epoch,
             origin_sequence=decided_at.offset,
         )
-        encoded = self.form.to_batch(records, marks=marks, now_ns=now_ns)
+        values = list(map(self.form.encode, records))
+        encoded = self.form.to_batch(values, marks=marks, now_ns=now_ns)
         return self.log.append(encoded, now_ns=now_ns).base_offset
 
     def recover(

@@ -12,19 +12,17 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from ..codec import HEAD_BYTES, Encoded, Head, read_head, seed_of
-from ..codec.decode import offsets_of, open_body
-from ..codec.head import BODY_BYTES_MAX, HEAD, head_of, pack_head, place, verify_body
+from ..codec.head import HEAD, head_of, pack_head, place, verify_body
 from ..config import OFF, LogConfig
 from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
 from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
-from .checkpoint import Checkpoint, EpochStart
+from .checkpoint import Checkpoint, EpochStart, MetaMark
 from .layout import CHECKPOINT, replace_file
 from .scan import BrokenBatch, HeadPosition
 from .segment import Segment, Stretch
+from .sync_plan import SyncPlan
 
 _READ_BYTES = 1 << 20  # One piece of `batches_from`.
 _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the segment's first.
@@ -58,47 +56,10 @@ _appended: Callable[[tuple[Offset, Offset, int, Head]], AppendResult] = partial(
 )
 
 
-class MetaMark(msgspec.Struct, eq=False):
-    """How far the node's meta journal is durable. All logs share one; each checkpoint records it."""
-
-    end: LogEnd
-
-
-class SyncPlan(msgspec.Struct, eq=False):
-    """The syncs that make a log durable up to an offset. May be run in another thread; one at a time."""
-
-    disk: Disk
-    directory: str
-    up_to: Offset
-    segments: tuple[tuple[Segment, int], ...]
-    directory_changes: int
-    is_directory_dirty: bool
-    checkpoint: Checkpoint | None
-    seed: int
-    bytes_appended: int
-    checkpoint_changes: int
-    is_checkpoint_written: bool = False
-
-    def run(self) -> None:
-        """Sync everything. FileMissing: a file was removed or renamed, so its bytes cannot be found any more."""
-        for segment, _ in self.segments:
-            file = segment.opened or segment.file
-            file.sync()
-            if not file.is_there():
-                raise FileMissing(segment.path)
-        if self.is_directory_dirty:
-            self.disk.sync_directory(self.directory)
-        if self.checkpoint is not None:
-            # On a full disk the old one stays: a restart reads more, and nothing is lost.
-            with suppress(NoSpace):
-                content = self.checkpoint.to_bytes(self.seed)
-                replace_file(self.disk, self.directory, CHECKPOINT, content)
-                self.is_checkpoint_written = True
-
-
 class Log:
     """`open_log` makes it. `end_offset` is the next offset to be written, `durable_end` the first that a power cut
-    may take, `start_offset` the first that is kept.
+    may take, `start_offset` the first that is kept: that of the first file, or `hidden_below` where the owner has moved
+    the start inside of that file. The owner keeps a record of it.
 
     `settled_to` is the segment of the checkpoint on the disk: a restart reads no segment before it, so only those may
     be written anew. `reshapes` counts how often segments were removed or replaced. `meta` is that of the checkpoint on
@@ -111,7 +72,8 @@ class Log:
         self.disk, self.directory, self.log_id, self.config = disk, directory, log_id, config
         self.seed = seed_of(log_id)
         self.segments: list[Segment] = []
-        self.start_offset = checkpoint.start_offset
+        self.first_base = checkpoint.start_offset
+        self.hidden_below = Offset(0)
         self.end_offset = self.durable_end = checkpoint.offset
         self.append_time = checkpoint.append_time
         self.compacted_to = checkpoint.compacted_to
@@ -138,12 +100,16 @@ class Log:
         self.on_damage: Callable[[DamagedBatch], None] = _ignore
 
     @property
+    def start_offset(self) -> Offset:
+        return max(self.first_base, self.hidden_below)
+
+    @property
     def epoch(self) -> Epoch:
         return self.epochs[-1].epoch
 
     @property
     def end(self) -> LogEnd:
-        return LogEnd(self.epoch, self.end_offset)
+        return LogEnd(self.epochs[-1].epoch, self.end_offset)
 
     @property
     def size(self) -> int:
@@ -206,7 +172,7 @@ class Log:
         self.add_segment(self.end_offset)
         sealed.is_index_saved = False
         sealed.last_time_known = sealed.index().last_time
-        self._note_index(sealed)
+        self.note_index(sealed)
         with suppress(NoSpace):
             sealed.write_index()
         return self.segments[-1]
@@ -238,27 +204,27 @@ class Log:
             return self._read_kept()
         segment, position = self._place_of(offset)
         wanted = min(max(bytes_max, HEAD_BYTES), segment.size - position)
-        data = memoryview(segment.file.read(position, wanted))
+        file = segment.opened or segment.file
+        data = memoryview(file.read(position, wanted))
         start = offset
         try:
             first = read_head(data, seed=self.seed)
-            if not first.base_offset <= offset <= first.last_offset:
+            if not first.base_offset <= offset <= first.base_offset + first.last_delta:
                 raise MalformedBatch(f"offsets {first.base_offset} to {first.last_offset}")
             start = first.base_offset
             if first.length > len(data):
-                data = memoryview(segment.file.read(position, first.length))
+                data = memoryview(file.read(position, first.length))
             verify_body(data[: first.length], first)
         except MalformedBatch as error:
             broken = BrokenBatch(position, error.reason)
-            end_offset = self.end_of(self._segment_number(offset))
+            end_offset = self.end_of(self.segment_number(offset))
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage from None
-        heads, end = _following(data, first, self.seed)
-        next_offset = Offset(heads[-1].next_offset)
+        heads, end, next_offset = _following(data, first, self.seed)
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = next_offset
-        return Run(data[:end], Offset(first.base_offset), next_offset, heads)
+        return Run(data[:end], Offset(start), Offset(next_offset), heads)
 
     def batches_from(self, offset: int) -> Iterator[tuple[Head, memoryview]]:
         """Returns all batches from the one that holds `offset` on, read piece by piece."""
@@ -295,7 +261,7 @@ class Log:
         if segment is not None and is_next and self._read_position < segment.size:
             return segment, self._read_position
         number, found = self.place_of_batch(offset)
-        self._note_index(self.segments[number])
+        self.note_index(self.segments[number])
         return self.segments[number], found.position
 
     def head_at(self, offset: int) -> Head:
@@ -304,7 +270,7 @@ class Log:
 
     def place_of_batch(self, offset: int) -> tuple[int, HeadPosition]:
         """Returns the number of the segment that holds `offset`, and its batch there. DamagedBatch."""
-        number = self._segment_number(offset)
+        number = self.segment_number(offset)
         segment, end_offset = self.segments[number], self.end_of(number)
         try:
             found = segment.find_offset(offset, end_offset=end_offset)
@@ -323,33 +289,6 @@ class Log:
         is_last = number + 1 == len(self.segments)
         return self.end_offset if is_last else Offset(self.segments[number + 1].base_offset)
 
-    def bytes_from(self, offset: int) -> int:
-        """Returns the stored bytes from the batch that holds `offset` on; if it is damaged, from its file's start."""
-        if offset >= self.end_offset:
-            return 0
-        try:
-            number, found = self.place_of_batch(offset)
-            position = found.position
-        except DamagedBatch:
-            number, position = self._segment_number(offset), 0
-        return sum(segment.size for segment in self.segments[number:]) - position
-
-    def messages_from(self, offset: int) -> int:
-        """Returns how many messages there are from an offset on, which must not lie before the start.
-
-        DamagedBatch: the batch that holds the offset is damaged. Only sealed segments are compacted. The count of
-        one is known from the compaction, or from the heads of its first batches, and estimated for the others.
-        """
-        active = self.segments[-1]
-        if offset >= active.base_offset:
-            return self.end_offset - offset
-        number, (position, head) = self.place_of_batch(offset)
-        body = open_body(self.read(offset, bytes_max=1).data, head, size_max=BODY_BYTES_MAX)
-        here = sum(one >= offset for one in offsets_of(body, head))
-        behind = self.segments[number].messages_from(position + head.length)
-        later = sum(one.messages() for one in self.segments[number + 1 : -1])
-        return here + behind + later + self.end_offset - active.base_offset
-
     def forget_hint(self) -> None:
         """Let the next read search again, because segments changed."""
         self.reshapes += 1
@@ -358,10 +297,11 @@ class Log:
             segment.loaded = None
         self._recently_indexed.clear()
 
-    def _segment_number(self, offset: int) -> int:
+    def segment_number(self, offset: int) -> int:
+        """Returns the number of the segment that holds an offset, or would."""
         return bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
 
-    def _note_index(self, segment: Segment) -> None:
+    def note_index(self, segment: Segment) -> None:
         """Keep only the indexes that were used last; the active segment needs its own for appending."""
         if segment is self.segments[-1]:
             return
@@ -370,40 +310,6 @@ class Log:
         self._recently_indexed.append(segment)
         if len(self._recently_indexed) > _INDEXES_LOADED_MAX:
             self._recently_indexed.pop(0).unload_index()
-
-    def offset_at(self, time_ns: int) -> Offset:
-        """Returns the first offset that was appended at `time_ns` or later, or the end if there is none yet.
-
-        With damage before that it is the first damaged offset, so that a read there raises DamagedBatch.
-        """
-        low, high = 0, len(self.segments)
-        while low < high:
-            middle = (low + high) // 2
-            is_before = self._ends_before(middle, time_ns)
-            low, high = (middle + 1, high) if is_before else (low, middle)
-        found = self.segments[low].offset_at(time_ns) if low < len(self.segments) else None
-        offset = self.end_offset if found is None else Offset(found)
-        is_first = low > 0 and offset == self.end_of(low - 1)
-        return self._end_known(low - 1) if is_first else offset
-
-    def _ends_before(self, number: int, time_ns: int) -> bool:
-        """Whether all readable batches of a segment are older. If none is readable, the segment before it counts."""
-        if self.segments[number].size == 0:
-            return False
-        for earlier in range(number, -1, -1):
-            segment = self.segments[earlier]
-            index = segment.index()
-            self._note_index(segment)
-            if index.size:
-                return index.last_time < time_ns
-        return True
-
-    def _end_known(self, number: int) -> Offset:
-        """Returns the end of the last whole batch of a segment: before the next segment only if there is damage."""
-        segment = self.segments[number]
-        end = max(segment.base_offset, segment.index().next_offset)
-        self._note_index(segment)
-        return Offset(min(end, self.end_of(number)))
 
     def end_of_epoch(self, epoch: Epoch) -> Offset:
         """Returns the offset at which the first later epoch starts, or the end of the log if there is none."""
@@ -417,9 +323,11 @@ class Log:
         if (
             with_checkpoint
             or self._checkpoint_changes > self._checkpoint_changes_saved
+            or self._is_active_unnamed()
             or bytes_unchecked >= self.config.checkpoint_bytes
         ):
-            with suppress(NoSpace):
+            # If the directory is gone, running the plan says so to those that wait for this log.
+            with suppress(NoSpace, FileMissing):
                 self.segments[-1].write_index()
             checkpoint = self.checkpoint()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
@@ -435,6 +343,13 @@ class Log:
             self.bytes_appended,
             self._checkpoint_changes,
         )
+
+    def _is_active_unnamed(self) -> bool:
+        """Whether no checkpoint on the disk speaks of bytes of the active segment, so that its loss would
+        not be missed."""
+        active, saved = self.segments[-1], self.saved_checkpoint
+        is_named = saved is not None and saved.segment == active.base_offset and saved.position > 0
+        return active.size > 0 and not is_named
 
     def synced(self, plan: SyncPlan) -> None:
         """Record that a plan was run."""
@@ -467,7 +382,7 @@ class Log:
         self.saved_checkpoint = checkpoint
         self.settled_to = checkpoint.segment
         self._checkpoint_changes_saved = self._checkpoint_changes
-        self.start_offset, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
+        self.first_base, self.epochs = checkpoint.start_offset, [*checkpoint.epochs]
         self.end_offset = self.durable_end = checkpoint.offset
         self.compacted_to = checkpoint.compacted_to
 
@@ -475,7 +390,7 @@ class Log:
         """Returns a checkpoint of the present state, which is true once everything up to the end is synced."""
         active = self.segments[-1]
         return Checkpoint(
-            start_offset=self.start_offset,
+            start_offset=self.first_base,
             segment=Offset(active.base_offset),
             position=active.size,
             offset=self.end_offset,
@@ -520,12 +435,14 @@ def _ignore(_damage: DamagedBatch) -> None:
     return
 
 
-def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int]:
-    """Returns the heads of all whole batches that follow each other, from the first on, and where the last one ends.
+def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int, int]:
+    """Returns the heads of all whole batches that follow each other, from the first on, where the last one ends, and
+    the offset behind it.
 
     A later batch that is not whole ends them: the next read will say so.
     """
-    heads, position, offset = [first], first.length, first.next_offset
+    heads, position = [first], first.length
+    offset = first.base_offset + first.last_delta + 1
     try:
         while position + HEAD_BYTES <= len(data):
             head = read_head(data, position, seed=seed)
@@ -534,7 +451,7 @@ def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], in
                 break
             verify_body(data[position:end], head)
             heads.append(head)
-            position, offset = end, head.next_offset
+            position, offset = end, offset + head.last_delta + 1
     except MalformedBatch:
         pass
-    return heads, position
+    return heads, position, offset

@@ -5,12 +5,13 @@ client was told that it or anything behind it is durable; or it is damaged, and 
 later head decides: if it was written when the broken batch was durable already, this is damage.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..codec import seed_of
+from ..codec import Head, seed_of
 from ..codec.head import UNSYNCED_MAX
 from ..config import LogConfig
 from ..errors import Damaged, DamagedBatch, DamagedFile, PenstockError, Refused
@@ -128,11 +129,13 @@ def examine(
     may_create: bool = True,
     known: KnownEnd | None = None,
     needed_from: int = 0,
+    is_supported: Callable[[Head], bool] = lambda _: True,
 ) -> Examination:
     """Read a log as far as needed, without a change to one that exists. Raises everything that `open_log` may raise.
 
     Segments that end before `needed_from` are kept as history only: what is wrong with them is told, and does not keep
-    the log from being opened.
+    the log from being opened. A batch behind the checkpoint that is not `is_supported`, because another log has lost
+    what it came with, counts as torn.
     """
     claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
@@ -155,7 +158,7 @@ def examine(
         log.saved_checkpoint = checkpoint
     try:
         _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
-        broken = _scan(log, checkpoint, recovery)
+        broken = _scan(log, checkpoint, recovery, is_supported)
         if broken is not None:
             _refuse_damage(log, *broken)
         if known is not None:
@@ -225,7 +228,7 @@ def _remove_leftovers(log: Log) -> None:
         if name.endswith(TEMPORARY) or indexed_offset_of(name) not in {None, *bases}:
             log.disk.remove(f"{log.directory}/{name}")
     for base in bases:
-        if base < log.start_offset:
+        if base < log.first_base:
             remove_segment(log.disk, log.directory, base)
 
 
@@ -289,7 +292,9 @@ Place = tuple[int, BrokenBatch]
 """Number of a segment in the log's list, and what is broken there."""
 
 
-def _scan(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> Place | None:
+def _scan(
+    log: Log, checkpoint: Checkpoint, recovery: Recovery, is_supported: Callable[[Head], bool]
+) -> Place | None:
     """Add every whole batch behind the checkpoint. Returns the first that is not whole, or None."""
     for number, segment in enumerate(log.segments):
         if segment.base_offset < checkpoint.segment:
@@ -299,6 +304,9 @@ def _scan(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> Place | None:
             if start == 0 and segment.base_offset != log.end_offset:
                 raise BrokenBatch(0, f"it should start at offset {log.end_offset}")
             for found in walk_batches(segment.file, start, segment.size, seed=log.seed):
+                if not is_supported(found.head):
+                    reason = "a crash took what it came with in another log"
+                    raise BrokenBatch(found.position, reason)
                 _take_over(log, found)
                 recovery.scanned_bytes += found.head.length
         except BrokenBatch as broken:

@@ -23,13 +23,11 @@ class RecordFormat(Generic[Record]):
 
     def __init__(self, kinds: Any, *, version: int = 1, oldest: int = 1) -> None:
         self.version, self.oldest = version, oldest
-        self._encode = msgspec.msgpack.Encoder().encode
+        self.encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
-    def to_batch(self, records: Iterable[Record], *, marks: Marks, now_ns: int) -> Encoded:
-        return self._batch(list(map(self._encode, records)), marks, now_ns)
-
-    def _batch(self, values: list[bytes], marks: Marks, now_ns: int) -> Encoded:
+    def to_batch(self, values: list[bytes], *, marks: Marks, now_ns: int) -> Encoded:
+        """A batch of encoded records."""
         return encode(
             Columns(values=values, timestamps=now_ns, schema_ids=self.version), marks=marks
         )
@@ -40,14 +38,14 @@ class RecordFormat(Generic[Record]):
         """As many batches as it takes: none is large because its records are."""
         values: list[bytes] = []
         size = 0
-        for value in map(self._encode, records):
+        for value in map(self.encode, records):
             if values and (len(values) >= _RECORDS_A_BATCH or size + len(value) > _BATCH_BYTES):
-                yield self._batch(values, marks, now_ns)
+                yield self.to_batch(values, marks=marks, now_ns=now_ns)
                 values, size = [], 0
             values.append(value)
             size += len(value)
         if values:
-            yield self._batch(values, marks, now_ns)
+            yield self.to_batch(values, marks=marks, now_ns=now_ns)
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
         columns = decode_columns(batch, head)

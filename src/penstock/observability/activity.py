@@ -12,6 +12,7 @@ from ..api.publish import (
     Publish,
     PublishBatch,
     PublishEach,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
@@ -71,7 +72,7 @@ class Activity:
         if not isinstance(reply, PenstockError):
             self.published += len(command.values)
 
-    def _publish_batch(self, _command: PublishBatch, reply: Any) -> None:
+    def _publish_batch(self, _command: PublishBatch | PublishRecords, reply: Any) -> None:
         if isinstance(reply, PenstockError):
             self.refuse(reply)
         else:
@@ -96,6 +97,7 @@ _COUNTS: Mapping[type[Command[Any]], Callable[[Activity, Any, Any], None]] = {
     PublishEach: Activity._publish_each,
     PublishValues: Activity._publish_values,
     PublishBatch: Activity._publish_batch,
+    PublishRecords: Activity._publish_batch,
     Schedule: Activity._schedule,
     ScheduleValues: Activity._schedule_values,
     Poll: Activity._poll,

@@ -49,6 +49,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             ("code",),
             "Messages, and batches as a whole, that were refused, by code.",
         ),
+        "penstock_schema_violations_total": Metric(
+            MetricKind.COUNTER,
+            ("topic", "validation"),
+            "Messages that did not fit their schema, and were stored (warn) or refused (reject); a batch counts once.",
+        ),
         "penstock_delivered_messages_total": Metric(
             MetricKind.COUNTER, (), "Messages lent to consumers."
         ),

@@ -343,7 +343,7 @@ class AsyncDriver:
         """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
         opened = self.driver.node.open.get(topic)
         # Under the same name there may be another topic by now, of fewer partitions.
-        partition = None if opened is None else opened.partitions.serving(number)
+        partition = None if opened is None else opened.partitions.serving_at(number)
         return _GONE if partition is None else partition.messages.end_offset
 
     def drain(self) -> None:

@@ -61,21 +61,16 @@ class Syncable(Protocol[P]):
 class SyncPoint(Generic[P]):
     """Where the writers of one `target` meet. `lock` guards the target and is never held during a sync."""
 
-    def __init__(
-        self, target: Syncable[P], committer: "Committer", *, unsynced_bytes_max: int
-    ) -> None:
-        """So many bytes ask for a sync even under `never`: it bounds what a restart has to read."""
+    def __init__(self, target: Syncable[P], committer: "Committer") -> None:
         self.lock = Lock()
         self.is_closed = False
         self._target, self._committer = target, committer
         self._policy = committer.config.fsync
         self._interval_ns = committer.config.fsync_interval_ms * _MS_NS
-        self._unsynced_bytes_max = unsynced_bytes_max
         # What the next plan is for; and what one is for that runs, or was interrupted.
         self._ticket = Ticket()
         self._covered: deque[Ticket] = deque()
         self._is_dirty = self._is_asked = False
-        self._unsynced_bytes = 0
         self._due_ns = 0
         self._gather_until_ns = self._synced_in_ns = 0
         self._expected = 0
@@ -91,22 +86,18 @@ class SyncPoint(Generic[P]):
         if self.is_closed:
             raise Refused("the log is closed")
 
-    def changed(self, size: int = 0, *, is_to_wait: bool = False) -> Ticket | None:
-        """Take note of `size` bytes written, with the lock held. The policy decides if there is to be a wait.
+    def changed(self, *, is_to_wait: bool = False) -> Ticket | None:
+        """Take note that something was written, with the lock held. The policy decides if there is to be a wait.
 
         `is_to_wait`: the thread goes on to `wait` then.
         """
-        self._unsynced_bytes += size
         self._is_dirty = True
         if self._policy is _ALWAYS:
             may_lead = is_to_wait and get_ident() != self._main
             return self._ticket if may_lead else self.draw()
-        if not self._is_asked:
-            if self._policy is _INTERVAL:
-                self._due_ns = self._next_interval_ns()
-                self._ask()
-            elif self._unsynced_bytes >= self._unsynced_bytes_max:
-                self._ask()
+        if self._policy is _INTERVAL and not self._is_asked:
+            self._due_ns = self._next_interval_ns()
+            self._ask()
         return None
 
     def draw(self) -> Ticket:
@@ -268,7 +259,6 @@ class SyncPoint(Generic[P]):
         self._covered.append(self._ticket)
         self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
-        self._unsynced_bytes = 0
         return self._target.plan_sync()
 
     def fail(self, error: BaseException) -> None:

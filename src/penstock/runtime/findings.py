@@ -6,9 +6,14 @@ from ..api.health import Damage, RecoveryEvent
 from ..broker.node import Node
 from ..broker.partition import Now
 from ..broker.partition.damage import DamageLedger, Skip
-from ..config import StorageConfig
+from ..broker.validation import ViolationLedger
+from ..config import StorageConfig, Validation
+from ..errors import SchemaViolation
 from ..ports import Disk
 from .world import World
+
+_QUIET_NS = 10_000_000_000
+_QUIET_TOPICS_MAX = 1000
 
 
 class FindingsLog:
@@ -19,6 +24,10 @@ class FindingsLog:
         self._told: dict[RecoveryEvent, None] = {}
         self.damage = DamageLedger()
         self.damage.on_found, self.damage.on_skipped = self._damaged, self._skipped
+        self._violations = ViolationLedger()
+        self._violations.on_found = self._violated
+        # Of a topic: when its log line was last written, and how many messages did not fit since then.
+        self._quiet: dict[str, tuple[int, int]] = {}
 
     def open_node(
         self,
@@ -41,6 +50,7 @@ class FindingsLog:
             usual_sweep_times=usual_sweep_times,
             is_firing=is_firing,
             observer=self._world.observer,
+            violations=self._violations,
         )
         for event in node.recovery:
             if event not in self._told:
@@ -72,6 +82,24 @@ class FindingsLog:
             skip.reason,
         )
         self._on_skipped()
+
+    def _violated(self, first: SchemaViolation, count: int, validation: Validation) -> None:
+        """A producer that does nothing else must not fill the log: a topic has one line in so many seconds."""
+        topic, now_ns = str(first.fields["topic"]), self._world.clock.monotonic_ns()
+        last_ns, before = self._quiet.get(topic, (-_QUIET_NS, 0))
+        if now_ns - last_ns < _QUIET_NS:
+            self._quiet[topic] = last_ns, before + count
+            return
+        if len(self._quiet) >= _QUIET_TOPICS_MAX:
+            self._quiet.clear()
+        self._quiet[topic] = now_ns, 0
+        self._logger.warning(
+            "topic %s: %d messages do not fit and were %s, such as this one: %s",
+            topic,
+            before + count,
+            "refused" if validation is Validation.REJECT else "stored",
+            first,
+        )
 
 
 def _event_text(event: RecoveryEvent) -> str:

@@ -20,15 +20,18 @@ from ..api.consume import CountReady, Poll
 from ..api.keys import Credential
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
+from ..api.publish import StoreMessages
 from ..api.received import Received
 from ..broker.node import Node
 from ..broker.partition import Now, now_of
 from ..broker.partition.changes import Done
 from ..broker.scram import ScramChallenge
 from ..broker.sweeping import sweep_due
-from ..config import LogConfig, StorageConfig
+from ..broker.validation import verdict_of
+from ..config import StorageConfig
 from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
 from ..ports import Disk
+from ..schemas.languages import Schema
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
 from .member_polls import WaitingMemberPolls
@@ -41,6 +44,7 @@ from .world import SteppedClock, World
 
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C", bound=Command[Any])
 Note = Callable[[], Ticket | None]
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
@@ -67,9 +71,7 @@ class ThreadDriver:
         self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
-        self._point: SyncPoint[NodePlan] = SyncPoint(
-            self, self._committer, unsynced_bytes_max=LogConfig().checkpoint_bytes
-        )
+        self._point: SyncPoint[NodePlan] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
         # Something is to be synced, and the caller waits for that if the policy says so. With the lock held.
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
@@ -169,6 +171,8 @@ class ThreadDriver:
         """
         if self._is_torn:
             self._reopen()
+        if self.node.bindings and isinstance(work, Command):
+            work = self.validated(work)
         # Not `Committer.failing`: to make a generator costs as much as the lock.
         try:
             with guard or self.lock:
@@ -195,6 +199,25 @@ class ThreadDriver:
         if isinstance(done.reply, PenstockError):
             raise done.reply
         return done.reply, ticket
+
+    def validated(self, command: C) -> C:
+        """A command with the verdict on its messages, if it stores some in a topic that asks for schemas.
+
+        Messages are compared with schemas before the command has its turn, so that no other command waits for that.
+        """
+        if not self.node.bindings or not isinstance(command, StoreMessages):
+            return command
+        binding = self.node.bindings.get(command.topic)
+        if binding is None:
+            return command
+        try:
+            found = verdict_of(binding, command, self.node.limits, self._read_schema)
+        except (KeyError, PenstockError):
+            return command  # The schema is gone, or the batch cannot be read: the turn finds the same, and says so.
+        return msgspec.structs.replace(command, verdict=found)
+
+    def _read_schema(self, schema_id: int) -> Schema:
+        return self.query(lambda _now: self.node.schemas.read(schema_id))
 
     def _done(self, work: Callable[[Now], T], now: Now) -> Done[T]:
         try:

@@ -6,16 +6,17 @@ that the writer does not have from their defaults.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from ..errors import InvalidSchema
-from .checking import Faults, PairCheck, read_json
+from ..model import Buffer
+from .avro_data import AvroWalk
+from .avro_types import PRIMITIVES, Field, Type
+from .checking import Fault, Faults, PairCheck, read_json
 
-PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _PROMOTIONS: Mapping[str, frozenset[str]] = {
     "long": frozenset({"int"}),
     "float": frozenset({"int", "long"}),
@@ -29,30 +30,6 @@ _INT, _LONG = 1 << 31, 1 << 63
 _NO_DEFAULT = object()
 
 
-@dataclass(eq=False, slots=True)
-class Type:
-    """A type, read. `parts` are the items of an array, the values of a map, or the branches of a union."""
-
-    kind: str
-    name: str = ""
-    aliases: frozenset[str] = frozenset()
-    fields: "list[Field]" = field(default_factory=list)
-    symbols: tuple[str, ...] = ()
-    default: str | None = None
-    size: int = 0
-    parts: "tuple[Type, ...]" = ()
-
-
-@dataclass(eq=False, slots=True)
-class Field:
-    """A field of a record."""
-
-    name: str
-    type: Type
-    aliases: tuple[str, ...]
-    has_default: bool
-
-
 class AvroSchema:
     """An Avro schema with the named types of the schemas that it refers to."""
 
@@ -63,8 +40,15 @@ class AvroSchema:
             reader.read(read_json(one), "")
         found = read_json(text)
         self.root = reader.read(found, "")
+        self._walk = AvroWalk(self.root)
         self.canonical = msgspec.json.encode(found).decode()
         self.normalized = msgspec.json.encode(found, order="sorted").decode()
+
+    def is_valid(self, payload: Buffer) -> bool:
+        return self.fault_in(payload) is None
+
+    def fault_in(self, payload: Buffer) -> Fault | None:
+        return self._walk.fault(payload)
 
     def faults_reading(self, writer: "AvroSchema") -> Faults:
         """Why this schema cannot read what was written with the other one."""

@@ -18,6 +18,8 @@ _STEPS_MAX = 60_000
 _CHECK_DEPTH_MAX = 64
 _FAULTS_MAX = 20
 
+Fault = tuple[str, str]
+"""Where a document does not fit a schema, as a JSON pointer (empty for all of it), and why."""
 Faults = list[str]
 """Why one schema cannot read what another one writes, each with its path; empty if it can."""
 

@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 
 from ..errors import InvalidSchema
-from .checking import Faults, PairCheck, read_json
+from ..model import Buffer
+from .checking import Fault, Faults, PairCheck, read_json
 from .json_compatibility import covers
 from .json_document import DRAFTS, Document, Node, Place, json_text
 
 _BACKTRACKS_MAX = 10_000
 _REGEX_BYTES_MAX = 1 << 20
+# Messages of the library show it in place of what is in a document, which may be a secret.
+_MASK = "the value"
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_decode = msgspec.json.decode
 # What the library puts before names that are no addresses.
 _NO_BASE = "json-schema:///"
 
@@ -33,6 +38,7 @@ class JsonSchema:
         for one in (self.root, *documents.values()):
             one.require_progress()
         self.validator = self._compiled()
+        self._is_valid = self.validator.is_valid
 
     def _compiled(self) -> Any:
         import jsonschema_rs
@@ -48,11 +54,27 @@ class JsonSchema:
         )
         try:
             return jsonschema_rs.validator_for(
-                self.root.node, retriever=retrieve, pattern_options=options
+                self.root.node, retriever=retrieve, pattern_options=options, mask=_MASK
             )
         except (ValueError, jsonschema_rs.ValidationError) as error:
             said = getattr(error, "message", str(error))
             raise InvalidSchema(str(said)) from None
+
+    def is_valid(self, payload: Buffer) -> bool:
+        try:
+            found: bool = self._is_valid(_decode(payload))
+        except (*_UNREADABLE, ValueError):
+            return False
+        return found
+
+    def fault_in(self, payload: Buffer) -> Fault | None:
+        try:
+            fault = next(self.validator.iter_errors(_decode(payload)), None)
+        except _UNREADABLE as error:
+            return "", f"it is not JSON: {error}"
+        except ValueError as error:
+            return "", str(error)
+        return None if fault is None else (_pointer(fault.instance_path), fault.message)
 
     def faults_reading(self, writer: "JsonSchema") -> Faults:
         """Why this schema may refuse a document that the other one, which is older, takes."""
@@ -69,3 +91,8 @@ class JsonSchema:
         return mine.keys() == theirs.keys() and all(
             json_text(mine[name].node) == json_text(theirs[name].node) for name in mine
         )
+
+
+def _pointer(path: Sequence[str | int]) -> str:
+    words = (str(one).replace("~", "~0").replace("/", "~1") for one in path)
+    return "".join(f"/{one}" for one in words)

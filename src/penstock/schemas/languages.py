@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ..errors import InvalidSchema
+from ..model import Buffer
 from .avro import AvroSchema
-from .checking import Faults
+from .checking import Fault, Faults
 from .json_schema import JsonSchema
 from .protobuf import ProtobufSchema
 
@@ -22,6 +23,14 @@ class Schema(Protocol):
 
     def faults_reading(self: Self, writer: Self) -> Faults:
         """Why this schema cannot read what was written with the other one, which is of the same language."""
+        ...
+
+    def is_valid(self, payload: Buffer) -> bool:
+        """Whether bytes are a document of this schema."""
+        ...
+
+    def fault_in(self, payload: Buffer) -> Fault | None:
+        """Where bytes are no document of this schema, and why; None if they are one."""
         ...
 
 

@@ -11,7 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import InvalidSchema
-from .checking import Faults, PairCheck, require_size
+from ..model import Buffer
+from .checking import Fault, Faults, PairCheck, require_size
+from .protobuf_data import message_fault
 
 # Numbers of types in a FieldDescriptorProto.
 _FLOATING = {1: "double", 2: "float"}
@@ -54,10 +56,16 @@ class ProtobufSchema:
         sent = _read(text, "")
         if not sent.message_type and not sent.enum_type:
             raise InvalidSchema("it has neither messages nor enums")
-        self.file = _resolved(sent, files)
+        self._pool, self.file = _resolved(sent, files)
         self.normalized = b64encode(_without_name(self.file)).decode()
         self.canonical = self.normalized if _is_base64(text) else text.strip()
         self.messages = dict(_messages(self.file.package, self.file.message_type))
+
+    def is_valid(self, payload: Buffer) -> bool:
+        return self.fault_in(payload) is None
+
+    def fault_in(self, payload: Buffer) -> Fault | None:
+        return message_fault(payload, self.file, self._pool)
 
     @property
     def serialized(self) -> str:
@@ -119,8 +127,8 @@ def _without_name(file: Any) -> bytes:
     return found
 
 
-def _resolved(file: Any, files: Sequence[Any]) -> Any:
-    """A file with the full names of the types that it uses. InvalidSchema unless all of them are there, once."""
+def _resolved(file: Any, files: Sequence[Any]) -> tuple[Any, Any]:
+    """A pool with a file, and the file with full names of types. InvalidSchema unless all of them are there, once."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
     if sum(1 for _ in _messages("", file.message_type)) > _TYPES_MAX:
@@ -144,7 +152,7 @@ def _resolved(file: Any, files: Sequence[Any]) -> Any:
         pool.FindFileByName(file.name).CopyToProto(found)
     except (TypeError, KeyError) as error:
         raise InvalidSchema(str(error)) from None
-    return found
+    return pool, found
 
 
 def _well_known(name: str, kind: Any) -> Any:

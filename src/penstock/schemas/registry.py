@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..api.schemas import GLOBAL, LATEST, Level, Mode, NewSchema, Reference
+from ..config import SUBJECT_CHARACTERS_MAX
 from ..errors import (
     IncompatibleSchema,
     InvalidSchema,
@@ -33,7 +34,6 @@ from .records import (
     VersionStored,
 )
 
-_SUBJECT_CHARACTERS_MAX = 255
 _VERSIONS_MAX = 1000
 _SUBJECTS_MAX = 100_000
 # Of all schemas: they are in memory, and in each snapshot of meta.
@@ -464,10 +464,10 @@ class Registry:
 
 
 def _check_subject(subject: str) -> None:
-    is_fine = 0 < len(subject) <= _SUBJECT_CHARACTERS_MAX and subject.isprintable()
+    is_fine = 0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()
     if not is_fine:
         raise Refused(
-            f"{subject[:60]!r} is not a subject: 1 to {_SUBJECT_CHARACTERS_MAX} printable characters"
+            f"{subject[:60]!r} is not a subject: 1 to {SUBJECT_CHARACTERS_MAX} printable characters"
         )
 
 

@@ -21,7 +21,7 @@ _NUMBER_MAX = (1 << 63) - 1
 
 
 class Value(NamedTuple):
-    """One value that somebody gave, and where."""
+    """One value that the operator gave, and where."""
 
     section: str
     key: str
@@ -280,6 +280,11 @@ _TOPIC_WORDS = {
     "cleanup": "`delete`: messages go by age and size. `compact`: of each key the last message stays.",
     "ttl_action": "What becomes of a message whose time to live is over: `drop` or `dlq`.",
     "on_damage": "At a batch that the disk has damaged: `stop` with an error, or `skip` it, counted.",
+    "kafka_storage": "What Kafka's producers send: `verbatim`, as it came, or `columnar`, for topics that Spark reads.",
+    "validation": "What becomes of a message that does not fit its schema ([schemas.md](schemas.md)): `none`: nothing "
+    "is compared. `warn`: stored, counted and logged. `reject`: refused.",
+    "key_subject": "The subject whose schemas keys have to fit; empty: `TOPIC-key`, once that has a version.",
+    "value_subject": "The subject whose schemas values have to fit; empty: `TOPIC-value`.",
     "starvation_ms": "A lane of messages that was not served for so long gets one message next; 0: off.",
 }
 

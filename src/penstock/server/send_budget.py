@@ -43,7 +43,7 @@ class SendBudget:
             self.begin(one)
         if self.used >= self.bytes_max:
             raise TooManyRequests(
-                "bytes of answers that nobody reads",
+                "bytes of answers that clients do not read",
                 limit=self.bytes_max,
                 retry_after_ms=_RETRY_MS,
             )

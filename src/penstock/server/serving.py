@@ -193,7 +193,9 @@ class Serving:
                 binary.service.sweep()
             if is_insecure and time.monotonic() >= remind_at:
                 remind_at = time.monotonic() + _INSECURE_REMINDER_S
-                self.logger.warning("anybody who reaches %s is an administrator", self.address)
+                self.logger.warning(
+                    "every client that reaches %s is an administrator", self.address
+                )
             await asyncio.sleep(_SWEEP_S)
 
 

@@ -161,7 +161,9 @@ class TopicSection:
     num_partitions: int = key(3, "Partitions of a topic that does not say.")
     keep_unread: bool = key(False, "Keep what a group has not finished, whatever its age.")
     keep_unread_bytes_max: int = key(10 * 1024 * MIB, "Above this much, unread messages go too.")
-    group_retention_hours: float = key(168.0, "A group that nobody asks is forgotten after this.")
+    group_retention_hours: float = key(
+        168.0, "A group that no client asks is forgotten after this."
+    )
     ttl_ms: int = key(OFF, "Time to live of messages that do not say; -1: none.")
     dlq_enabled: bool = key(True, "Keep dead letters; otherwise they are dropped and counted.")
     dedup_window_ms: int = key(600_000, "How long an idempotency key is remembered.")

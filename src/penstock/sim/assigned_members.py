@@ -217,7 +217,7 @@ class AssignedMember(Member):
         if not among:
             return
         one = self.world.entropy.choice(among)
-        partition = driver.node.topic(one.topic).partitions.serving(one.number)
+        partition = driver.node.topic(one.topic).partitions.serving_at(one.number)
         if partition is None:
             return
         log = partition.messages

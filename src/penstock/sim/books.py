@@ -60,9 +60,10 @@ ALL_SERVED = UnservedPartitions(frozenset(), Event(EventTime(0, 0)))
 
 def provenance_of(message: Message) -> Provenance | None:
     """Returns where a dead letter comes from, or None if it does not say."""
-    if not message.headers or message.headers[-1][0] != PROVENANCE:
+    name, note = message.headers[-1] if message.headers else ("", None)
+    if name != PROVENANCE or note is None:
         return None
-    return msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)
+    return msgspec.msgpack.decode(note, type=Provenance)
 
 
 class Books:

@@ -101,7 +101,10 @@ class SimDriver:
     def _plan(self, partition: Partition) -> None:
         plan = self._choose_plan(partition)
         self.hooks.notice("planned")
-        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+        if plan.delayed is None:
+            self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+        else:
+            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
 
     def _choose_plan(self, partition: Partition) -> PartitionPlan:
         if self.entropy.randint(1, 4) == 1:
@@ -115,16 +118,13 @@ class SimDriver:
     def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
         plan.messages.run()
         self.hooks.notice("messages synced")
-        if plan.delayed is None:
-            self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
-        else:
-            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
+        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
 
     def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
         assert plan.delayed is not None
         plan.delayed.run()
         self.hooks.notice("messages synced")
-        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
 
     def _state(self, partition: Partition, plan: PartitionPlan) -> None:
         plan.state.run()

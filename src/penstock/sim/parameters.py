@@ -12,6 +12,7 @@ _LYING_ONE_IN = 12
 _ASSIGNED_ONE_IN = 4
 _DELAYING_ONE_IN = 3
 _ADMINISTERED_ONE_IN = 4
+_REGISTERED_ONE_IN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Parameters:
     is_strict: bool = False
     delay_producers: int = 0
     administrators: int = 0
+    schema_registrants: int = 0
     # Lost files, and as many older parts, that are tried at each start.
     file_losses_per_start: int = 1
 
@@ -52,6 +54,8 @@ def draw_parameters(seed: int) -> Parameters:
         parameters = replace(parameters, delay_producers=2)
     if seed % _ADMINISTERED_ONE_IN == 1:
         parameters = replace(parameters, administrators=1)
+    if seed % _REGISTERED_ONE_IN == 0:
+        parameters = replace(parameters, schema_registrants=1)
     return (
         with_assigned(parameters, seed)
         if seed % _ASSIGNED_ONE_IN == _ASSIGNED_ONE_IN - 1

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from ..api.publish import Publish, PublishBatch, Published
+from msgspec import structs
+
+from ..api.publish import Publish, PublishBatch, Published, PublishRecords
 from ..codec import Marks, encode_messages
+from ..codec.decode import open_body
+from ..codec.kafka_writer import kafka_batch_of
 from ..errors import OutOfSequence, PartlyPublished, Unavailable
 from ..model import Message, Priority, TopicPartition
 from .client import WorldView
@@ -15,6 +19,7 @@ from .parameters import Parameters
 from .schedule import SECOND
 from .violation import Checker, Violation
 
+_RECORD_TIME_NS = 1_700_000_000 * SECOND
 ANY = -1
 """In place of a partition: each message goes where its key says."""
 
@@ -38,6 +43,20 @@ class Batch:
     @property
     def values(self) -> frozenset[bytes]:
         return frozenset(one.value or b"" for one in self.messages)
+
+    @property
+    def is_for_kafka(self) -> bool:
+        """Whether a Kafka client sends it: every second batch of what such a client can say."""
+        return bool(self.first_sequence % 2) and all(
+            one.expires_at is None and one.priority == Priority.NORMAL for one in self.messages
+        )
+
+
+def record_batch(messages: Sequence[Message], marks: Marks) -> bytes:
+    """Returns messages as a Kafka producer sends them, all at one time."""
+    timed = [structs.replace(one, timestamp=_RECORD_TIME_NS) for one in messages]
+    encoded = encode_messages(timed, marks=marks)
+    return kafka_batch_of(encoded.head, open_body(encoded.whole_body(), encoded.head, start=0))
 
 
 @dataclass(slots=True, eq=False)
@@ -185,6 +204,9 @@ class Producer:
             producer_epoch=self.epoch,
             first_sequence=batch.first_sequence,
         )
+        if batch.is_for_kafka:
+            records = record_batch(batch.messages, marks)
+            return driver.execute(PublishRecords(self.topic, batch.partition, records)).stored
         encoded = encode_messages(batch.messages, marks=marks)
         command = PublishBatch(self.topic, batch.partition, encoded.to_bytes())
         return driver.execute(command).stored

@@ -35,6 +35,7 @@ from .parameters import Parameters, draw_parameters
 from .producers import Producer, ProducerKind
 from .recovery import require_same_recovery
 from .schedule import MS, SECOND, Schedule, SimClock
+from .schema_registrants import SchemaRegistrant
 from .violation import Checker, Violation
 
 TOPIC = "jobs"
@@ -131,6 +132,10 @@ class World:
             Administrator(f"admin-{number}", self, Random(f"administrator {seed} {number}"))  # noqa: S311  # As above.
             for number in range(self.parameters.administrators)
         ]
+        self.schema_registrants = [
+            SchemaRegistrant(f"registrant-{number}", self, Random(f"registrant {seed} {number}"))  # noqa: S311  # As above.
+            for number in range(self.parameters.schema_registrants)
+        ]
         self.delay_producers = [
             DelayProducer(f"later-{number}", TOPIC, self)
             for number in range(self.parameters.delay_producers)
@@ -154,6 +159,7 @@ class World:
             *self.assigned,
             *self.delay_producers,
             *self.administrators,
+            *self.schema_registrants,
         ]
         for client in clients:
             self.wake_later(300, client)
@@ -399,6 +405,8 @@ class World:
             )
             for administrator in self.administrators:
                 administrator.check(node, now.wall_ns, is_forgiven=is_forgiven)
+            for registrant in self.schema_registrants:
+                registrant.check(node, is_forgiven=is_forgiven)
             if self.outage is None:
                 self._unserved = ALL_SERVED
             if self.entropy.random() < 0.3:

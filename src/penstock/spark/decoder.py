@@ -245,7 +245,7 @@ def _trace_ids(one: _OpenBatch) -> pa.Array:
     starts = np.frombuffer(found.offsets.buffers()[1], np.int32)[found.offsets.offset :]
     owners = np.searchsorted(starts[: one.rows + 1] - starts[0], places, side="right") - 1
     for row, place in zip(owners.tolist(), places, strict=True):
-        id_found = _TRACEPARENT.match(values[place].as_py())
+        id_found = _TRACEPARENT.match(values[place].as_py() or b"")
         if rows[row] is None and id_found is not None:
             rows[row] = id_found[1].decode()
     return _texts(rows)

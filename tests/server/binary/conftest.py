@@ -12,13 +12,7 @@ _topics = count()
 
 @pytest.fixture(scope="session")
 def binary_broker(tmp_path_factory):
-    """Patient for a second only."""
-    data = tmp_path_factory.mktemp("binary") / "data"
-    file = data.parent / "penstock.yaml"
-    file.write_text(
-        "http: {header_timeout_ms: 500, body_timeout_ms: 1000, write_timeout_ms: 1000}\n"
-    )
-    with served(data, "--config", str(file)) as broker:
+    with served(tmp_path_factory.mktemp("binary") / "data") as broker:
         yield broker
         assert broker.stop() == 0
         assert "Traceback" not in "".join(broker.lines)

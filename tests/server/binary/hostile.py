@@ -97,7 +97,7 @@ class Hostile:
                 return random.random() < 0.5
             case inspect.FloatType():
                 return random.choice((0.0, -1.5, float("inf"), float("nan"), 1e308))
-            case inspect.NoneType():
+            case inspect.NoneType() | inspect.CustomType():  # A custom one does not travel.
                 return None
             case inspect.UnionType():
                 return self.value(random.choice(kind.types), depth)

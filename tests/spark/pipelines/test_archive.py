@@ -43,7 +43,7 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
         values=[b"\x00\xff", None],
         keys=[None, b""],
         timestamps=[moment, moment],
-        headers=[[("a", b"1"), ("a", b"\x80")], []],
+        headers=[[("a", b"1"), ("a", b"\x80"), ("", None)], []],
         priorities=[0, 4],
     )
     client.append_batch("full", 0, encode(columns).to_bytes())
@@ -53,7 +53,8 @@ def test_everything_of_a_message_is_kept(client, tmp_path):
     first, second = pq.ParquetFile(path).read().to_pylist()
     assert (first["value"], first["key"], first["priority"]) == (b"\x00\xff", None, 0)
     assert (second["value"], second["key"], second["headers"]) == (None, b"", [])
-    assert [(one["key"], one["value"]) for one in first["headers"]] == [("a", b"1"), ("a", b"\x80")]
+    found = [(one["key"], one["value"]) for one in first["headers"]]
+    assert found == [("a", b"1"), ("a", b"\x80"), ("", None)]
     microseconds = int(first["timestamp"].timestamp() * 1_000_000)
     assert microseconds * 1000 + first["nanos"] == moment
 
@@ -91,7 +92,7 @@ def test_more_days_at_once_than_files_may_be_open(client, tmp_path):
 
 def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("short", partitions=1, config=config)
+    client.create_topic("short", partitions=1, **config)
     for start in range(0, 1000, 50):
         publish(client, "short", 50, first=start)
     client.compact_topic("short")
@@ -107,7 +108,7 @@ def test_what_retention_took_before_it_was_archived_is_listed_with_the_reason(cl
 
 def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("race", partitions=1, config=config)
+    client.create_topic("race", partitions=1, **config)
     for start in range(0, 1000, 50):
         publish(client, "race", 50, first=start)
 
@@ -124,7 +125,7 @@ def test_what_retention_takes_between_planning_and_reading_is_a_gap_too(client, 
 
 def test_what_compaction_took_is_listed_and_the_broker_agrees(client, tmp_path):
     config = {"cleanup": "compact", "segment_size_bytes": 4096}
-    client.create_topic("keyed", partitions=1, config=config)
+    client.create_topic("keyed", partitions=1, **config)
     for start in range(0, 600, 20):
         messages = [Outgoing(f"{one}", key=f"{one % 7}") for one in range(start, start + 20)]
         client.publish_many("keyed", messages)
@@ -168,7 +169,7 @@ def test_partitions_that_are_added_later_are_archived_from_their_first_message(c
 
 def test_the_group_follows_the_lake_and_retention_waits_for_it(client, tmp_path):
     config = {"segment_size_bytes": 4096, "retention_bytes": 8192}
-    client.create_topic("held-for-a-lake", partitions=1, config=config)
+    client.create_topic("held-for-a-lake", partitions=1, **config)
     archived(tmp_path, client.url, "held-for-a-lake", group="lake", holds_retention=True)
     for start in range(0, 1000, 50):
         publish(client, "held-for-a-lake", 50, first=start)

@@ -18,9 +18,9 @@ from ..dead_letters import (
 )
 from ..units import time_text
 from .messages import (
-    Base64,
     Content,
     ContentOut,
+    HeadersIn,
     Int64,
     Strict,
     bytes_of,
@@ -100,7 +100,7 @@ class EditIn(Strict):
 
     key: Content | msgspec.UnsetType = msgspec.UNSET
     value: Content | msgspec.UnsetType = msgspec.UNSET
-    headers: dict[str, str | Base64] | list[tuple[str, str | Base64]] | None = None
+    headers: HeadersIn | None = None
 
 
 class RedriveIn(Strict):

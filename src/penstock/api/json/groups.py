@@ -6,11 +6,9 @@ import msgspec
 
 from ...errors import BadRequest
 from ..groups import FaultyPartition, GroupFacts, GroupLag, InFlight
-from ..start import EARLIEST, LATEST, Start
 from ..units import time_text
 from .members import written
 from .messages import Int64, Strict
-from .times import time_ns
 
 _MS = 1_000_000
 
@@ -108,15 +106,6 @@ def partition_number(written: str) -> int:
     if not (written.isascii() and written.isdecimal() and len(written) <= 6):
         raise BadRequest(f"a partition is a number, got {written[:40]!r}", field="offsets")
     return int(written)
-
-
-def start_of(to: str | int) -> Start:
-    if isinstance(to, int):
-        if to < 0:
-            raise BadRequest(f"an offset is not negative, got {to}", field="to")
-        return Start.at_offset(to)
-    named = {"earliest": EARLIEST, "latest": LATEST}
-    return named.get(to) or Start.at_time(time_ns("to", to))
 
 
 def held_out(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:

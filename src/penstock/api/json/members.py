@@ -11,6 +11,7 @@ from ..groups import Mode, Rebalance
 from ..members import Assignor, JoinGroup, JoinReply
 from ..units import time_text
 from .messages import Int64, ReceivedOut, Strict
+from .start import start_of
 from .times import Span, span_ms
 
 _SESSION = "30s"
@@ -25,6 +26,7 @@ class JoinIn(Strict):
     """A member, and what it wants to read. A `member_id` of before takes that member's place.
 
     `keeps_leases`: it is the same member after all, which has lost the broker for a while, with messages in its hands.
+    `start` is where a group that is new begins: earliest, latest, an offset, or a time.
     """
 
     topics: list[str]
@@ -36,6 +38,7 @@ class JoinIn(Strict):
     session_timeout: Span = _SESSION
     auto_commit: bool = False
     keeps_leases: bool = False
+    start: str | Int64 = "earliest"
 
 
 class JoinOut(msgspec.Struct):
@@ -148,6 +151,7 @@ def join_of(group: str, sent: JoinIn) -> JoinGroup:
         mode=None if sent.order is None else _ORDERS[sent.order],
         is_auto_commit=sent.auto_commit,
         keeps_leases=sent.keeps_leases,
+        start=start_of(sent.start, "start"),
     )
 
 

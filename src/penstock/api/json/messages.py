@@ -39,6 +39,9 @@ class Base64(msgspec.Struct, forbid_unknown_fields=True):
 Content = str | Base64 | None
 """A key or a value: text stands for its UTF-8 bytes."""
 
+HeadersIn = dict[str, Content] | list[tuple[str, Content]]
+"""Names may repeat in a list, and may be empty; values may be null."""
+
 ContentOut = str | Base64 | None
 
 
@@ -49,7 +52,7 @@ class MessageIn(
 
     key: Content = None
     value: Content = None
-    headers: dict[str, str | Base64] | list[tuple[str, str | Base64]] | None = None
+    headers: HeadersIn | None = None
     partition: Int64 | None = None
     priority: Int64 | str | None = None
     ttl: Span | None = None
@@ -148,14 +151,10 @@ def priority_of(written: int | str) -> int:
         raise BadRequest(str(error), field="priority") from None
 
 
-def headers_of(
-    written: dict[str, str | Base64] | list[tuple[str, str | Base64]], limits: LimitsConfig
-) -> Headers:
+def headers_of(written: HeadersIn, limits: LimitsConfig) -> Headers:
     pairs = written.items() if isinstance(written, dict) else written
-    headers = tuple((name, bytes_of(value) or b"") for name, value in pairs)
-    if not all(name for name, _ in headers):
-        raise BadRequest("a header needs a name", field="headers")
-    size = sum(len(name.encode()) + len(value) for name, value in headers)
+    headers = tuple((name, bytes_of(value)) for name, value in pairs)
+    size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > limits.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=limits.headers_bytes_max)
     return headers

@@ -22,6 +22,7 @@ _REQUEST_ID_MAX = 128
 class PollQuery(Strict):
     """A poll of a group: how many, how long to wait, how long to lend, of one priority only.
 
+    `start` is where a group that is new begins: earliest, latest, an offset, or a time.
     Repeated with its `request_id` it gets the same answer: a response that was lost costs no attempt.
     """
 
@@ -33,6 +34,7 @@ class PollQuery(Strict):
     priority: str | None = None
     request_id: str = ""
     encoding: str | None = None
+    start: str = "earliest"
 
 
 class PollOut(msgspec.Struct):
@@ -40,7 +42,7 @@ class PollOut(msgspec.Struct):
 
 
 class ConsumeQuery(Strict):
-    """A stream: `max` messages may be unanswered at once, each lent for `lease_ms`."""
+    """A stream: `max` messages may be unanswered at once, each lent for `lease_ms`. `start` as for a poll."""
 
     topic: str
     group: str
@@ -49,6 +51,7 @@ class ConsumeQuery(Strict):
     max: Int64 = _STREAM_UNANSWERED
     priority: str | None = None
     encoding: str | None = None
+    start: str = "earliest"
 
 
 def lane_of(written: str | None) -> Priority | None:

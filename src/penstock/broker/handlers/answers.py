@@ -1,6 +1,7 @@
 """Answers for messages that consumers hold: one decision for each lease."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,10 +36,10 @@ _FINISHING = frozenset({Kind.NACK, Kind.REJECT, Kind.RELEASE})
 
 def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | PenstockError]:
     """An outcome for each answer. Refused, Unavailable instead of one: that lease is as it was."""
-    return [_outcome(node, one, now) for one in command.answers]
+    return list(map(partial(_outcome, node, now), command.answers))
 
 
-def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | PenstockError:
+def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
         try:
@@ -51,35 +52,29 @@ def _outcome(node: "Node", said: LeaseAnswer, now: Now) -> LeaseOutcome | Pensto
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
         floor = delivery.progress.floor
-        answered = _carry_out(partition, delivery, said, offsets, now)
+        held = (partition, delivery, said.lease, offsets, now)
+        match said.kind:
+            case Kind.ACK:
+                answered = consumption.ack(*held)
+            case Kind.NACK:
+                answered = consumption.nack(*held, error=said.reason, delay_ms=said.ms)
+            case Kind.REJECT:
+                answered = consumption.reject(*held, error=said.reason)
+            case Kind.EXTEND:
+                answered = consumption.extend(*held, duration_ms=said.ms or 0)
+            case _:  # Kind.RELEASE
+                answered = take_back(*held)
     except (Refused, Unavailable) as error:
         return error
     outcome = LeaseOutcome(
         floor=delivery.progress.floor,
         has_floor_moved=delivery.progress.floor > floor,
         in_flight=delivery.leases.in_flight,
-        repeated=frozenset(each_offset(answered.repeated)),
+        repeated=frozenset(each_offset(answered.repeated)) if answered.repeated else frozenset(),
         retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
         finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
     )
     return _with_stale(partition, answered.stale, outcome) if answered.stale else outcome
-
-
-def _carry_out(
-    partition: Partition, delivery: Delivery, said: LeaseAnswer, offsets: BitMap64, now: Now
-) -> AnswerResult:
-    held = (partition, delivery, said.lease, offsets, now)
-    match said.kind:
-        case Kind.ACK:
-            return consumption.ack(*held)
-        case Kind.NACK:
-            return consumption.nack(*held, error=said.reason, delay_ms=said.ms)
-        case Kind.REJECT:
-            return consumption.reject(*held, error=said.reason)
-        case Kind.EXTEND:
-            return consumption.extend(*held, duration_ms=said.ms or 0)
-        case Kind.RELEASE:
-            return take_back(*held)
 
 
 def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) -> LeaseOutcome:

@@ -7,7 +7,6 @@ from ...api.command import Command
 from ...api.consume import CountHeld, CountReady, Poll
 from ...api.groups import Mode
 from ...api.leased import LeasedMessages
-from ...api.start import EARLIEST
 from ...model import check_name
 from .. import groups
 from ..partition import Now, consumption
@@ -21,37 +20,34 @@ if TYPE_CHECKING:
 def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
     """Lease messages of any partition to a member, beginning behind those that were leased from last."""
     check_name(command.member, "member")
-    topic = node.topic(command.topic)
-    partitions, group = topic.partitions, command.group
-    duration_ms = command.visibility_ms
-    if duration_ms is None:
-        duration_ms = topic.facts.config.visibility_timeout_ms
-    partitions.next_serving(0)
-    if any(group not in one.machine.numbers for one in partitions):
+    topic, group = node.topic(command.topic), command.group
+    partitions, duration_ms = topic.partitions, command.visibility_ms
+    if not partitions.serving:
+        raise partitions.faults[0].error() from partitions.faults[0].cause
+    if duration_ms is not None:
         # A poll that is refused for its lease makes no group.
-        for partition in partitions:
-            consumption.check_duration(partition, duration_ms)
-        groups.open_on(node, (command.topic,), group, EARLIEST, now)
-    places = [(partition, partition.group(group)) for partition in partitions]
+        consumption.check_duration(partitions.serving[0].rules, duration_ms)
+    places = groups.places_of(partitions.serving, group)
+    if len(places) < len(partitions.serving):
+        groups.open_on(node, (command.topic,), group, command.start, now)
+        places = groups.places_of(partitions.serving, group)
     groups.require_mode(places, group, Mode.SHARED, now)
     client = (command.topic, group, command.member)
-    if (known := node.replays.answer_to(client, command.request_id)) is not None:
-        return known
-    # Each lease from a partition moves the beginning on by one, so each partition has its turn.
-    first = sum([delivery.next_lease for _, delivery in places]) % len(places)
-    in_turn = (*places[first:], *places[:first])
+    if command.request_id:
+        known = node.replays.answer_to(client, command.request_id)
+        if known is not None:
+            return known
+    if len(places) > 1:
+        # Each lease from a partition moves the beginning on by one, so each partition has its turn.
+        first = sum([delivery.next_lease for _, delivery in places]) % len(places)
+        places = [*places[first:], *places[:first]]
     limit, limit_with_lanes = command.limit, command.limit_with_lanes
     if limit_with_lanes is not None and not all(one.machine.lanes.is_flat for one in partitions):
         limit = min(limit, limit_with_lanes)
     wanted = Wanted(
-        command.member,
-        limit,
-        duration_ms,
-        command.priority,
-        bytes_max=command.bytes_max,
+        command.member, limit, duration_ms, command.priority, bytes_max=command.bytes_max
     )
-    timed = ((partition, delivery, duration_ms) for partition, delivery in in_turn)
-    found = consumption.poll_all(timed, wanted, now)
+    found = consumption.poll_all(places, wanted, now)
     if command.request_id:
         node.replays.keep(client, command.request_id, found)
     return found

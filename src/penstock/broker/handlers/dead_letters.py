@@ -75,7 +75,8 @@ def _value_of(letter: DeadLetter, by: GroupBy) -> str:
         case GroupBy.REASON:
             return letter.provenance.dlq_reason
         case GroupBy.ERROR:
-            return letter.provenance.last_error
+            # The lines below the first say where it was raised.
+            return letter.provenance.last_error.partition("\n")[0]
         case GroupBy.CONSUMER:
             return letter.provenance.last_consumer
 

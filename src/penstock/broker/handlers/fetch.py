@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from ...api.command import Command
@@ -24,8 +25,10 @@ from ...api.leased import LeasedPart
 from ...api.receipts import Place
 from ...api.received import Received
 from ...codec import batches_in
-from ...codec.decode import Messages, open_body
+from ...codec.body import Column
+from ...codec.decode import Messages, offsets_of, open_body
 from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX, Head
+from ...codec.numbers import moved
 from ...config import OnDamage
 from ...delivery import commands
 from ...delivery.offsets import each_offset
@@ -179,10 +182,13 @@ def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> TimedOffs
 def _timed_in(log: Log, head: Head, time_ns: int) -> TimedOffset | None:
     """The first message of a batch with such a timestamp. One before the log's start does not count."""
     data = log.read(max(head.base_offset, log.start_offset), bytes_max=1).data
-    for one in Messages(open_body(data, head, size_max=BODY_BYTES_MAX), head):
-        if one.timestamp >= time_ns and one.offset >= log.start_offset:
-            return TimedOffset(one.offset, one.timestamp, head.epoch)
-    return None
+    body = open_body(data, head, size_max=BODY_BYTES_MAX)
+    times = moved(body.number(Column.TIMESTAMPS), body.count, head.base_timestamp)
+    offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
+    found = np.flatnonzero((times >= time_ns) & (offsets >= log.start_offset))
+    if not len(found):
+        return None
+    return TimedOffset(int(offsets[found[0]]), int(times[found[0]]), head.epoch)
 
 
 def peek(node: "Node", command: Peek, now: Now) -> list[Received]:

@@ -15,19 +15,25 @@ from ...api.publish import (
     PublishedRun,
     PublishedTo,
     PublishOutcome,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
+    Verdict,
 )
-from ...codec import Columns, Encoded, encode
+from ...codec import Columns
+from ...codec.columns import columns_of
 from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
-from ...errors import NoSpace, OffsetOutOfRange
-from ..partition import Now, Partition, delaying, publishing
-from ..partition.backlog import is_limited, require_room
-from ..partition.batches import checked_batch
+from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
+from ..partition import Now, delaying, publishing
+from ..partition.backlog import require_room
+from ..partition.batches import CheckedBatch, checked_batch
 from ..partition.changes import Handler
+from ..partition.record_batches import checked_records
+from ..partition.split_batches import publish_split
+from ..validation import require_valid, wrong_messages
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -40,6 +46,8 @@ _BATCH_MESSAGES_MAX = 8192
 
 def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
     topic = node.topic(command.topic)
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit(command.messages, now)
     return publishing.publish(
         topic.partitions, topic.router, command.messages, now, to_partition=command.partition
@@ -48,6 +56,8 @@ def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
 
 def publish_each(node: "Node", command: PublishEach, now: Now) -> list[PublishOutcome]:
     topic, messages = node.topic(command.topic), command.messages
+    if node.bindings and (wrong := wrong_messages(node, command)):
+        return _without(node, command, wrong, now)
     try:
         node.guard.admit(messages, now)
     except NoSpace as error:
@@ -57,22 +67,31 @@ def publish_each(node: "Node", command: PublishEach, now: Now) -> list[PublishOu
     )
 
 
+def _without(
+    node: "Node", command: PublishEach, wrong: Mapping[int, SchemaViolation], now: Now
+) -> list[PublishOutcome]:
+    """Store the messages that fit, and refuse the others."""
+    fitting = [one for index, one in enumerate(command.messages) if index not in wrong]
+    none_wrong = Verdict(node.bindings[command.topic], {}, 0)
+    rest = PublishEach(command.topic, fitting, command.partition, verdict=none_wrong)
+    stored = iter(publish_each(node, rest, now) if fitting else ())
+    return [
+        wrong[index] if index in wrong else next(stored) for index in range(len(command.messages))
+    ]
+
+
 def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[Published]:
     topic, values = node.topic(command.topic), command.values
+    if node.bindings:
+        require_valid(node, command)
     size = sum(map(len, values))
     node.guard.admit_bytes(size, now)
     topic.router.next_call(topic.partitions)
     partition = topic.partitions[topic.router.turn]
-    if is_limited(partition):
+    if partition.has_backlog_limit:
         require_room(partition, len(values), size)
-    return PublishedRun(partition.append(_encoded(partition, values, now), now), len(values))
-
-
-def _encoded(partition: Partition, values: Sequence[bytes], now: Now) -> Encoded:
-    ttl_ms = partition.config.ttl_ms
-    expires_at = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
-    columns = Columns(values=values, timestamps=now.wall_ns, expires_at=expires_at)
-    return encode(columns, compression=partition.compression, limits=partition.limits)
+    encoded = publishing.encode_for(partition, Columns(values=values), now)
+    return PublishedRun(partition.append(encoded, now), len(values))
 
 
 def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
@@ -82,11 +101,10 @@ def publish_at(node: "Node", command: PublishAt, now: Now) -> PublishedTo:
         raise OffsetOutOfRange(command.offset, start=log.start_offset, end=log.end_offset)
     size = 0
     if command.offset == log.end_offset:
+        columns = Columns(values=command.values)
         if command.messages:
-            limits = partition.limits
-            encoded = publishing.encode_for(partition, command.messages, now, limits=limits)
-        else:
-            encoded = _encoded(partition, command.values, now)
+            columns = columns_of(command.messages)
+        encoded = publishing.encode_for(partition, columns, now)
         partition.append(encoded, now)
         size = encoded.head.length
     try:
@@ -102,29 +120,49 @@ def check_backlog(node: "Node", command: CheckBacklog, _now: Now) -> None:
 
 
 def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
-    stored = _stored(node, command, now)
+    node.partition(command.topic, command.partition)
+    stored = _stored(node, command, checked_batch(command.batch, node.limits), now)
     return BatchStored(stored, len(node.topic(command.topic).partitions))
 
 
-def _stored(node: "Node", command: PublishBatch, now: Now) -> Sequence[Published]:
+def publish_records(node: "Node", command: PublishRecords, now: Now) -> BatchStored:
+    config = node.partition(command.topic, command.partition).config
+    batch = checked_records(command.batch, config, now, node.limits)
+    stored = _stored(node, command, batch, now)
+    return BatchStored(stored, len(node.topic(command.topic).partitions))
+
+
+def _stored(
+    node: "Node", command: PublishBatch | PublishRecords, batch: CheckedBatch, now: Now
+) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
-    encoded, messages = checked_batch(command.batch, node.limits)
-    if messages is not None and encoded.head.marks == NO_MARKS:
-        return publish(node, Publish(command.topic, messages, command.partition), now)
+    encoded, messages, due_at = batch
+    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
+        found = Publish(command.topic, messages, command.partition, verdict=command.verdict)
+        return publish(node, found, now)
+    # A producer asks again for what was stored before schemas were asked for, or before they changed.
+    if node.bindings and partition.machine.producers.repeat_of(encoded.head) is None:
+        require_valid(node, command)
     node.guard.admit_bytes(encoded.head.length, now)
+    if messages is not None:
+        topic = node.topic(command.topic)
+        stored = publish_split(partition, batch, now, (topic.partitions, topic.router))
+        return PublishedRun(stored, len(messages))
     ttl_ms = partition.config.ttl_ms
     if ttl_ms != OFF:
         expires_at = now.wall_ns + ttl_ms * _MS
         encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
     head = encoded.head
     # A repeat adds nothing, and a producer that asks again because its answer was lost has to be told so.
-    if is_limited(partition) and partition.machine.producers.repeat_of(head) is None:
+    if partition.has_backlog_limit and partition.machine.producers.repeat_of(head) is None:
         require_room(partition, head.message_count, head.length, is_callers_choice=False)
     return PublishedRun(partition.append(encoded, now), head.message_count)
 
 
 def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
     topic, delayed = node.topic(command.topic), command.delayed
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit([one.message for one in delayed], now)
     return delaying.publish_delayed(
         topic.partitions, topic.router, delayed, now, to_partition=command.partition
@@ -133,6 +171,8 @@ def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
 
 def schedule_values(node: "Node", command: ScheduleValues, now: Now) -> Sequence[Published]:
     topic, values, due_ns = node.topic(command.topic), command.values, command.due_ns
+    if node.bindings:
+        require_valid(node, command)
     node.guard.admit_bytes(sum(map(len, values)), now)
     topic.router.next_call(topic.partitions)
     partition = topic.partitions[topic.router.turn]
@@ -163,6 +203,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     PublishValues: publish_values,
     PublishAt: publish_at,
     PublishBatch: publish_batch,
+    PublishRecords: publish_records,
     CheckBacklog: check_backlog,
     Schedule: schedule,
     ScheduleValues: schedule_values,

@@ -19,6 +19,7 @@ from ...api.queries import (
     TopicEnds,
 )
 from ...errors import OffsetOutOfRange
+from ...log.lookup import offset_at
 from ..partition import Now
 from ..partition.changes import Handler
 from ..queries import QueryForgotten, QueryStarted
@@ -47,7 +48,7 @@ def list_ends(node: "Node", command: ListEnds, _now: Now) -> EndsReply:
                 number: PartitionEnds(
                     log.start_offset,
                     log.end_offset,
-                    None if at_ns is None else log.offset_at(at_ns),
+                    None if at_ns is None else offset_at(log, at_ns),
                 )
                 for number, log in logs
             },

@@ -34,6 +34,7 @@ from ...schemas.protobuf import ProtobufSchema
 from ...schemas.registry import guid_of
 from ..partition import Now
 from ..partition.changes import Handler
+from ..validation import bind_again
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -47,6 +48,7 @@ def register_schema(node: "Node", command: RegisterSchema, now: Now) -> VersionD
         given=(command.schema_id, command.version),
     )
     node.record_meta(outcome.records, now)
+    bind_again(node, (command.subject,))
     return _described(node, outcome.reply)
 
 
@@ -113,12 +115,14 @@ def delete_version(node: "Node", command: DeleteVersion, now: Now) -> int:
         command.subject, command.version, permanent=command.permanent
     )
     node.record_meta(outcome.records, now)
+    bind_again(node, (command.subject,))
     return outcome.reply
 
 
 def delete_subject(node: "Node", command: DeleteSubject, now: Now) -> list[int]:
     outcome = node.schemas.delete_subject(command.subject, permanent=command.permanent)
     node.record_meta(outcome.records, now)
+    bind_again(node, (command.subject,))
     return outcome.reply
 
 

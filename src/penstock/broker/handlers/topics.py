@@ -26,6 +26,7 @@ from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..sweeping import Sweep, sweep_topics
 from ..topics import config_from, settings_of
+from ..validation import bind_topic
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -38,6 +39,7 @@ def create_topic(node: "Node", command: CreateTopic, now: Now) -> None:
 def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDescription:
     topic = node.configure_topic(command.name, command.changes, now)
     node.sweeps.plan(command.name, topic.facts.config, now.monotonic_ns)
+    bind_topic(node, command.name)
     return _described(topic)
 
 
@@ -63,7 +65,9 @@ def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
 def trim(node: "Node", command: TrimPartition, now: Now) -> int:
     partition = node.partition(command.topic, command.partition)
     before = partition.messages.end_offset if command.before is None else command.before
-    return partition.trim(before, now)
+    start_offset = partition.trim(before, now)
+    node.note_ends([partition], now)
+    return start_offset
 
 
 def list_topics(node: "Node", command: ListTopics, _now: Now) -> list[str]:

@@ -1,15 +1,10 @@
 """How far consumers may be behind: what would make it more is refused, with the numbers."""
 
 from ...errors import BacklogFull, NeverFits
+from ...log.lookup import bytes_from
 from .partition import Partition
 
 _RETRY_AFTER_MS = 1000
-
-
-def is_limited(partition: Partition) -> bool:
-    """Whether there is anything to ask. Most topics have no such limit, and then nobody has to count bytes."""
-    config = partition.config
-    return config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
 
 
 def require_room(
@@ -18,7 +13,8 @@ def require_room(
     """Refuse so many messages, of so many bytes together, if more would be unread than may be.
 
     Without a group everything retained counts. NeverFits: not even if nothing were unread. A batch that a producer
-    has made of whatever came is no `is_callers_choice`: it is let in when nobody is behind, or it could never be sent.
+    has made of whatever came is no `is_callers_choice`: it is let in when no group is behind: it could never be
+    sent otherwise.
     """
     config, log, start = partition.config, partition.messages, partition.backlog_start()
     if start >= log.end_offset and not is_callers_choice:
@@ -27,7 +23,7 @@ def require_room(
         found = log.end_offset - start
         _require("messages", found, count, limit, is_callers_choice=is_callers_choice)
     if (limit := config.max_backlog_bytes) >= 0:
-        found = log.bytes_from(start)
+        found = bytes_from(log, start)
         _require("bytes", found, size, limit, is_callers_choice=is_callers_choice)
 
 
@@ -36,7 +32,7 @@ def is_full(partition: Partition) -> bool:
     config, log, start = partition.config, partition.messages, partition.backlog_start()
     if 0 <= config.max_backlog_messages <= log.end_offset - start:
         return True
-    return 0 <= config.max_backlog_bytes <= log.bytes_from(start)
+    return 0 <= config.max_backlog_bytes <= bytes_from(log, start)
 
 
 def _require(unit: str, found: int, adding: int, limit: int, *, is_callers_choice: bool) -> None:

@@ -6,14 +6,12 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
-from ...codec import Compression, Head
-from ...codec.body import Body, Column
+from ...codec import Head
 from ...codec.decode import expired_among, message_columns, open_body
 from ...codec.head import BODY_BYTES_MAX
 from ...log import Log, Run
 from ...model import MessageColumns
 
-_NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
 # What lies between the batches of one lane belongs to the others and is wanted soon.
 _READ_BYTES_WITH_LANES = 1024 * 1024
@@ -27,8 +25,8 @@ _READS_MAX = 64
 # What objects cost, counted with tracemalloc for batches of 1, 10 and 500 messages, with keys and headers and without;
 # the sum is within a fifth. A batch of one message of 100 bytes is 240 bytes as it is stored, and 2.5 KiB here.
 _BATCH_BYTES = 750
-_BODY_BYTES, _BLOB_BYTES = 340, 270
-_LISTS_BYTES, _MESSAGE_BYTES, _HEADER_BYTES = 600, 140, 130
+_OPENED_BYTES, _BLOB_BYTES = 940, 270
+_MESSAGE_BYTES, _HEADER_BYTES = 140, 130
 
 
 class BatchCache:
@@ -42,104 +40,76 @@ class BatchCache:
     def add(self, read: "_CachedRead", log_cache: "LogCache") -> None:
         self._by_use[read] = log_cache
         self.newest = read
-        self.charge(read.cost())
+        self.size += read.cost
 
     def use(self, read: "_CachedRead") -> None:
         """This one was asked for last."""
         self._by_use.move_to_end(read)
         self.newest = read
 
-    def charge(self, size: int) -> None:
-        """Count what was made of a batch. Over the limit the oldest reads go, but not the last one."""
-        self.size += size
+    def shrink(self) -> None:
+        """Over the limit the oldest reads go, but not the newest."""
         while self.size > self.bytes_max and len(self._by_use) > 1:
-            read, log_cache = next(iter(self._by_use.items()))
-            log_cache.remove(read)
+            oldest, log_cache = next(iter(self._by_use.items()))
+            log_cache.remove(oldest)
 
     def forget(self, read: "_CachedRead") -> None:
         """A log's cache let go of it."""
         del self._by_use[read]
         if self.newest is read:
             self.newest = None
-        self.size -= read.cost()
-        for one in read.opened:
-            one.cache = None
+        self.size -= read.cost
 
 
 class CachedBatch:
-    """A batch, opened when a reader looks inside; its lists are made when a reader wants messages.
+    """A batch that was opened; its lists are made when a reader wants messages.
 
-    `cost` is what it takes besides its bytes, and `cache` the one that counts it; None once it is let go.
+    `cost` is what it takes besides its bytes as stored, with the lists, which nearly all readers want.
     """
 
-    __slots__ = ("batch", "cache", "cost", "head", "lists", "parsed")
+    __slots__ = ("_lists", "body", "cost", "head")
 
-    def __init__(self, head: Head, batch: memoryview, cache: BatchCache | None = None) -> None:
-        self.head, self.batch, self.cache = head, batch, cache
-        self.parsed: Body | None = None
-        self.lists: MessageColumns | None = None
-        self.cost = _BATCH_BYTES
-
-    @property
-    def body(self) -> Body:
-        if self.parsed is None:
-            head = self.head
-            # What was within the limits once stays so, whatever the limits are now.
-            self.parsed = open_body(self.batch, head, size_max=BODY_BYTES_MAX)
-            unpacked = 0 if head.compression is Compression.NONE else head.body_size
-            self._charge(unpacked + _BODY_BYTES + _BLOB_BYTES * len(self.parsed.blobs))
-        return self.parsed
+    def __init__(self, head: Head, batch: memoryview) -> None:
+        self.head = head
+        # What was within the limits once stays so, whatever the limits are now.
+        self.body = body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+        self._lists: MessageColumns | None = None
+        objects = _MESSAGE_BYTES * body.count + _HEADER_BYTES * body.header_count
+        # What decompressing added, or making columns of records, and the values that it is cut into.
+        opened = head.body_size if head.is_verbatim else max(0, head.body_size - head.length)
+        contents = opened + head.body_size
+        self.cost = _OPENED_BYTES + _BLOB_BYTES * len(body.blobs) + objects + contents
 
     def columns(self) -> MessageColumns:
-        if self.lists is None:
-            body = self.body
-            self.lists = message_columns(body, self.head)
-            objects = _MESSAGE_BYTES * body.count + _HEADER_BYTES * body.header_count
-            self._charge(_LISTS_BYTES + self.head.body_size + objects)
-        return self.lists
-
-    def _charge(self, size: int) -> None:
-        self.cost += size
-        if self.cache is not None:
-            self.cache.charge(size)
+        if self._lists is None:
+            self._lists = message_columns(self.body, self.head)
+        return self._lists
 
     def expired(self, now_ns: int) -> npt.NDArray[np.int64]:
         """Offsets whose time to live is over."""
-        expires_at = self.body.numbers.get(Column.EXPIRES_AT, 0)
-        if isinstance(expires_at, int) and not 0 < expires_at <= now_ns:
-            return _NONE_LATE
         offsets: npt.NDArray[np.int64] = np.asarray(self.columns().offsets, dtype=np.int64)
         return offsets[expired_among(self.body, now_ns)]
 
 
 class _CachedRead:
-    """What one read brought."""
+    """What one read brought. A batch of it is opened when a reader asks for it."""
 
-    __slots__ = ("base_offset", "bases", "next_offset", "opened", "read_bytes", "size")
+    __slots__ = ("bases", "cost", "next_offset", "opened", "run", "size", "starts")
 
-    def __init__(self, run: Run, cache: BatchCache) -> None:
-        self.base_offset, self.next_offset = run.base_offset, run.next_offset
+    def __init__(self, run: Run) -> None:
+        self.run, self.next_offset = run, run.next_offset
+        # The first offset of each batch, and where it begins.
         self.bases: list[int] = []
-        self.opened: list[CachedBatch] = []
-        # The read may have ended in the middle of a batch.
-        self.read_bytes = memoryview(run.data.obj).nbytes
-        self.size = 0
-        position = 0
+        self.starts: list[int] = []
+        start = 0
         for head in run.heads:
             self.bases.append(head.base_offset)
-            batch = run.data[position : position + head.length]
-            position += head.length
-            self.opened.append(CachedBatch(head, batch, cache))
-            self.size += head.length
-            if head.compression is not Compression.NONE:
-                self.size += head.body_size
-
-    def cost(self) -> int:
-        """What it takes in memory, as far as its batches were opened."""
-        return self.read_bytes + sum([one.cost for one in self.opened])
-
-    def at(self, offset: int) -> CachedBatch:
-        return self.opened[bisect_right(self.bases, offset) - 1]
+            self.starts.append(start)
+            start += head.length
+        self.opened: dict[int, CachedBatch] = {}
+        # The read may have ended in the middle of a batch.
+        self.size = memoryview(run.data.obj).nbytes
+        self.cost = self.size + _BATCH_BYTES * len(run.heads)
 
 
 class LogCache:
@@ -159,17 +129,32 @@ class LogCache:
             self._reshapes = self.log.reshapes
         for index in range(len(self._reads) - 1, -1, -1):
             read = self._reads[index]
-            if read.base_offset <= offset < read.next_offset:
+            if read.bases[0] <= offset < read.next_offset:
                 if index + 1 < len(self._reads):
                     self._reads.append(self._reads.pop(index))
                 if self._cache.newest is not read:
                     self._cache.use(read)
-                return read.at(offset)
-        bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
-        run = self.log.read(offset, bytes_max=bytes_max)
-        read = _CachedRead(run, self._cache)
-        self._put(read)
-        return read.at(offset)
+                break
+        else:
+            bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
+            read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
+            self._reads.append(read)
+            self._size += read.size
+            self._cache.add(read, self)
+            size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
+            while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
+                self.remove(self._reads[0])
+        number = bisect_right(read.bases, offset) - 1
+        opened = read.opened.get(number)
+        if opened is None:
+            head, start = read.run.heads[number], read.starts[number]
+            opened = CachedBatch(head, read.run.data[start : start + head.length])
+            read.opened[number] = opened
+            read.cost += opened.cost
+            self._cache.size += opened.cost
+            if self._cache.size > self._cache.bytes_max:
+                self._cache.shrink()
+        return opened
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -181,11 +166,3 @@ class LogCache:
         self._reads.remove(read)
         self._size -= read.size
         self._cache.forget(read)
-
-    def _put(self, read: _CachedRead) -> None:
-        self._reads.append(read)
-        self._size += read.size
-        self._cache.add(read, self)
-        size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
-        while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
-            self.remove(self._reads[0])

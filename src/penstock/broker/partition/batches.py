@@ -1,18 +1,28 @@
 """Batches that a client encoded: checked before anything of them is stored."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...codec import HEAD_BYTES, Encoded, Origin, decode_messages, verify
-from ...codec.body import DELAY_COLUMNS, Body, Column
-from ...codec.decode import open_body
+from ...codec.body import Body, Column
+from ...codec.decode import due_times, open_body
 from ...codec.numbers import largest_of
 from ...config import LimitsConfig
 from ...errors import MalformedBatch, TooLarge
 from ...model import Buffer, Message
 
 
-def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Encoded, Sequence[Message] | None]:
-    """A good batch, read; and its messages, if they have to be looked at one by one for their keys."""
+class CheckedBatch(NamedTuple):
+    """A good batch. With idempotency keys or due times its messages have to be looked at one by one."""
+
+    encoded: Encoded
+    messages: Sequence[Message] | None = None
+    # Of each message, if any of them may have to wait.
+    due_at: Sequence[int] | None = None
+
+
+def checked_batch(batch: Buffer, limits: LimitsConfig) -> CheckedBatch:
+    """A batch of a producer, read. MalformedBatch, TooLarge: nothing of it may be stored."""
     head = verify(batch)
     if len(batch) != head.length:
         raise MalformedBatch(f"{len(batch)} bytes for a batch of {head.length}")
@@ -27,16 +37,16 @@ def checked_batch(batch: Buffer, limits: LimitsConfig) -> tuple[Encoded, Sequenc
     if head.length > limits.batch_bytes_max:
         raise TooLarge("batch in bytes", found=head.length, limit=limits.batch_bytes_max)
     body = open_body(batch, head, size_max=limits.batch_bytes_max)
-    if DELAY_COLUMNS & (body.numbers.keys() | body.blobs.keys()):
-        raise MalformedBatch(
-            "due times and what else is said of delays are not a producer's to set"
-        )
+    if Column.DELAY_IDS in body.numbers or Column.DELAY_KEYS in body.blobs:
+        raise MalformedBatch("ids and keys of delays are not a producer's to set")
     _check_sizes(body, limits)
     has_idempotency_keys = Column.IDEMPOTENCY_KEYS in body.blobs
     encoded = Encoded(head, [memoryview(batch)[HEAD_BYTES:]], has_idempotency_keys)
-    if not has_idempotency_keys:
-        return encoded, None
-    return encoded, decode_messages(batch, head, size_max=limits.batch_bytes_max)
+    is_delayed = Column.DUE_AT in body.numbers
+    if not has_idempotency_keys and not is_delayed:
+        return CheckedBatch(encoded)
+    messages = decode_messages(batch, head, size_max=limits.batch_bytes_max)
+    return CheckedBatch(encoded, messages, due_times(body).tolist() if is_delayed else None)
 
 
 def _check_sizes(body: Body, limits: LimitsConfig) -> None:

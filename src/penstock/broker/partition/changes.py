@@ -75,6 +75,7 @@ class Changes:
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
         marks: dict[Partition, Mark] = {}
+        wakes: set[str] = set()
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
@@ -83,9 +84,9 @@ class Changes:
             if partition in marks:
                 continue
             marks[partition] = Mark(partition, partition.position)
+            wakes.add(partition.topic)
             if machine.outbox.pending:
                 has_letters = True
             if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
                 due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
-        wakes = {one.topic for one in marks}
         return Done(reply, tuple(marks.values()), due_ns, frozenset(wakes), has_letters, members)

@@ -1,8 +1,9 @@
 """Keeps the delay log small: what is finished leaves it, and what waits for long takes little more than its own bytes.
 
 The log is cut at the front where nothing is pending, and further on segments are written anew once half of what they
-held is finished. A snapshot that knows all of it comes first, with everything that it rests on: the log alone would no
-longer tell what became of whom, and a message that fired a moment ago may not be durable where it went.
+held is finished. A snapshot that knows all of it comes first, with everything that it rests on, and meta knows of it:
+the log alone would no longer tell what became of whom, and a message that fired a moment ago may not be durable where
+it went.
 """
 
 from collections.abc import Iterator
@@ -38,24 +39,24 @@ def clear_delayed(partition: Partition, now: Now) -> ClearResult:
         if not delays.pending and _is_old(partition, log, now):
             log.roll()
         if len(log.segments) > 1:
-            return _clear(partition, log, delays)
+            return _clear(partition, log, delays, now)
     return _NOTHING
 
 
 def _is_old(partition: Partition, log: Log, now: Now) -> bool:
-    """Nobody has written for so long that nobody asks any more what became of it."""
+    """Whether producers have written nothing for so long that no client asks any more what became of it."""
     hours = partition.config.retention_hours
     last_ns = max(log.append_time, partition.messages.append_time)
     is_idle = hours != OFF and last_ns < now.wall_ns - int(hours * _HOUR_NS)
     return is_idle and log.segments[-1].size > 0
 
 
-def _clear(partition: Partition, log: Log, delays: Delays) -> ClearResult:
+def _clear(partition: Partition, log: Log, delays: Delays, now: Now) -> ClearResult:
     first = delays.pending.min() if delays.pending else log.end_offset
     bases = [*islice(_worth_it(partition, log, delays, first), _SEGMENTS_A_SWEEP)]
     if not bases and log.segments[1].base_offset > first:
         return _NOTHING
-    if not partition.take_snapshot():
+    if not partition.cover(now):
         return _NOTHING
     size, count = log.size, len(log.segments)
     release(log, below=Offset(first))

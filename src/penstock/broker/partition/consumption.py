@@ -12,13 +12,13 @@ from pyroaring import BitMap64
 from ...api.groups import PartitionLanes
 from ...api.leased import LeasedMessages, LeasedPart, joined_columns
 from ...api.receipts import Place
-from ...codec import Origin
+from ...codec.body import Column
 from ...codec.decode import message_rows
+from ...config import DeliveryConfig
 from ...delivery import (
     AnswerResult,
     Choice,
     Delivery,
-    DeliveryRecord,
     FailureRules,
     LeaseRequest,
     Undeliverable,
@@ -26,10 +26,9 @@ from ...delivery import (
     lanes,
     strict,
 )
-from ...delivery.lanes import LaneRequest, held_by_lane
+from ...delivery.lanes import NORMAL, LaneRequest, held_by_lane
 from ...delivery.offsets import next_of
 from ...errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
-from ...kernel import Outcome
 from ...model import MessageColumns, Priority
 from .batch_cache import CachedBatch
 from .damage import Skip, behind
@@ -50,7 +49,8 @@ class Wanted(NamedTuple):
 
     member: str
     limit: int
-    duration_ms: int
+    # None: as long as the topic says.
+    duration_ms: int | None
     # Of this lane only.
     priority: Priority | None = None
     # As many batches as hold so many bytes together are opened for it, and at least one. None: as many as it takes.
@@ -83,7 +83,6 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     DamagedBatch: the next message cannot be read any more. Where the topic says that damage is skipped, the group has
     lost it instead, and goes on behind it.
     """
-    check_duration(partition, wanted.duration_ms)
     settle(partition, delivery, now)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
@@ -99,43 +98,39 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             break
         # Lanes are shared out for a certain number, so a longer look at them only finishes what is unfit.
         is_look = choice.is_by_lanes and look > room
-        grant = LeaseRequest(wanted.member, 0 if is_look else room, wanted.duration_ms)
+        duration_ms = wanted.duration_ms or partition.config.visibility_timeout_ms
+        grant = LeaseRequest(wanted.member, 0 if is_look else room, duration_ms)
         outcome = commands.lease(delivery, choice, unfit, grant, failing_of(partition, now))
         partition.record(outcome.records, now)
         delivery.hints.turns = choice.turns
         if outcome.reply.offsets:
             granted = outcome.reply
-            place = Place(partition.topic, partition.number, delivery.group)
-            rows = _rows_of_all(seen, granted.offsets)
+            rows = _rows_of_all(partition, seen, granted.offsets)
             if choice.is_by_lanes:
                 rows = _by_priority(rows)
             _note_served(delivery, rows, now)
             name = partition.machine.names[delivery.group]
             served = [(one.priority, one.columns) for one in rows]
             partition.times.leased(delivery, name, granted.lease, served, now.wall_ns)
-            return LeasedMessages(*[_part(delivery, place, granted.lease, some) for some in rows])
+            return LeasedMessages(*_parts(partition, delivery, granted.lease, rows))
         look = room if is_look else _LOOK_AHEAD
     return LeasedMessages()
-
-
-def _choose(partition: Partition, delivery: Delivery, limit: int, only: Priority | None) -> Choice:
-    end, by_priority = partition.messages.end_offset, partition.machine.lanes
-    if delivery.is_strict:
-        return strict.choose(delivery, limit=limit, end=end)
-    if only is None and by_priority.is_flat and not delivery.ahead:
-        return commands.choose(delivery, limit=limit, end=end)
-    partition.cache.has_lanes = True
-    return lanes.choose(
-        delivery, by_priority, LaneRequest(limit, end, partition.rules.starvation_ms, only)
-    )
 
 
 def _looked_at(
     partition: Partition, delivery: Delivery, wanted: Wanted, look: int, now_ns: int
 ) -> "Inspected":
     """The next messages, as many as may be in memory at once; an empty choice if there are none."""
+    end, by_priority = partition.messages.end_offset, partition.machine.lanes
     while True:
-        choice = _choose(partition, delivery, look, wanted.priority)
+        if delivery.is_strict:
+            choice = strict.choose(delivery, limit=look, end=end)
+        elif wanted.priority is None and by_priority.is_flat and not delivery.ahead:
+            choice = commands.choose(delivery, limit=look, end=end)
+        else:
+            partition.cache.has_lanes = True
+            asked = LaneRequest(look, end, partition.rules.starvation_ms, wanted.priority)
+            choice = lanes.choose(delivery, by_priority, asked)
         if not choice.offsets:
             return Inspected(choice, _ALL_FIT, [])
         found = _inspect(partition, choice, now_ns, wanted.bytes_max)
@@ -158,6 +153,7 @@ def _by_priority(found: list[Rows]) -> list[Rows]:
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
+    served: dict[int, tuple[int, int]] = {}
     for priority, columns, *_ in found:
         times = columns.timestamps
         groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
@@ -165,8 +161,11 @@ def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
             by_lane = groupby(range(len(times)), columns.priorities.__getitem__)
             groups = ((lane, list(rows)) for lane, rows in by_lane)
         for lane, rows in groups:
-            wait_ns = max(0, now.wall_ns - times[rows[0]])
-            delivery.hints.averages[lane].add(len(rows), wait_ns, now.monotonic_ns)
+            count, wait_ns = served.get(lane, (0, 0))
+            longest_ns = max(0, now.wall_ns - times[rows[0]])
+            served[lane] = count + len(rows), wait_ns + longest_ns * len(rows)
+    for lane, (count, wait_ns) in served.items():
+        delivery.hints.averages[lane].add(count, wait_ns // count, now.monotonic_ns)
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:
@@ -189,7 +188,7 @@ def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionL
 
 
 def ready_count(partition: Partition, delivery: Delivery) -> int:
-    """How many messages nobody holds and nothing keeps back, as of the last tick; some may turn out to be expired."""
+    """How many messages no consumer holds and nothing keeps back, as of the last tick; some may be expired."""
     return len(delivery.ready) + delivery.unseen_below(partition.messages.end_offset)
 
 
@@ -209,7 +208,7 @@ def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
 
 
 def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
-    """Deal with every lease whose deadline has come, so that nobody is answered on a lease that is over."""
+    """Deal with every lease whose deadline has come, so that no consumer is answered on a lease that is over."""
     if delivery.tick(now.monotonic_ns):
         partition.changes.touched.add((partition, delivery.group))
     while delivery.leases.next_deadline_ns() <= delivery.now_ns:
@@ -251,12 +250,14 @@ def _inspect(partition: Partition, choice: Choice, now_ns: int, bytes_max: int |
             if not seen:
                 raise
             return Inspected(_cut(choice, offset), unfit, seen)
-        size += opened.head.body_size
+        head = opened.head
+        size += head.body_size
         if bytes_max is not None and size > bytes_max and seen:
             return Inspected(_cut(choice, offset), unfit, seen, is_too_large=True)
         seen.append(opened)
-        unfit = _with_unfit(unfit, opened, offsets, now_ns)
-        following = opened.head.next_offset
+        following = head.base_offset + head.last_delta + 1
+        if Column.EXPIRES_AT in opened.body.numbers or head.message_count <= head.last_delta:
+            unfit = _with_unfit(unfit, opened, offsets, now_ns)
         offset = next_of(offsets, following) if last >= following else None
     return Inspected(choice, unfit, seen)
 
@@ -271,35 +272,35 @@ def _with_unfit(
     unfit: Undeliverable, opened: CachedBatch, offsets: BitMap64, now_ns: int
 ) -> Undeliverable:
     """What one batch adds to the offsets that cannot be handed out."""
-    head, late = opened.head, opened.expired(now_ns)
-    if head.is_dense and not len(late):
-        return unfit
+    head, late = opened.head, BitMap64(list(opened.expired(now_ns)))
     covered = BitMap64(range(head.base_offset, head.next_offset)) & offsets
     absent = _NONE if head.is_dense else covered - BitMap64(list(opened.columns().offsets))
-    return Undeliverable(unfit.expired | (covered & BitMap64(late.tolist())), unfit.absent | absent)
+    return Undeliverable(unfit.expired | (covered & late), unfit.absent | absent)
 
 
-def _rows_of_all(seen: list[CachedBatch], offsets: BitMap64) -> list[Rows]:
+def _rows_of_all(partition: Partition, seen: list[CachedBatch], offsets: BitMap64) -> list[Rows]:
     # Whole batches: passing each message through a generator costs a fifth of the poll.
     found: list[Rows] = []
     for opened in seen:
         columns = _rows(opened, offsets)
         if columns is not None:
-            mask = opened.head.priorities
-            priority = mask.bit_length() - 1 if mask.bit_count() == 1 else MIXED
-            ids = ids_of(opened.body, opened.head) if opened.head.origin is Origin.DELAY else {}
-            found.append(Rows(priority, columns, opened.body.is_bare, ids))
+            head, body = opened.head, opened.body
+            priority = body.numbers.get(Column.PRIORITIES, NORMAL)
+            ids = ids_of(body, head) if partition.machine.has_delay_log else {}
+            lane = priority if isinstance(priority, int) else MIXED
+            found.append(Rows(lane, columns, body.is_bare, ids))
     return found
 
 
 def _rows(opened: CachedBatch, offsets: BitMap64) -> MessageColumns | None:
     """The rows of a batch whose offsets are wanted; None if there are none."""
-    base, end = opened.head.base_offset, opened.head.next_offset
+    head = opened.head
+    base, end = head.base_offset, head.base_offset + head.last_delta + 1
     count = offsets.range_cardinality(base, end)
     if not count:
         return None
-    is_dense = opened.head.is_dense
-    if is_dense and count == opened.head.message_count:
+    is_dense = head.message_count == end - base
+    if is_dense and count == head.message_count:
         return opened.columns()  # All of it: nothing is copied.
     first = next_of(offsets, base)
     # Neighbours, as most are: no set has to be made for them.
@@ -314,18 +315,20 @@ def _rows(opened: CachedBatch, offsets: BitMap64) -> MessageColumns | None:
     return columns.each(lambda column: list(compress(column, mask)))
 
 
-def _part(delivery: Delivery, place: Place, lease: int, rows: Rows) -> LeasedPart:
-    _, columns, is_bare, delay_ids = rows
-    if not delivery.failures:
-        return LeasedPart(place, lease, columns, 1, is_bare, delay_ids=delay_ids)
-    attempts = list(map(delivery.attempts_of, columns.offsets))
-    failed = (delivery.failures.get(offset) for offset in columns.offsets)
-    errors = {
-        offset: failure.error
-        for offset, failure in zip(columns.offsets, failed, strict=True)
-        if failure is not None
-    }
-    return LeasedPart(place, lease, columns, attempts, is_bare, errors, delay_ids)
+def _parts(
+    partition: Partition, delivery: Delivery, lease: int, found: list[Rows]
+) -> list[LeasedPart]:
+    place = Place(partition.topic, partition.number, delivery.group)
+    parts = []
+    for _, columns, is_bare, delay_ids in found:
+        attempts: int | list[int] = 1
+        errors: Mapping[int, str] = {}
+        if delivery.failures:
+            attempts = list(map(delivery.attempts_of, columns.offsets))
+            failed = zip(columns.offsets, map(delivery.failures.get, columns.offsets), strict=True)
+            errors = {offset: one.error for offset, one in failed if one is not None}
+        parts.append(LeasedPart(place, lease, columns, attempts, is_bare, errors, delay_ids))
+    return parts
 
 
 def failing_of(partition: Partition, now: Now) -> FailureRules:
@@ -334,18 +337,13 @@ def failing_of(partition: Partition, now: Now) -> FailureRules:
     )
 
 
-def _answer(
-    partition: Partition, outcome: Outcome[DeliveryRecord, AnswerResult], now: Now
-) -> AnswerResult:
-    partition.record(outcome.records, now)
-    return outcome.reply
-
-
 def ack(
     partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
 ) -> AnswerResult:
     expire(partition, delivery, now)
-    return _answer(partition, commands.ack(delivery, lease, offsets), now)
+    outcome = commands.ack(delivery, lease, offsets)
+    partition.record(outcome.records, now)
+    return outcome.reply
 
 
 def nack(
@@ -363,9 +361,9 @@ def nack(
     expire(partition, delivery, now)
     failing = failing_of(partition, now)
     outcome = commands.nack(delivery, lease, offsets, failing, error=error, delay_ms=delay_ms)
-    answered = _answer(partition, outcome, now)
+    partition.record(outcome.records, now)
     _keep_order(partition, delivery, now)
-    return answered
+    return outcome.reply
 
 
 def reject(
@@ -379,7 +377,9 @@ def reject(
 ) -> AnswerResult:
     expire(partition, delivery, now)
     failing = failing_of(partition, now)
-    return _answer(partition, commands.reject(delivery, lease, offsets, failing, error=error), now)
+    outcome = commands.reject(delivery, lease, offsets, failing, error=error)
+    partition.record(outcome.records, now)
+    return outcome.reply
 
 
 def extend(
@@ -391,15 +391,16 @@ def extend(
     *,
     duration_ms: int,
 ) -> AnswerResult:
-    check_duration(partition, duration_ms)
+    check_duration(partition.rules, duration_ms)
     expire(partition, delivery, now)
     outcome = commands.extend(delivery, lease, offsets, duration_ms=duration_ms)
-    return _answer(partition, outcome, now)
+    partition.record(outcome.records, now)
+    return outcome.reply
 
 
-def check_duration(partition: Partition, duration_ms: int) -> None:
+def check_duration(rules: DeliveryConfig, duration_ms: int) -> None:
     """Refused, unless a lease may be that long."""
-    longest = partition.rules.visibility_timeout_ms_max
+    longest = rules.visibility_timeout_ms_max
     if not 0 < duration_ms <= longest:
         raise Refused(f"visibility timeout must be in 1..{longest} ms, got {duration_ms}")
 
@@ -411,26 +412,27 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
 
 
 def poll_all(
-    places: Iterable[tuple[Partition, Delivery, int]], wanted: Wanted, now: Now
+    places: Iterable[tuple[Partition, Delivery]], wanted: Wanted, now: Now
 ) -> LeasedMessages:
-    """Lease messages of several partitions to a member, each for its own time in milliseconds.
+    """Lease messages of several partitions to a member.
 
     A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
     served. Its error is raised if none of them had anything.
     """
-    found, some = LeasedMessages(), LeasedMessages()
+    found = LeasedMessages()
     trouble: PenstockError | None = None
-    rest = wanted
-    for partition, delivery, duration_ms in places:
-        more = rest.after(some)
-        if more is None:
-            break
-        rest, some = more, LeasedMessages()
+    for partition, delivery in places:
         try:
-            some = poll(partition, delivery, rest._replace(duration_ms=duration_ms), now)
+            some = poll(partition, delivery, wanted, now)
         except (Damaged, Unavailable) as error:
             trouble = trouble or error
-        found += some
+            continue
+        if some:
+            found += some
+            rest = wanted.after(some)
+            if rest is None:
+                break
+            wanted = rest
     if trouble is not None and not found:
         raise trouble
     return found

@@ -107,9 +107,10 @@ def read_dead_letter(partition: Partition, offset: int) -> DeadLetter | None:
     if index is None or opened.head.origin is not Origin.OUTBOX:
         return None
     message = opened.columns().message(index)
-    if not message.headers or message.headers[-1][0] != PROVENANCE:
+    name, note = message.headers[-1] if message.headers else ("", None)
+    if name != PROVENANCE or note is None:
         return None
-    provenance = msgspec.msgpack.decode(message.headers[-1][1], type=Provenance)
+    provenance = msgspec.msgpack.decode(note, type=Provenance)
     plain = msgspec.structs.replace(message, headers=tuple(message.headers[:-1]))
     return DeadLetter(partition.number, message.offset, plain, provenance)
 

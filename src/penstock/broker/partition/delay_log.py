@@ -9,10 +9,9 @@ from ...codec import Encoded, Head, batches_in
 from ...config import LogConfig
 from ...delivery.delays import DelayEpoch
 from ...errors import DamagedBatch, DamagedFile
-from ...log import Log, Recovery, open_log
+from ...log import AppendResult, Log, Recovery, SyncPlan
 from ...log.layout import base_offset_of
-from ...log.log import AppendResult, SyncPlan
-from ...log.opening import KnownEnd
+from ...log.opening import Examination, KnownEnd, examine
 from ...model import Epoch, LogId
 from ...ports import Disk
 
@@ -34,11 +33,11 @@ class DelayLog:
         on_damage: Callable[[DamagedBatch], None],
         known: KnownEnd | None = None,
     ) -> None:
-        """Opens the log if there is one. With a `known` end there has to be."""
+        """Looks at the log if there is one, without a change; `finish` opens it. With a `known` end there has to be."""
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._on_damage = on_damage
         self._disk, self.directory, self._log_id = disk, directory, log_id
-        # What is finished goes when somebody sweeps, never by age.
+        # What is finished goes with a sweep of the node, never by age.
         self._config = LogConfig(
             segment_size_bytes=size, index_interval_bytes=min(4096, size), retention_hours=-1
         )
@@ -48,11 +47,12 @@ class DelayLog:
         self.held: dict[int, int] = {}
         # Without a segment nothing was ever stored; what a crash left of a first attempt is taken up by the next one.
         names = disk.list(directory)
+        self._examined: Examination | None = None
         if known is not None or any(base_offset_of(name) is not None for name in names):
-            self.log = self._open(may_create=False, known=known)
+            self._examine(may_create=False, known=known)
 
-    def _open(self, *, may_create: bool, known: KnownEnd | None = None) -> Log:
-        log, self.recovery = open_log(
+    def _examine(self, *, may_create: bool, known: KnownEnd | None = None) -> None:
+        self._examined = examine(
             self._disk,
             self.directory,
             log_id=self._log_id,
@@ -60,13 +60,21 @@ class DelayLog:
             may_create=may_create,
             known=known,
         )
-        log.on_damage = self._on_damage
-        return log
+        self.log = self._examined.log
+        self.log.on_damage = self._on_damage
+
+    def finish(self) -> None:
+        """Cut what a crash tore, if there is a log: from here on all of it is durable."""
+        if self._examined is not None:
+            _, self.recovery = self._examined.finish()
+            self._examined = None
 
     def make(self) -> Log:
         """The log, its files durable; made if there was none."""
         if self.log is None:
-            self.log = self._open(may_create=True)
+            self._examine(may_create=True)
+            self.finish()
+        assert self.log is not None
         return self.log
 
     @property
@@ -121,7 +129,7 @@ class DelayLog:
             raise DamagedFile(self.directory, reason)
 
     def begin_epoch_after(self, epoch: int) -> None:
-        """Somebody speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
+        """A record speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
         log = self.make()
         log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
         log.sync(with_checkpoint=True)

@@ -112,7 +112,7 @@ def rows_from(columns: MessageColumns, first_dues: Sequence[int]) -> list[Row]:
     ]
     if any(columns.headers):
         of_headers = (
-            sum(len(name) + len(value) + _HEADER_BYTES for name, value in pairs)
+            sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in pairs)
             for pairs in columns.headers
         )
         sizes = [one + more for one, more in zip(sizes, of_headers, strict=True)]

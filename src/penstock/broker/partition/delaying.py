@@ -3,7 +3,7 @@
 A delayed message rests in the delay log of the partition that it will go to, and its offset there is its id.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
@@ -69,12 +69,12 @@ def _prepared(
 ) -> PendingAppend:
     pending = without_repeats(partition, [one.message for one in delayed], now, homes)
     if pending.fresh:
-        pending.delayed = _columns(partition, [delayed[index] for index in pending.fresh], now)
+        pending.delayed = delay_columns(partition, [delayed[index] for index in pending.fresh], now)
     return pending
 
 
-def _columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
-    """Delayed messages for the delay log. The time to live begins when a message is due."""
+def delay_columns(partition: Partition, delayed: Sequence[Delayed], now: Now) -> Columns:
+    """Delayed messages for the delay log. The time to live of the topic begins when a message is due."""
     due_at = [one.due_ns for one in delayed]
     if min(due_at) <= 0:
         raise Refused("a due time is in nanoseconds since 1970, and must be above 0")
@@ -143,21 +143,6 @@ def describe(partition: Partition, identity: int) -> DelayedMessage:
     return DelayedMessage(
         partition.topic, partition.number, identity, state, due_ns, key, message, damage
     )
-
-
-def fired_ids(partition: Partition, offsets: Iterable[int]) -> dict[int, int]:
-    """Of those messages that were delayed once: their id among the delayed ones, by offset."""
-    found: dict[int, int] = {}
-    known_to = -1
-    if partition.delayed.end_offset == 0:
-        return found
-    for offset in sorted(offsets):
-        if offset < known_to:
-            continue
-        opened = partition.cache.at(offset)
-        known_to = opened.head.next_offset
-        found |= ids_of(opened.body, opened.head)
-    return found
 
 
 def ids_of(body: Body, head: Head) -> dict[int, int]:

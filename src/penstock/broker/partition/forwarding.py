@@ -6,6 +6,7 @@ from itertools import groupby, islice
 from pyroaring import BitMap64
 
 from ...codec import Marks, Origin
+from ...codec.columns import columns_of
 from ...config import LimitsConfig
 from ...delivery.commands import reopen
 from ...delivery.image import in_pieces
@@ -51,7 +52,7 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
 
 
 def _due(source: Partition) -> Iterator[Letter]:
-    """Letters that may leave: their intent is durable, so nobody can lease them here any more."""
+    """Letters that may leave: their intent is durable, so no consumer can lease them here any more."""
     outbox, durable_end = source.machine.outbox, source.journal.log.durable_end
     for sequence, letter in outbox.pending.items():
         if outbox.recorded_at.get(sequence, 0) > durable_end:
@@ -110,8 +111,8 @@ def _append(
             origin_source=source.identity.as_source,
             origin_sequence=piece[-1][0].sequence,
         )
-        messages = [message for _, message in piece]
-        encoded = encode_for(destination, messages, now, limits=NO_LIMITS, marks=marks)
+        columns = columns_of([message for _, message in piece])
+        encoded = encode_for(destination, columns, now, limits=NO_LIMITS, marks=marks)
         destination.append(encoded, now)
     return refused
 
@@ -158,7 +159,7 @@ def can_reopen(destination: Partition, letter: Redrive) -> bool:
 
 
 def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRecord]:
-    """Nobody can take these, so they are dead letters again."""
+    """No partition can take these, so they are dead letters again."""
     if not letters:
         return []
     number = source.machine.numbers[REDRIVE_GROUP]

@@ -1,4 +1,4 @@
-"""Messages that were leased and that nobody has looked at: back they go, as if they had never left."""
+"""Messages that were leased and that no consumer has looked at: back they go, as if they had never left."""
 
 from pyroaring import BitMap64
 

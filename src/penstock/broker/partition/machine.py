@@ -16,7 +16,6 @@ from ...codec.decode import (
     expired_among,
     offsets_of,
     open_body,
-    open_stored,
 )
 from ...codec.head import BODY_BYTES_MAX, KINDS, NO_MARKS, pack_attributes
 from ...codec.numbers import as_array
@@ -54,6 +53,7 @@ from .records import (
     ProducerImage,
     Redriven,
     Returned,
+    StartMoved,
 )
 
 _MS = 1_000_000
@@ -74,7 +74,7 @@ class PartitionMachine:
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
-        # How groups read; one that nobody has used yet is not in it.
+        # How groups read; one that no consumer has used yet is not in it.
         self.modes: dict[int, Mode] = {}
         # Groups that clients commit offsets for, each with the text of the last commit.
         self.notes: dict[int, str] = {}
@@ -86,8 +86,12 @@ class PartitionMachine:
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
         self.has_delay_log = False
+        # Epoch and first id of delayed messages that a batch of the message log names, until they are taken in.
+        self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
         self.covered = 0
+        # Messages below it were deleted, wherever files begin.
+        self.start = 0
         self.count_from_here()
         self.configure(config)
 
@@ -101,24 +105,17 @@ class PartitionMachine:
         self.enqueued = [Rate() for _ in range(LANES)]
 
     def begin_leases(self, entropy: Entropy) -> None:
-        """After a start: number leases where nobody can have numbered one before."""
+        """After a start: number leases above all that an earlier run can have used."""
         known = max((delivery.next_lease for delivery in self.groups.values()), default=1)
         self.lease_base = known + entropy.getrandbits(_LEASE_NUMBER_BITS)
         for delivery in self.groups.values():
             delivery.lease_base = self.lease_base
 
-    def tick(self, now_ns: int, group: int) -> None:
-        """Let time pass for one group."""
-        self.now_ns = max(self.now_ns, now_ns)
-        delivery = self.groups.get(group)
-        if delivery is not None:
-            delivery.tick(self.now_ns)
-
     def apply_batch(self, body: Buffer, head: Head) -> None:
         """Take note of a batch that was appended, or is read again after a restart. `body` follows its head."""
         self.apply_head(head)
         if head.priorities.bit_count() > 1:
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             offsets = np.asarray(offsets_of(opened, head), dtype=np.int64)
             priorities = as_array(opened.number(Column.PRIORITIES), opened.count, np.uint8)
             self.lanes.add(offsets, priorities)
@@ -129,14 +126,14 @@ class PartitionMachine:
             # Its idempotency keys are those of the delay log, and count from then.
             self._apply_fired(body, head)
         elif _may_have_keys(body, head):
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             if Column.IDEMPOTENCY_KEYS in opened.blobs:
-                keys = opened.blob(Column.IDEMPOTENCY_KEYS).items(opened.count)
+                keys = opened.blob(Column.IDEMPOTENCY_KEYS).items(opened.count, None)
                 self.dedup.add(keys, offsets_of(opened, head), head.append_time)
 
     def _apply_fired(self, body: Buffer, head: Head) -> None:
         if head.message_count:
-            opened = open_stored(body, head, size_max=BODY_BYTES_MAX)
+            opened = open_body(body, head, size_max=BODY_BYTES_MAX, start=0)
             ids, is_late = delay_ids(opened, head), expired_among(opened, head.append_time)
             self.delays.fired(ids.tolist(), head.origin_source, ids[is_late].tolist())
             if Column.IDEMPOTENCY_KEYS in opened.blobs:
@@ -146,7 +143,7 @@ class PartitionMachine:
         """What fired and was lost where it had waited is known by its key from here on."""
         is_lost = [self.delays.is_lost(one, head.origin_source) for one in ids]
         if any(is_lost):
-            keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count)
+            keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count, None)
             lost = [key if gone else None for key, gone in zip(keys, is_lost, strict=True)]
             self.dedup.add(lost, offsets_of(body, head), head.append_time)
 
@@ -154,6 +151,7 @@ class PartitionMachine:
         self, columns: Columns, appended: AppendResult, epochs: Iterable[DelayEpoch]
     ) -> None:
         """Take note of a batch that was just appended to the delay log."""
+        self.named_delays.discard((appended.head.epoch, appended.base_offset))
         first, end = appended.base_offset, appended.next_offset
         self.delays.follow(end, epochs)
         ids = np.arange(first, end, dtype=np.int64)
@@ -166,13 +164,18 @@ class PartitionMachine:
             self.dedup.add(columns.idempotency_keys, (~ids).tolist(), appended.append_time)
 
     def apply_delayed(self, batch: Buffer, head: Head) -> None:
-        """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches."""
-        if head.message_count:
+        """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches.
+
+        One that came with a batch of messages counts only if that is there and names it: see `append_with_delays`.
+        """
+        is_named = (head.epoch, head.base_offset) in self.named_delays
+        self.named_delays.discard((head.epoch, head.base_offset))
+        if head.message_count and (head.origin is not Origin.DECIDED_AT or is_named):
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             ids = np.asarray(offsets_of(body, head), dtype=np.int64)
             self.delays.scheduled(ids, due_times(body), delay_keys(body))
             if Column.IDEMPOTENCY_KEYS in body.blobs:
-                keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count)
+                keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count, None)
                 self.dedup.add(keys, (~ids).tolist(), head.append_time)
         self.delays.covered = head.next_offset
 
@@ -186,6 +189,8 @@ class PartitionMachine:
             return
         if head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
+        elif head.origin is Origin.DECIDED_AT:
+            self.named_delays.add((head.origin_source, head.origin_sequence))
         priorities, next_offset = head.priorities, head.next_offset
         if priorities.bit_count() == 1:
             priority = priorities.bit_length() - 1
@@ -193,12 +198,14 @@ class PartitionMachine:
             self.enqueued[priority].add(head.message_count, head.append_time)
         self.covered = next_offset
 
-    def apply(self, record: PartitionRecord) -> None:
+    def apply(self, record: PartitionRecord, now_ns: int = 0) -> None:
+        """Follow a decision, made at a time; in a replay no time passes."""
+        self.now_ns = max(self.now_ns, now_ns)
         special = _APPLY.get(type(record))
         if special is not None:
             special(self, record)
         else:
-            self.groups[record.group].apply(record)  # type: ignore[arg-type]  # All others are deliveries'.
+            self.groups[record.group].apply(record, self.now_ns)  # type: ignore[arg-type]  # All others are deliveries'.
 
     def _opened(self, record: GroupOpened) -> None:
         delivery = Delivery(record.group, record.start, now_ns=self.now_ns)
@@ -287,11 +294,16 @@ class PartitionMachine:
     def _lane_image(self, record: LaneImage) -> None:
         self.lanes.restore(record.priority, runs_to_offsets(record.runs))
 
+    def _start_moved(self, record: StartMoved) -> None:
+        self.start = max(self.start, record.offset)
+
     def _covered(self, record: Covered) -> None:
         self.covered, self.next_group = record.offset, record.next_group
 
     def snapshot(self) -> Iterable[PartitionRecord]:
         yield Covered(0, self.covered, self.next_group)
+        if self.start:
+            yield StartMoved(0, self.start)
         arrived = (tuple(self.arrived[channel].items()) for channel in Channel)
         yield OutboxImage(0, self.outbox.next_sequence, *arrived)
         for letters in in_pieces(self.outbox.pending.values(), _letter_bytes):
@@ -332,7 +344,7 @@ def is_all_in_head(head: Head) -> bool:
 
 def _may_have_keys(body: Buffer, head: Head) -> bool:
     """Whether the batch has idempotency keys, by one byte; a compressed one has to be opened to know."""
-    if head.message_count == 0:
+    if head.message_count == 0 or head.is_verbatim:
         return False
     if head.compression is not Compression.NONE:
         return True
@@ -344,6 +356,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     GroupClosed: PartitionMachine._closed,
     ModeSet: PartitionMachine._mode_set,
     CommitNoted: PartitionMachine._commit_noted,
+    StartMoved: PartitionMachine._start_moved,
     Buried: PartitionMachine._buried,
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,

@@ -1,12 +1,12 @@
 """Opening a partition: its logs, the state that the messages still support, and what neither has in a snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-from ...codec import HEAD_BYTES, batches_in
+from ...codec import HEAD_BYTES, Head, Origin, batches_in
 from ...config import LogConfig, TopicConfig
 from ...errors import DamagedBatch, NoSpace
 from ...log import Log, Recovery
@@ -14,7 +14,7 @@ from ...log.creation import create_log
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
 from ...log.snapshot import snapshot_offsets
-from ...model import LogId
+from ...model import LogId, Offset
 from ...ports import Disk, File
 from ..topics import PartitionEnds
 from .damage import behind
@@ -60,6 +60,14 @@ def open_partition(
     }
     with ExitStack() as opened:
         # All are looked at before any is changed: a partition that cannot be opened stays as it is.
+        delayed = _delay_log(disk, directory, identity, setting, ends.delayed)
+        opened.callback(delayed.discard)
+
+        def is_supported(head: Head) -> bool:
+            """Whether the delayed messages are there that a batch of messages came with."""
+            is_alone = head.is_control or head.origin is not Origin.DECIDED_AT
+            return is_alone or head.origin_sequence < delayed.end_offset
+
         examined: list[Examination] = []
         for kind, (config, end) in logs.items():
             one = examine(
@@ -70,12 +78,12 @@ def open_partition(
                 may_create=False,
                 known=KnownEnd(*end) if end else None,
                 needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
+                is_supported=is_supported,
             )
             opened.callback(one.log.discard)
             examined.append(one)
         setting.require_meta(examined[0].log)
-        delayed = _delay_log(disk, directory, identity, setting, ends.delayed)
-        opened.callback(delayed.discard)
+        delayed.finish()
         (messages, found), (state, state_found) = (one.finish() for one in examined)
         machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
         partition = Partition(identity, setting, (messages, state, delayed), machine)
@@ -155,10 +163,14 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     )
     partition.history.begin()
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
-    partition.snapshot_covers = machine.covered
-    _apply_batches(messages, machine, partition.config)
+    partition.newest_covers = machine.covered
+    if partition.newest_snapshot <= known_snapshot:
+        # Also on a full disk, where nothing can be recorded: room comes from what may be removed.
+        partition.ends_noted()
+    messages.hidden_below = Offset(machine.start)
+    skipped = _apply_batches(messages, machine, partition.config)
     machine.count_from_here()
-    delays_lost_from = _apply_delayed(delayed, machine, partition.config)
+    delays_lost_from = _apply_delayed(delayed, machine, partition.config, skipped)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(partition.entropy)
     _grant_grace(machine, partition.config, now)
@@ -181,26 +193,33 @@ def log_id_of(identity: PartitionId, kind: str) -> LogId:
     return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> None:
-    """Take in what the messages show and no snapshot knew.
+def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> list[range]:
+    """Take in what the messages show and no snapshot knew. Returns the offsets that were skipped as damaged.
 
-    Where damage is skipped, producers and idempotency keys of a damaged batch are not known any more.
+    Producers and idempotency keys of a damaged batch are not known any more.
     """
+    skipped: list[range] = []
     offset = max(machine.covered, messages.start_offset)
     while offset < messages.end_offset:
         try:
             run = messages.read(offset, bytes_max=_READ_BYTES)
         except DamagedBatch as damage:
-            offset = behind(damage, config)
+            end = behind(damage, config)
+            skipped.append(range(offset, end))
+            offset = end
             continue
         for head, batch in batches_in(run.data, seed=messages.seed):
             machine.apply_batch(batch[HEAD_BYTES:], head)
         offset = run.next_offset
+    return skipped
 
 
-def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicConfig) -> int:
+def _apply_delayed(
+    delayed: DelayLog, machine: PartitionMachine, config: TopicConfig, skipped: Sequence[range]
+) -> int:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired.
 
+    The batch that delayed messages came with may be among the `skipped` ones: they are not lost with it.
     Returns where the log ends if messages or state speak of ids beyond, below zero if not.
     """
     delays = machine.delays
@@ -210,6 +229,8 @@ def _apply_delayed(delayed: DelayLog, machine: PartitionMachine, config: TopicCo
     while not is_read:
         try:
             for head, batch in delayed.batches_from(delays.covered):
+                if any(head.origin_sequence in one for one in skipped):
+                    machine.named_delays.add((head.epoch, head.base_offset))
                 machine.apply_delayed(batch, head)
             is_read = True
         except DamagedBatch as damage:

@@ -16,21 +16,20 @@ import msgspec
 
 from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
-from ...codec import Columns, Compression, Encoded, encode
+from ...codec import Columns, Compression, Encoded, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
 from ...journeys.latency import Latencies
-from ...log import Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
-from ...log.log import SyncPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
-from ...model import Offset
+from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
@@ -42,7 +41,14 @@ from .delivery_times import DeliveryTimes
 from .history import History
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
-from .records import DelayLogMade, GroupClosed, GroupOpened, PartitionRecord, Redriven
+from .records import (
+    DelayLogMade,
+    GroupClosed,
+    GroupOpened,
+    PartitionRecord,
+    Redriven,
+    StartMoved,
+)
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
 _READ_BYTES = 1 << 20
@@ -87,7 +93,10 @@ _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
 
 
 class PartitionPlan(msgspec.Struct, eq=False):
-    """What makes a partition durable: messages, those delayed, then state, then perhaps a snapshot of all."""
+    """What makes a partition durable: delayed messages, messages, then state, then perhaps a snapshot of all.
+
+    A batch of messages may name delayed ones that it came with (`append_with_delays`): these have to be there first.
+    """
 
     messages: SyncPlan
     state: SyncPlan
@@ -96,9 +105,9 @@ class PartitionPlan(msgspec.Struct, eq=False):
     is_snapshot_written: bool = False
 
     def run(self) -> None:
-        self.messages.run()
         if self.delayed is not None:
             self.delayed.run()
+        self.messages.run()
         self.state.run()
         if self.snapshot is not None:
             # On a full disk the old one stays: a restart replays more, and nothing is lost.
@@ -117,6 +126,8 @@ class Setting:
     entropy: Entropy
     # Raises if the checkpoint of a message log knows a later meta than there is.
     require_meta: Callable[[Log], None]
+    # Has meta know, durably, how far a partition is; False: there is no room for that.
+    note_ends: Callable[["Partition", Now], bool]
     cache: BatchCache
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
@@ -140,15 +151,18 @@ class Partition:
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.history = History(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
+        self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
         state_log.on_damage = self.messages.on_damage
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
         self.times = DeliveryTimes(self.topic, setting.latencies)
-        # Messages below it survive in a snapshot, as far as state needs them.
-        self.snapshot_covers = 0
-        # The offset of the newest one in the state log; below zero: there is none.
+        # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
+        # Messages below it are in the newest snapshot, as far as state needs them.
+        self.newest_covers = 0
+        # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
+        self.snapshot_covers = 0
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
@@ -160,6 +174,8 @@ class Partition:
             # A dead letter of a dead letter stays where it is.
             rules = replace(rules, dlq_enabled=False)
         self.config, self.rules = config, rules
+        # Most topics have no such limit, and then no publish has to count bytes.
+        self.has_backlog_limit = config.max_backlog_messages >= 0 or config.max_backlog_bytes >= 0
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
@@ -174,16 +190,9 @@ class Partition:
     @property
     def position(self) -> Position:
         """Where its logs end now."""
-        return Position(
-            self.messages.end_offset, self.journal.log.end_offset, self.delayed.end_offset
-        )
-
-    @property
-    def durable_position(self) -> Position:
-        """How far its logs would survive a power cut."""
-        return Position(
-            self.messages.durable_end, self.journal.log.durable_end, self.delayed.durable_end
-        )
+        delayed = self.delayed.log
+        delayed_end = 0 if delayed is None else delayed.end_offset
+        return Position(self.messages.end_offset, self.journal.log.end_offset, delayed_end)
 
     @property
     def is_dirty(self) -> bool:
@@ -210,10 +219,11 @@ class Partition:
         OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
         """
         head, machine = encoded.head, self.machine
-        repeat = machine.producers.repeat_of(head)
-        if repeat is not None:
-            end = repeat.base_offset + repeat.message_count
-            return Published(self.number, repeat.base_offset, True, end)
+        if head.producer_id != PRODUCER_NONE:
+            repeat = machine.producers.repeat_of(head)
+            if repeat is not None:
+                end = repeat.base_offset + repeat.message_count
+                return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         if encoded.has_idempotency_keys or not is_all_in_head(head):
             machine.apply_batch(encoded.whole_body(), appended.head)
@@ -226,17 +236,42 @@ class Partition:
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
         encoded = encode(columns, compression=self.compression, limits=self.limits)
-        if not self.machine.has_delay_log:
-            self.delayed.make()
-            self.record((DelayLogMade(0),), now)
+        self.make_delay_log(now)
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
-        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
-        self._bytes_since_snapshot += encoded.head.length
-        self._decisions_since_snapshot += 1
-        self.changes.touched.add((self, 0))
+        self._scheduled(columns, appended)
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
+
+    def make_delay_log(self, now: Now) -> None:
+        """Have a delay log, durably, before anything goes there."""
+        if not self.machine.has_delay_log:
+            self.delayed.make()
+            self.record((DelayLogMade(0),), now)
+
+    def _scheduled(self, columns: Columns, appended: AppendResult) -> None:
+        self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
+        self._bytes_since_snapshot += appended.head.length
+        self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
+
+    def append_with_delays(self, encoded: Encoded, columns: Columns, now: Now) -> Published:
+        """Append a batch, and with it the delayed messages that its marks name: both or neither, also after a crash.
+
+        The delayed ones are written first, and count only once the batch that names them is in the message log. If
+        that fails they stay where they are, and never were. NoSpace.
+        """
+        decided_at = self.messages.end
+        marks = Marks(
+            origin=Origin.DECIDED_AT,
+            origin_source=decided_at.epoch,
+            origin_sequence=decided_at.offset,
+        )
+        delayed = encode(columns, compression=self.compression, limits=self.limits, marks=marks)
+        appended = self.delayed.append(delayed, now_ns=now.wall_ns)
+        published = self.append(encoded, now)
+        self._scheduled(columns, appended)
+        return published
 
     def backlog_start(self) -> int:
         """The first offset that the slowest group has not finished; without a group, the first there is."""
@@ -260,11 +295,10 @@ class Partition:
         self._decisions_since_snapshot += 1
         machine = self.machine
         for one in records:
-            machine.tick(now.monotonic_ns, one.group)
             if isinstance(one, Acked):
                 delivery, name = machine.groups[one.group], machine.names[one.group]
                 self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
-            machine.apply(one)
+            machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven):
                 self._note_intent(one)
@@ -317,9 +351,13 @@ class Partition:
         # What follows syncs the state log to its end, and that may speak of what came since.
         self.delayed.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        self.snapshot_covers = plan.messages.up_to
+        self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
         self.history.save()
+
+    def ends_noted(self) -> None:
+        """Called once meta knows the newest snapshot, durably."""
+        self.snapshot_covers = self.newest_covers
 
     def ends(self) -> PartitionEnds:
         """How far everything is durable now."""
@@ -339,6 +377,14 @@ class Partition:
     def take_snapshot(self) -> bool:
         """Make everything durable, here and now, with a snapshot if there is room for one."""
         return self._perform(self.plan_snapshot())
+
+    def cover(self, now: Now) -> bool:
+        """Take a snapshot and have meta know of it, both durably: what only it makes up for may be removed then.
+
+        False: there is no room for it. If meta did not know of it and it was lost, an older snapshot would serve in its
+        place, without what was removed since.
+        """
+        return self.take_snapshot() and self._note_ends(self, now)
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
@@ -372,20 +418,24 @@ class Partition:
         return kept
 
     def trim(self, before: int, now: Now) -> Offset:
-        """Remove files that hold only messages below an offset, at the end of the log all of them; the new start.
+        """Begin at an offset from now on, and remove the files that hold nothing else; the new start.
 
-        What a letter on its way or a reader of files needs stays. OffsetOutOfRange.
+        What a letter on its way or a reader of files needs stays. OffsetOutOfRange. NoSpace: nothing happened.
         """
         log = self.messages
         if not 0 <= before <= log.end_offset:
             raise OffsetOutOfRange(before, start=log.start_offset, end=log.end_offset)
         if before == log.end_offset:
             log.roll()
-        if self.snapshot_covers < before:
-            self.take_snapshot()
+        self.delayed.sync()
+        if self.snapshot_covers < before and not self.cover(now):
+            raise NoSpace("a snapshot of the state, without which no message can be removed")
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
-        needed = (before, self.snapshot_covers, *(one for one in pinned if one is not None))
-        release(log, below=Offset(min(needed)))
+        start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
+        if start > log.start_offset:
+            self.record((StartMoved(0, start),), now)
+            log.hidden_below = Offset(start)
+        release(log, below=Offset(start))
         self.machine.lanes.forget_below(log.start_offset)
         with suppress(NoSpace):
             self.overtake(now)
@@ -398,16 +448,20 @@ class Partition:
         return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
 
     def _cover_what_may_go(self, now: Now) -> None:
-        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first."""
+        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first.
+
+        What removes messages syncs their log, and with it batches that name delayed ones: those go first.
+        """
+        self.delayed.sync()
         hours = self.messages.config.retention_hours
         may_go: int = self.messages.segments[-1].base_offset
         if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
             may_go = self.messages.end_offset
         if self.snapshot_covers < may_go:
-            self.take_snapshot()
+            self.cover(now)
 
     def keep_from(self, now: Now) -> int:
-        """The first offset that must stay: a letter on its way needs it, somebody who reads files, or `keep_unread` a
+        """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
         group that is behind."""
         pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
         keep_from = min(

@@ -1,4 +1,4 @@
-"""Messages that have to stay for a while, because somebody reads their files directly."""
+"""Messages that have to stay for a while, because a reader of files reads them directly."""
 
 # More than that share one pin: it keeps more than it had to, never less.
 _PINS_MAX = 100

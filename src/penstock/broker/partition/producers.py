@@ -17,7 +17,7 @@ _SEQUENCE_MASK = (1 << 31) - 1
 
 
 class Sent(NamedTuple):
-    """A batch that a producer sent before."""
+    """A batch that a producer sent before, with as many messages as it had then."""
 
     first_sequence: int
     message_count: int
@@ -53,7 +53,7 @@ class Producers:
         if head.first_sequence == known.next_sequence:
             return None
         for sent in known.recent:
-            if sent[:2] == (head.first_sequence, head.message_count):
+            if sent[:2] == (head.first_sequence, head.last_delta + 1):
                 return sent
         expected = known.next_sequence
         self._refuse(head, f"sequence {head.first_sequence} instead of {expected}", expected)
@@ -63,14 +63,15 @@ class Producers:
         raise OutOfSequence(head.producer_id, reason, next_sequence=expected)
 
     def add(self, head: Head) -> None:
-        """Take note of a batch in the log."""
+        """Take note of a batch in the log. What it leaves out of its range was numbered by the producer, too."""
         if head.producer_id == PRODUCER_NONE:
             return
         known = self.by_id.get(head.producer_id)
         if known is None or head.producer_epoch > known.epoch:
             known = self.by_id[head.producer_id] = Producer(head.producer_epoch, 0)
-        known.next_sequence = (head.first_sequence + head.message_count) & _SEQUENCE_MASK
-        known.recent.append(Sent(head.first_sequence, head.message_count, head.base_offset))
+        count = head.last_delta + 1
+        known.next_sequence = (head.first_sequence + count) & _SEQUENCE_MASK
+        known.recent.append(Sent(head.first_sequence, count, head.base_offset))
         self.by_id.move_to_end(head.producer_id)
         if len(self.by_id) > _PRODUCERS_MAX:
             self.by_id.popitem(last=False)

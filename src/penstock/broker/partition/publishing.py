@@ -21,7 +21,7 @@ from ...errors import (
     Unavailable,
 )
 from ...model import Message
-from .backlog import is_full, is_limited, require_room
+from .backlog import is_full, require_room
 from .partition import Now, Partition
 from .partitioner import partition_of
 from .slots import Partitions
@@ -33,7 +33,7 @@ def size_of(message: Message) -> int:
     """The bytes of a message that are written: value, key, headers and idempotency key."""
     size = len(message.value or b"") + len(message.key or b"")
     if message.headers:
-        size += sum(len(name) + len(value) for name, value in message.headers)
+        size += sum(len(name) + len(value or b"") for name, value in message.headers)
     return size + len(message.idempotency_key or b"")
 
 
@@ -126,7 +126,7 @@ def publish(
         mine = messages if len(by_partition) == 1 else [messages[one] for one in indexes]
         pending.append(_prepared(partitions[number], mine, now, (partitions, router)))
     for one in pending:
-        if one.batch is not None and is_limited(one.partition):
+        if one.batch is not None and one.partition.has_backlog_limit:
             require_room(one.partition, len(one.fresh), one.batch.head.length)
     return append_all(pending, by_partition, now)
 
@@ -229,14 +229,15 @@ def _prepared(
     homes: tuple[Sequence[Partition], Router],
 ) -> PendingAppend:
     """Find repeats and encode the rest. Refused, TooLarge: nothing of it can be stored."""
-    if not any(message.idempotency_key for message in messages):
-        batch = encode_for(partition, messages, now, limits=partition.limits)
+    columns = columns_of(messages)
+    if columns.idempotency_keys is None or not any(columns.idempotency_keys):
+        batch = encode_for(partition, columns, now)
         count = len(messages)
         return PendingAppend(partition, [None] * count, range(count), {}, batch)
     pending = without_repeats(partition, messages, now, homes)
     if pending.fresh:
-        fresh = [messages[index] for index in pending.fresh]
-        pending.batch = encode_for(partition, fresh, now, limits=partition.limits)
+        fresh = columns_of([messages[index] for index in pending.fresh])
+        pending.batch = encode_for(partition, fresh, now)
     return pending
 
 
@@ -291,14 +292,13 @@ def _sorted_out(
 
 def encode_for(
     partition: Partition,
-    messages: Sequence[Message],
+    columns: Columns,
     now: Now,
     *,
-    limits: LimitsConfig,
+    limits: LimitsConfig | None = None,
     marks: Marks = NO_MARKS,
 ) -> Encoded:
     """A batch as the partition stores it, with the times that the senders left to us."""
-    columns = columns_of(messages)
     ttl_ms = partition.config.ttl_ms
     until_ns = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
     completed = replace(
@@ -306,7 +306,9 @@ def encode_for(
         timestamps=times_or(columns.timestamps, now.wall_ns),
         expires_at=expiry_or(columns.expires_at, until_ns),
     )
-    return encode(completed, compression=partition.compression, marks=marks, limits=limits)
+    return encode(
+        completed, compression=partition.compression, marks=marks, limits=limits or partition.limits
+    )
 
 
 def times_or(timestamps: Ints | int, now_ns: int) -> Ints | int:

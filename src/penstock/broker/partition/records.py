@@ -43,7 +43,7 @@ class Redriven(_Record, frozen=True, tag=35):
 
 
 class Returned(_Record, frozen=True, tag=36):
-    """A redriven letter found nobody who could take it: it is a dead letter again."""
+    """A redriven letter found no partition that could take it: it is a dead letter again."""
 
     sequence: int
 
@@ -65,6 +65,12 @@ class CommitNoted(_Record, frozen=True, tag=81):
     """A client committed an offset for the group itself, with this text; its floor is in the records of deliveries."""
 
     note: str
+
+
+class StartMoved(_Record, frozen=True, tag=82):
+    """The partition begins at this offset, which may lie inside of a file: what is below it is deleted."""
+
+    offset: int
 
 
 class OutboxImage(_Record, frozen=True, tag=48):
@@ -124,6 +130,7 @@ PartitionRecord = (
     | Arrived
     | ModeSet
     | CommitNoted
+    | StartMoved
     | OutboxImage
     | LettersImage
     | DedupImage

@@ -33,18 +33,18 @@ class Partitions(Sequence[Partition]):
     To ask for a faulty one by its number raises PartitionFaulty; IndexError: there is none of that number.
     """
 
-    __slots__ = ("_serving", "slots")
+    __slots__ = ("serving", "slots")
 
     def __init__(self, slots: Sequence[Partition | Fault] = ()) -> None:
         self.slots: list[Partition | Fault] = []
-        self._serving: list[Partition] = []
+        self.serving: list[Partition] = []
         self.extend(slots)
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def __iter__(self) -> Iterator[Partition]:
-        return iter(self._serving)
+        return iter(self.serving)
 
     @overload
     def __getitem__(self, number: int) -> Partition: ...
@@ -62,7 +62,7 @@ class Partitions(Sequence[Partition]):
 
     def extend(self, slots: Sequence[Partition | Fault]) -> None:
         self.slots.extend(slots)
-        self._serving = [one for one in self.slots if isinstance(one, Partition)]
+        self.serving = [one for one in self.slots if isinstance(one, Partition)]
 
     def fail(self, fault: Fault) -> None:
         """Put a fault in the place of a partition."""
@@ -71,11 +71,11 @@ class Partitions(Sequence[Partition]):
 
     @property
     def faults(self) -> list[Fault]:
-        if len(self._serving) == len(self.slots):
+        if len(self.serving) == len(self.slots):
             return []
         return [one for one in self.slots if isinstance(one, Fault)]
 
-    def serving(self, number: int) -> Partition | None:
+    def serving_at(self, number: int) -> Partition | None:
         """The partition of this number; None if there is none, or if it is faulty."""
         found = self.slots[number] if 0 <= number < len(self.slots) else None
         return found if isinstance(found, Partition) else None

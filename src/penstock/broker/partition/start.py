@@ -3,6 +3,7 @@
 from ...api.start import Start, StartKind
 from ...errors import OffsetOutOfRange
 from ...log import Log
+from ...log.lookup import offset_at
 
 
 def offset_in(log: Log, start: Start) -> int:
@@ -20,4 +21,4 @@ def offset_in(log: Log, start: Start) -> int:
         case StartKind.LATEST:
             return log.end_offset
         case StartKind.TIME:
-            return log.offset_at(start.value)
+            return offset_at(log, start.value)

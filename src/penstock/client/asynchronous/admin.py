@@ -57,7 +57,7 @@ from ...api.topics import (
     SweepTopics,
 )
 from ...api.units import Duration
-from ...errors import NotFound, Refused, TraceNotFound
+from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
 from ..commands import (
     Moment,
     name_of,
@@ -120,13 +120,28 @@ class AsyncAdmin:
     # Topics
 
     async def create_topic(
-        self, name: str, *, partitions: int | None = None, config: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        /,
+        *,
+        partitions: int | None = None,
+        exist_ok: bool = False,
+        **settings: Any,
     ) -> TopicCreated:
-        """Make a topic. AlreadyExists; InvalidConfig names every setting that is wrong."""
+        """Make a topic with settings: `max_retries`, `retention_hours`, `ttl_ms`, ...
+
+        AlreadyExists, unless `exist_ok`: then a topic that is there stays as it is. InvalidConfig names every setting
+        that is wrong.
+        """
         count = 0
         if partitions is not None:
             count = whole_number("partitions", partitions, 1, _PARTITIONS_MAX)
-        await self.execute(CreateTopic(name_of("topic", name), count, _settings_of(config)))
+        try:
+            await self.execute(CreateTopic(name_of("topic", name), count, settings))
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+            count = 0
         # Without a number there are as many as the settings of the server say.
         return TopicCreated(name, count or (await self.topic(name)).partitions)
 
@@ -141,11 +156,10 @@ class AsyncAdmin:
         """Partitions, offsets, sizes and settings of a topic. NotFound."""
         return topic_of(await self.execute(DescribeTopic(name_of("topic", name))))
 
-    async def configure_topic(self, name: str, config: Mapping[str, Any]) -> Topic:
-        """Change some settings; the others stay."""
-        changes = _settings_of(config)
+    async def configure_topic(self, name: str, /, **changes: Any) -> Topic:
+        """Change settings; the others stay. InvalidConfig names every setting that is wrong."""
         if not changes:
-            raise Refused("there is nothing to change", field="config")
+            raise Refused("there is nothing to change: name settings and their values")
         return topic_of(await self.execute(ConfigureTopic(name_of("topic", name), changes)))
 
     async def add_partitions(self, name: str, total: int) -> TopicGrown:
@@ -371,11 +385,3 @@ class AsyncAdmin:
                 "damage": findings.damage_text(),
             },
         }
-
-
-def _settings_of(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    if config is None:
-        return {}
-    if not isinstance(config, Mapping):
-        raise Refused('config is a dict of settings: {"max_retries": 5}')
-    return dict(config)

@@ -1,10 +1,12 @@
 """The client: one method for everything that a server can be asked."""
 
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...api.answers import Kind
@@ -16,16 +18,18 @@ from ...api.delays import (
 )
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
-from ...errors import NotFound, PenstockError
+from ...contexts import server_and_key
+from ...errors import NotFound, PenstockError, Refused
 from ...model import Message, Priority
 from .. import fetch as fetching
-from ..address import Address, default_address
+from ..address import Address
 from ..commands import (
     Content,
     Moment,
     acks_of,
     name_of,
     partition_number,
+    start_of,
 )
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..fetch import Fetched, FetchOptions, FetchRequest
@@ -60,9 +64,13 @@ class AsyncClient(AsyncAdmin):
             await client.create_topic("orders")
             placed = await client.publish("orders", b"lamp", key=b"ann")
 
-    Without an address it is that of PENSTOCK_SERVER, or of this machine. Errors are those of `penstock.errors`. What
-    can be repeated without harm is tried again when the server does not answer or asks for patience; the rest raises
-    at once, and `Unreachable.is_sent` says whether it may have been carried out.
+    Without an address the server is the one that `penstock` on the command line would talk to: that of
+    PENSTOCK_SERVER (with PENSTOCK_KEY and PENSTOCK_CA_FILE), of `context` or PENSTOCK_CONTEXT, of the current context,
+    or this machine's.
+
+    Errors are those of `penstock.errors`. What can be repeated without harm is tried again when the server does not
+    answer or asks for patience; the rest raises at once, and `Unreachable.is_sent` says whether it may have been
+    carried out.
     """
 
     def __init__(
@@ -70,12 +78,20 @@ class AsyncClient(AsyncAdmin):
         url: str | None = None,
         *,
         key: str | None = None,
+        context: str | None = None,
         settings: ClientSettings | None = None,
     ) -> None:
         if settings is None:
             settings = ClientSettings()
         instance("settings", settings, ClientSettings)
-        address = Address.parse(default_address() if url is None else url)
+        if url is not None and context is not None:
+            raise Refused("a client has an address or a context, not both")
+        if url is None:
+            found, known_key = server_and_key(name=context)
+            url, key = found.server, known_key if key is None else key
+            if settings.ca_file is None:
+                settings = dataclasses.replace(settings, ca_file=found.ca_file)
+        address = Address.parse(url)
         self.connector = AsyncConnector(address, key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
@@ -89,12 +105,15 @@ class AsyncClient(AsyncAdmin):
     async def publish(
         self,
         topic: str,
-        value: Content,
+        value: Content | UnsetType = UNSET,
         *,
         acks: str = "leader",
         **options: Unpack[PublishOptions],
     ) -> Published:
-        """Publish one message and wait for it. With an `idempotency_key` a lost answer is asked for again."""
+        """Publish one message, a value or any object as `json`, and wait for it.
+
+        With an `idempotency_key` a lost answer is asked for again.
+        """
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
             reply = await self.connector.execute(command, acks=acks_of(acks))
@@ -235,8 +254,11 @@ class AsyncClient(AsyncAdmin):
         owner: str | None = None,
         visibility_timeout: Duration | None = None,
         priority: str | None = None,
+        start: Moment = "earliest",
     ) -> Polled[Received]:
         """Lease messages to a group; answer each, or it comes back after its visibility timeout. See `consumer`.
+
+        A group that is new begins at `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago).
 
         A client may have 1000 unanswered messages of a partition, or `max_in_flight_per_consumer` of the topic; a poll
         brings no more. Repeated because its answer was lost, it brings the messages of the first time, and no attempt
@@ -251,6 +273,7 @@ class AsyncClient(AsyncAdmin):
             None if lease is None else duration_ms(lease, "visibility_timeout"),
             None if priority is None else Priority(priority_of(priority)),
             token_hex(8),
+            start=start_of(start),
         )
         found: Any = await self.execute(command, wait_s=duration_s(timeout, "timeout"))
         return Polled(parts_of(found.parts, self.connector.name), Received)

@@ -25,6 +25,7 @@ from .connection import Pending
 from .connector import AsyncConnector, Call
 from .io import Background, Event, check_callback
 from .member import AsyncMember
+from .worker_pool import stopping_on_signals
 
 # The longest wait of one request: a proxy in between might end a longer one.
 _WAIT_S = 20.0
@@ -127,23 +128,25 @@ class AsyncConsumer:
     async def stream(self, idle: Duration | None = None) -> AsyncIterator[Delivered]:
         """Messages one by one, for ever; or until none has come for `idle`, or `stop` was called.
 
-        While the server is away it waits and goes on, up to the consumer's `patience`.
+        SIGTERM and Ctrl-C end it, too, unless the program (or asyncio) handles them itself; a second one has its usual
+        effect. While the server is away it waits and goes on, up to the consumer's `patience`.
         """
         idle_s = _WAIT_S if idle is None else duration_s(idle)
-        while not self._stop.is_set():
-            if not self._unseen:
-                polled = await self.poll_patiently(self.settings.max_poll, idle_s)
-                self._uncommitted = None
-                self._unseen.extend(polled)
-                if not polled and idle is not None:
-                    return
-            while self._unseen and not self._stop.is_set():
-                message = self._unseen.popleft()
-                self._uncommitted = message if self.settings.auto_commit else None
-                yield message
-                self._auto_commit()
-                if self._member.has_changes:
-                    await self.rebalance()
+        with stopping_on_signals(self.stop, is_polite=True):
+            while not self._stop.is_set():
+                if not self._unseen:
+                    polled = await self.poll_patiently(self.settings.max_poll, idle_s)
+                    self._uncommitted = None
+                    self._unseen.extend(polled)
+                    if not polled and idle is not None:
+                        return
+                while self._unseen and not self._stop.is_set():
+                    message = self._unseen.popleft()
+                    self._uncommitted = message if self.settings.auto_commit else None
+                    yield message
+                    self._auto_commit()
+                    if self._member.has_changes:
+                        await self.rebalance()
 
     def _auto_commit(self) -> None:
         if self._uncommitted is not None:

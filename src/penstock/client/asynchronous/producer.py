@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from ...api.arguments import value_of
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError
@@ -92,15 +94,18 @@ class AsyncProducer:
 
     async def send(
         self,
-        value: Content,
+        value: Content | UnsetType = UNSET,
         key: Content = None,
         headers: HeadersIn | None = None,
         priority: int | str | None = None,
         ttl: Duration | None = None,
         *,
         partition: int | None = None,
+        json: Any = UNSET,
     ) -> AsyncDelivery:
-        """Take a message. Without `partition` its key decides, and without a key batches take turns.
+        """Take a message: a value, or any object as `json`.
+
+        Without `partition` its key decides, and without a key batches take turns.
 
         `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         """
@@ -112,13 +117,16 @@ class AsyncProducer:
             and priority is None
             and ttl is None
             and partition is None
+            and json is UNSET
         ):
             try:
                 return self._append(value)
             except (StopIteration, ValueError):
                 # The batch is full or sealed, or another thread is appending to it.
                 pass
-        message = checked_message(value, key, extra_of(headers or (), priority, ttl))
+        message = checked_message(
+            value_of(value, json), key, extra_of(headers or (), priority, ttl)
+        )
         if not self._queues.queues:
             await self._start()
         # Plain values come here once a batch, all others each time.

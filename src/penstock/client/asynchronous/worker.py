@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from ...api.units import duration_s
 from ...errors import Refused
 from ..leased_messages import Delivered
-from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, split_options
+from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, error_text, split_options
 from .io import Background, Event, call_back, check_callback
 from .worker_pool import Inbox, stopping_on_signals, within
 
@@ -55,6 +55,7 @@ class AsyncWorker:
         check_callback("on_failure", self.settings.on_failure)
         self.consumer = client.consumer(topics, group, **rest)
         self._handler = handler
+        self._name = f"worker of group {group} for {topics if isinstance(topics, str) else ', '.join(topics)}"
         self._pace = Pace(self.settings.concurrency, _INBOX_MAX)
         self._inbox = Inbox()
         self.consumer.on_drop = self._drop
@@ -79,6 +80,7 @@ class AsyncWorker:
 
     async def _work(self) -> None:
         async with self.consumer:
+            _LOG.info("%s started, with %d handlers", self._name, self.settings.concurrency)
             slots = [
                 Background(self._slot, f"penstock-worker-{number}")
                 for number in range(self.settings.concurrency)
@@ -90,6 +92,7 @@ class AsyncWorker:
                     await self._fetch()
             finally:
                 await self._finish(slots)
+                _LOG.info("%s stopped: %d done, %d failed", self._name, self.done, self.failed)
 
     async def _fetch(self) -> None:
         now_s = time.monotonic()
@@ -130,7 +133,8 @@ class AsyncWorker:
         try:
             await within(self._handler, message, self.settings.deadline_s)
         except Reject as rejection:
-            message.reject(str(rejection))
+            if message.reject(str(rejection)):
+                _LOG.warning("%s is rejected: %s", _place_of(message), rejection)
         except Retry as again:
             message.nack(str(again), delay=again.delay)
         except Exception as error:
@@ -139,7 +143,7 @@ class AsyncWorker:
             message.ack()
 
     async def _fail(self, message: Delivered, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
+        reason = error_text(error)
         retries = self.settings.retries
         is_last = retries is not None and message.attempts > retries
         is_first_answer = message.reject(reason) if is_last else message.nack(reason)
@@ -149,8 +153,9 @@ class AsyncWorker:
         if self.settings.on_failure is not None:
             await call_back(self.settings.on_failure, message, error)
             return
-        where = f"{message.topic}/{message.partition}/{message.offset}"
-        _LOG.warning("%s failed at attempt %d: %s", where, message.attempts, reason)
+        what = "is given up" if is_last else "failed"
+        where, attempt, summary = _place_of(message), message.attempts, reason.partition("\n")[0]
+        _LOG.warning("%s %s at attempt %d: %s", where, what, attempt, summary, exc_info=error)
 
     async def _watch(self) -> None:
         """Fail messages whose handler is late, whatever the handler does in the end."""
@@ -190,3 +195,7 @@ class AsyncWorker:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+
+def _place_of(message: Delivered) -> str:
+    return f"{message.topic}/{message.partition}/{message.offset}"

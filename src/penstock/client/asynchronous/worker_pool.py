@@ -1,7 +1,6 @@
 """The inbox, the deadline and the signals of a worker's handlers, for asyncio. For threads: `synchronous/`."""
 
 import asyncio
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,10 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..leased_messages import Delivered
-from ..worker import Overdue
+from ..worker import SIGNALS, Overdue, free_signals
 from .io import call_back
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Handlers that never wait would keep the consumer from sending heartbeats.
 _TAKEN_IN_A_ROW = 50
 
@@ -79,8 +77,11 @@ async def within(
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only."""
+def stopping_on_signals(stop: Callable[[], None], *, is_polite: bool = False) -> Iterator[None]:
+    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only.
+
+    `is_polite`: not for a signal that the program handles itself.
+    """
     loop = asyncio.get_running_loop()
     added: list[int] = []
 
@@ -90,7 +91,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         stop()
 
     if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
+        for number in free_signals() if is_polite else SIGNALS:
             loop.add_signal_handler(number, once)
             added.append(number)
     try:

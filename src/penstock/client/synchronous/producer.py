@@ -3,10 +3,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from ...api.arguments import value_of
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError
@@ -93,15 +95,18 @@ class Producer:
 
     def send(
         self,
-        value: Content,
+        value: Content | UnsetType = UNSET,
         key: Content = None,
         headers: HeadersIn | None = None,
         priority: int | str | None = None,
         ttl: Duration | None = None,
         *,
         partition: int | None = None,
+        json: Any = UNSET,
     ) -> Delivery:
-        """Take a message. Without `partition` its key decides, and without a key batches take turns.
+        """Take a message: a value, or any object as `json`.
+
+        Without `partition` its key decides, and without a key batches take turns.
 
         `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         """
@@ -113,13 +118,16 @@ class Producer:
             and priority is None
             and ttl is None
             and partition is None
+            and json is UNSET
         ):
             try:
                 return self._append(value)
             except (StopIteration, ValueError):
                 # The batch is full or sealed, or another thread is appending to it.
                 pass
-        message = checked_message(value, key, extra_of(headers or (), priority, ttl))
+        message = checked_message(
+            value_of(value, json), key, extra_of(headers or (), priority, ttl)
+        )
         if not self._queues.queues:
             self._start()
         # Plain values come here once a batch, all others each time.

@@ -9,8 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..leased_messages import Delivered
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from ..worker import SIGNALS, free_signals
 
 
 class Inbox:
@@ -61,12 +60,16 @@ def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: ob
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only."""
+def stopping_on_signals(stop: Callable[[], None], *, is_polite: bool = False) -> Iterator[None]:
+    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only.
+
+    `is_polite`: not for a signal that the program handles itself.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    signals = free_signals() if is_polite else SIGNALS
+    before = {number: signal.getsignal(number) for number in signals}
 
     def restore() -> None:
         for number, known in before.items():
@@ -77,7 +80,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         # In a thread: the code that the signal interrupted may hold a lock that `stop` takes.
         start_new_thread(stop, ())
 
-    for number in _SIGNALS:
+    for number in signals:
         signal.signal(number, once)
     try:
         yield

@@ -11,8 +11,9 @@ from ...ports import Disk
 from ..checkpoint import EpochStart
 from ..layout import PARKED
 from ..scan import HeadPosition, walk_around
+from .audits import IndexAudit
 from .survey import LogFile, find_files, note_epoch
-from .verify import IndexAudit, ReadProgress, checkpoint_of
+from .verify import ReadProgress, checkpoint_of
 
 
 class IndexState(Enum):

@@ -1,18 +1,17 @@
-"""What a command may ask for over the network, what a key with prefixes sees, what the audit log notes."""
+"""What a command may ask for over the network, and what a key with prefixes sees."""
 
 from collections.abc import Callable, Mapping
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
 from ...api.command import Command, ScopedCommand
 from ...api.consume import Poll
-from ...api.dead_letters import BrowseDeadLetters, RedriveDeadLetters
+from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
 from ...api.fetch import Fetch, Peek, Read
-from ...api.groups import CloseGroup, ResetGroup
 from ...api.health import Health
 from ...api.journeys import SEARCH_BYTES, FindTrace, ListJourneys, SearchJourneys
 from ...api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
@@ -21,12 +20,8 @@ from ...api.principals import Principal
 from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
 from ...api.queries import HoldFiles, QueryStart
 from ...api.topics import (
-    AddPartitions,
-    ConfigureTopic,
     CreateTopic,
-    DeleteTopic,
     ListTopics,
-    SweepTopics,
 )
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
@@ -226,53 +221,3 @@ def visible(reply: Any, command: Command[Any], principal: Principal) -> Any:
     if isinstance(command, DescribeDelays):
         return {topic: one for topic, one in reply.items() if principal.reaches(topic)}
     return reply
-
-
-class AuditNote(NamedTuple):
-    """A line of the audit log: written before the command if `is_first`, or after it, when the reply is known."""
-
-    text: Callable[[Any], str]
-    is_first: bool = False
-
-
-def is_audited(kind: type[Command[Any]]) -> bool:
-    return kind in _NOTES
-
-
-def audited(command: Command[Any]) -> AuditNote | None:
-    """What is noted of a command of an administrator; None of any other."""
-    note = _NOTES.get(type(command))
-    return None if note is None else note(command)
-
-
-def _note(text: Callable[[Any, Any], str], *, is_first: bool = False) -> Any:
-    return lambda command: AuditNote(lambda reply: text(command, reply), is_first)
-
-
-def _redriven(command: RedriveDeadLetters) -> AuditNote | None:
-    if command.is_dry_run:
-        return None
-    where = command.target.value
-    return AuditNote(lambda reply: f"{command.topic}: {reply.redriven} dead letters to the {where}")
-
-
-_NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
-    CreateKey: _note(
-        lambda one, _: f"key {one.key_id} ({one.name}, {one.role.value}) created", is_first=True
-    ),
-    RotateKey: _note(lambda one, _: f"key {one.key_id} rotated", is_first=True),
-    RevokeKey: _note(lambda one, _: f"key {one.key_id} revoked", is_first=True),
-    CreateTopic: _note(lambda one, _: one.name),
-    ConfigureTopic: _note(lambda one, _: one.name),
-    DeleteTopic: _note(lambda one, _: one.name),
-    AddPartitions: _note(lambda one, before: f"{one.name}: {before} to {one.total} partitions"),
-    SweepTopics: _note(lambda one, _: one.name or "all topics"),
-    CloseGroup: _note(lambda one, _: f"group {one.group} deleted"),
-    ResetGroup: _note(lambda one, _: f"group {one.group} to {_start_text(one.to)}"),
-    TakeBack: _note(lambda one, _: f"{', '.join(sorted(one.topics()))}: messages taken back"),
-    RedriveDeadLetters: _redriven,
-}
-
-
-def _start_text(start: Any) -> str:
-    return f"{start.kind.value} {start.value}" if start.value else str(start.kind.value)

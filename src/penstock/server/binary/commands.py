@@ -46,9 +46,10 @@ from ...errors import (
 )
 from ...runtime.asynchronous import ParkedPoll
 from ...runtime.tickets import Ticket
+from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
 from ..settings import Settings
-from .admission import FETCH_BYTES_MAX, admitted, audited, is_audited, visible
+from .admission import FETCH_BYTES_MAX, admitted, visible
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
 from .waits import MemberWait, ParkedRead

@@ -25,8 +25,8 @@ from ...api.principals import Principal
 from ...api.wire import encode_error
 from ...errors import BadRequest, PenstockError, TooManyRequests, Unauthenticated
 from ...model import Buffer
+from ..file_sender import FileSender, read_range
 from .commands import Commands
-from .file_sender import FileSender, read_range
 from .service import BinaryService, Piece, Pieces
 
 # One connection leaves the loop to others after so many requests.
@@ -390,6 +390,8 @@ class Connection(asyncio.Protocol):
         service.connections.discard(self)
         service.held_bytes -= self._splitter.held_bytes
         service.budget.end(self)
+        if service.kafka is not None:
+            service.kafka.forget(self)
         service.auth.ends.unwatch(self.credential, self._key_ended)
         if self._file_sender is not None:
             self._file_sender.end()

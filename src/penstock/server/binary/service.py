@@ -35,6 +35,10 @@ class KafkaPort(Protocol):
         """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection."""
         ...
 
+    def forget(self, connection: "Connection") -> None:
+        """A connection has ended."""
+        ...
+
 
 class _Ends(Protocol):
     def watch(self, credential: Credential | None, end: Callable[[], None]) -> None: ...

@@ -38,6 +38,7 @@ class SharedMember(Protocol):
 
     group: str
     name: str
+    client: str
     topics: Sequence[str]
     polls: int
 

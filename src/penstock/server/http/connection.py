@@ -324,20 +324,20 @@ class Connection(asyncio.Protocol):
 
     async def send_file(self, transfer: FileTransfer) -> None:
         """Have the system send a whole answer. Whatever else comes waits, and there is a limit of time."""
-        self.file_transfer = transfer
+        self.file_transfer, is_whole = transfer, False
         try:
-            transfer.send_some()
-            if not transfer.is_done:
+            is_whole = transfer.begin()
+            if not is_whole:
                 self.pause_reading()
                 self.pause_writing()
-                await transfer.send_rest()
+                is_whole = await transfer.rest()
         except OSError:
             pass  # The client left, or the file is not what it was.
         finally:
             self.file_transfer = None
             transfer.end()
             self.resume_writing()
-            if not transfer.is_done:
+            if not is_whole:
                 self.cut_off()
 
     def end_answer(self, request: Request) -> None:

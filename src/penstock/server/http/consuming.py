@@ -10,6 +10,7 @@ from ...api.answers import ReleaseMember
 from ...api.consume import CountHeld, Poll
 from ...api.json.messages import is_base64_wanted, received_out
 from ...api.json.poll import ConsumeQuery, PollOut, PollQuery, checked_request_id, lane_of, lease_ms
+from ...api.json.start import start_in
 from ...api.json.times import Span, span_ms
 from ...api.leased import LeasedMessages
 from ...api.principals import Action
@@ -63,6 +64,7 @@ async def poll(request: Request) -> Answer:
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
         bytes_max=OPENED_BYTES,
+        start=start_in(asked.start),
     )
     messages: LeasedMessages
     with request.ends_with_client():
@@ -100,7 +102,10 @@ async def consume(request: Request) -> Answer:
         )
     is_base64 = is_base64_wanted(asked.encoding)
     lane = lane_of(asked.priority)
-    command = Poll(topic, group, owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES)
+    start = start_in(asked.start)
+    command = Poll(
+        topic, group, owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES, start=start
+    )
     # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
     first = await request.app.driver.poll([command], request.principal, 0)
     is_sse = request.accepts(SSE)

@@ -32,9 +32,9 @@ from ...api.json.groups import (
     held_out,
     offsets_by_topic,
     partition_number,
-    start_of,
 )
 from ...api.json.paging import PageQuery, page_of
+from ...api.json.start import start_of
 from ...api.members import CommitAsMember
 from ...api.principals import Action
 from ...errors import (
@@ -77,8 +77,7 @@ async def describe(request: Request) -> Answer:
 async def delete(request: Request) -> Answer:
     """Forget a group: its progress, leases and attempts."""
     name = request.params["group"]
-    await request.execute(CloseGroup(name, prefixes=request.principal.prefixes))
-    request.audit(f"group {name} deleted")
+    await request.execute_audited(CloseGroup(name, prefixes=request.principal.prefixes))
     return nothing()
 
 
@@ -127,10 +126,9 @@ async def reset(request: Request) -> Answer:
     if sent.dry_run:
         found = await request.execute(PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to))
     else:
-        found = await request.execute(
+        found = await request.execute_audited(
             ResetGroup(name, topic=sent.topic, prefixes=prefixes, to=to, is_forced=sent.force)
         )
-        request.audit(f"group {name} to {sent.to}")
     moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
     return json_response(ResetOut(name, sent.dry_run, moves))
 

@@ -28,9 +28,8 @@ async def create(request: Request) -> Answer:
     prefixes = tuple(sent.prefixes)
     request.allow_prefixes(prefixes)
     key_id = f"pk-{token_hex(6)}"
-    new = await request.execute_noted(
-        CreateKey(sent.name, sent.role, prefixes, expires_ms, key_id),
-        f"key {key_id} ({sent.name}, {sent.role.value}) created",
+    new = await request.execute_audited(
+        CreateKey(sent.name, sent.role, prefixes, expires_ms, key_id)
     )
     return json_response(_key_out(request, new.key, new.text), status=201)
 

@@ -25,6 +25,7 @@ from ...api.json.members import (
 )
 from ...api.json.messages import is_base64_wanted, received_out
 from ...api.json.poll import checked_request_id, lane_of, lease_ms
+from ...api.json.start import start_of
 from ...api.json.times import span_ms
 from ...api.leased import LeasedMessages
 from ...api.members import (
@@ -84,7 +85,7 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.app.shared
     session_s = session_ms_of(sent) / 1000
-    await request.execute(OpenGroup(group, tuple(topics)))
+    await request.execute(OpenGroup(group, tuple(topics), start_of(sent.start, "start")))
     # A poll for nothing finds out if it is an assigned group.
     name = check_name(sent.member_id or "http", "member")
     polls = [Poll(topic, group, name, 0, 1000) for topic in topics]

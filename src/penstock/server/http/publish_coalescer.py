@@ -44,6 +44,10 @@ class _Share:
         self.answers: Answers = []
 
 
+_Stored = tuple[PublishValues | PublishEach, list[_Share]]
+"""A command, and the requests that it stores the messages of."""
+
+
 class PublishCoalescer:
     """Gathers publishes until all requests that are ready in this turn of the loop have run, and stores them."""
 
@@ -77,10 +81,10 @@ class PublishCoalescer:
     def _flush(self) -> None:
         shares, self._shares = self._shares, []
         writers = sum(one.is_synced for one in shares)
+        driver = self._driver.driver
         try:
-            _, ticket = self._driver.driver.begin_change(
-                lambda now: self._store(shares, now), writers=writers
-            )
+            commands = [(driver.validated(one), some) for one, some in self._commands(shares)]
+            _, ticket = driver.begin_change(lambda now: self._store(commands, now), writers=writers)
         except Exception as error:
             # Also a bug of ours: each request says so to its client, which would otherwise wait for ever.
             _settle(shares, error)
@@ -90,50 +94,63 @@ class PublishCoalescer:
         if ticket is not None and waiting:
             ticket.notify(lambda: self._driver.call_soon(lambda: _settle(waiting, ticket.error)))
 
-    def _store(self, shares: Sequence[_Share], now: Now) -> None:
-        if len(shares) == 1 and shares[0].values and shares[0].partition is None:
-            self._store_values(shares[0].topic, shares, now)
-            return
+    def _commands(self, shares: Sequence[_Share]) -> list[_Stored]:
+        """What to store, and for which requests. In topics that ask for schemas each message has its own answer."""
+        bindings = self._driver.driver.node.bindings
+        first = shares[0]
+        is_plain = first.values and first.partition is None and first.topic not in bindings
+        if len(shares) == 1 and is_plain:
+            return [(PublishValues(first.topic, first.values), [first])]
         plain: dict[str, list[_Share]] = {}
         others: dict[tuple[str, int | None], list[_Share]] = {}
         for one in shares:
-            if one.values and one.partition is None:
+            if one.values and one.partition is None and one.topic not in bindings:
                 plain.setdefault(one.topic, []).append(one)
             else:
                 others.setdefault((one.topic, one.partition), []).append(one)
+        found: list[_Stored] = []
         for topic, some in plain.items():
-            self._store_values(topic, some, now)
+            values = some[0].values
+            if len(some) > 1:
+                values = [value for one in some for value in one.values]
+            found.append((PublishValues(topic, values), some))
         for (topic, partition), some in others.items():
-            self._store_messages(topic, partition, some, now)
+            found.append((PublishEach(topic, self._messages(some), partition), some))
+        return found
 
-    def _store_values(self, topic: str, shares: Sequence[_Share], now: Now) -> None:
-        values = shares[0].values
-        if len(shares) > 1:
-            values = [value for one in shares for value in one.values]
+    def _messages(self, shares: Sequence[_Share]) -> list[Message]:
+        now_ns = self._driver.clock.now_ns()
+        return [
+            message
+            for one in shares
+            for message in one.messages
+            or [Message(value, timestamp=now_ns) for value in one.values]
+        ]
+
+    def _store(self, commands: Sequence[_Stored], now: Now) -> None:
+        for command, shares in commands:
+            if isinstance(command, PublishValues):
+                self._store_values(command, shares, now)
+            else:
+                self._store_each(command, shares, now)
+
+    def _store_values(self, command: PublishValues, shares: Sequence[_Share], now: Now) -> None:
         try:
-            stored = self._driver.driver.execute_locked(PublishValues(topic, values), now)
+            stored = self._driver.driver.execute_locked(command, now)
             partition, offset, *_ = stored[0]
         except PenstockError:
             # Too large together, or one of them by itself, or no room for all: then each gets its own answer.
-            self._store_messages(topic, None, shares, now)
+            self._store_each(PublishEach(command.topic, self._messages(shares)), shares, now)
             return
         for one in shares:
             one.answers = Run(partition, offset, len(one.values))
             offset += len(one.values)
 
-    def _store_messages(
-        self, topic: str, partition: int | None, shares: Sequence[_Share], now: Now
-    ) -> None:
-        messages: list[Message] = []
-        for one in shares:
-            messages += one.messages or [
-                Message(value, timestamp=now.wall_ns) for value in one.values
-            ]
-        command = PublishEach(topic, messages, partition)
+    def _store_each(self, command: PublishEach, shares: Sequence[_Share], now: Now) -> None:
         try:
             answers = self._driver.driver.execute_locked(command, now)
         except NotFound as error:
-            answers = [error] * len(messages)
+            answers = [error] * len(command.messages)
         first = 0
         for one in shares:
             count = len(one.messages or one.values)

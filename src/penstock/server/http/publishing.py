@@ -33,6 +33,7 @@ from ...errors import (
     OutOfSequence,
     PenstockError,
     Refused,
+    SchemaViolation,
     TooLarge,
     Unavailable,
 )
@@ -256,6 +257,10 @@ def _response(
     moments: Mapping[int, int | None],
 ) -> Response:
     guarantee = _guarantee(request, acks)
+    for index, one in enumerate(results):
+        if isinstance(one, SchemaViolation):
+            # Until here it is the index among what several requests had stored together.
+            one.fields["index"] = index
     out = [
         _result(item, one, guarantee, moments.get(index))
         for index, (item, one) in enumerate(zip(items, results, strict=True))
@@ -316,7 +321,7 @@ def _is_repeat(stored: Sequence[Published]) -> bool:
     return all(one.is_duplicate for one in stored)
 
 
-_ERRORS = (NotFound, TooLarge, BacklogFull, NoSpace)
+_ERRORS = (NotFound, TooLarge, SchemaViolation, BacklogFull, NoSpace)
 
 ROUTES = (
     Route(

@@ -19,6 +19,7 @@ from ...errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from ..audit_notes import audited
 from .responses import BATCH, JSON, NDJSON, REGISTRY
 
 if TYPE_CHECKING:
@@ -209,6 +210,17 @@ class Request:
         except Forbidden as error:
             self.app.auth.note_refusal(self, error)
             raise
+
+    async def execute_audited(self, command: "Command[R]") -> "R":
+        """Carry out a command of an administrator, and say in the audit log what `audit_notes` says of it."""
+        note = audited(command)
+        if note is None:
+            return await self.execute(command)
+        if note.is_first:
+            return await self.execute_noted(command, note.text(None))
+        reply = await self.execute(command)
+        self.audit(note.text(reply))
+        return reply
 
     async def execute_noted(self, command: "Command[R]", what: str) -> "R":
         """Carry out a command of an administrator. Its line is in the audit log before, and goes if it is refused."""

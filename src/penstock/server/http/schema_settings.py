@@ -47,16 +47,14 @@ async def set_config(request: Request) -> Answer:
     except ValueError:
         raise Unprocessable(_INVALID_LEVEL, f"{written[:40]!r} is not a level") from None
     subject = subject_of(request)
-    await request.execute(SetCompatibility(subject, level))
-    request.audit(f"{subject or 'all subjects'}: compatibility {level.value}")
+    await request.execute_audited(SetCompatibility(subject, level))
     return answer(request, ConfigOut(level.value))
 
 
 async def delete_config(request: Request) -> Answer:
     subject = subject_of(request)
     before = await request.execute(DescribeCompatibility(subject, or_global=True))
-    await request.execute(SetCompatibility(subject))
-    request.audit(f"{subject or 'all subjects'}: compatibility as usual")
+    await request.execute_audited(SetCompatibility(subject))
     return answer(request, LevelOut(before.value))
 
 
@@ -73,16 +71,14 @@ async def set_mode(request: Request) -> Answer:
     except ValueError:
         raise Unprocessable(_INVALID_MODE, f"{written[:40]!r} is not a mode") from None
     subject = subject_of(request)
-    await request.execute(SetMode(subject, mode, asked.force))
-    request.audit(f"{subject or 'all subjects'}: mode {mode.value}")
+    await request.execute_audited(SetMode(subject, mode, asked.force))
     return answer(request, ModeOut(mode.value))
 
 
 async def delete_mode(request: Request) -> Answer:
     subject = subject_of(request)
     before = await request.execute(DescribeMode(subject, or_global=True))
-    await request.execute(SetMode(subject))
-    request.audit(f"{subject or 'all subjects'}: mode as usual")
+    await request.execute_audited(SetMode(subject))
     return answer(request, ModeOut(before.value))
 
 

@@ -262,21 +262,15 @@ async def stats(request: Request) -> Answer:
 async def delete_version(request: Request) -> Answer:
     asked = request.query(DeleteQuery)
     command = DeleteVersion(subject_of(request), _version(request), asked.permanent)
-    number = await request.execute(command)
-    request.audit(f"{command.subject}: version {number} deleted{_how(asked)}")
+    number = await request.execute_audited(command)
     return answer(request, number)
 
 
 async def delete_subject(request: Request) -> Answer:
     asked = request.query(DeleteQuery)
     command = DeleteSubject(subject_of(request), asked.permanent)
-    numbers = await request.execute(command)
-    request.audit(f"{command.subject} deleted{_how(asked)}")
+    numbers = await request.execute_audited(command)
     return answer(request, numbers)
-
-
-def _how(asked: DeleteQuery) -> str:
-    return " permanently" if asked.permanent else ""
 
 
 _LIST = {"application/json": "a list"}

@@ -1,97 +1,46 @@
-"""Bytes of a file on their way to a client. The system sends them: nothing of them is copied to us and back."""
+"""An answer of HTTP whose body lies in a file, and the task that waits until the client has it."""
 
 import asyncio
-import errno
-import os
-import struct
-from fcntl import ioctl
-from termios import TIOCOUTQ
 
 from ...api.fetch import FileRange
-
-_INT = struct.Struct("@i")
-_PIECE_BYTES = 64 * 1024
-# Not every file system lets its files be sent.
-_CANNOT_SEND = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+from ..file_sender import FileSender
 
 
 class FileTransfer:
-    """The head of an answer, and then its body, which lies in a file. `end` has to follow, whatever happens.
-
-    The descriptor of the socket is one of our own: the loop does not let us wait for that of a transport.
-    """
+    """The head of an answer, and then its body, which lies in a file. `end` has to follow, whatever happens."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, socket: int, head: bytes, body: FileRange
     ) -> None:
-        self._loop, self._socket = loop, os.dup(socket)
-        self._head = memoryview(head)
-        self._file, self._position, self._left = body
-        self._sent: asyncio.Future[None] = loop.create_future()
-        self._is_waiting = False
+        self._sent: asyncio.Future[bool] = loop.create_future()
+        self._sender = FileSender(loop, socket, head, body, self._settle)
         # What the client had not read yet at the last look.
-        self._untaken = 0
+        self._unsent = 0
 
-    @property
-    def is_done(self) -> bool:
-        return not self._left
+    def begin(self) -> bool:
+        """Send what there is room for; whether that was all. OSError: the client left, or the file is shorter."""
+        is_whole = self._sender.begin()
+        if not is_whole:
+            self._unsent = self._sender.unsent_bytes()
+        return is_whole
 
-    def send_some(self) -> None:
-        """Hand over as much as there is room for. OSError if the client left, or the file has become shorter."""
-        try:
-            while self._head:
-                self._head = self._head[os.write(self._socket, self._head) :]
-            while self._left:
-                sent = self._send_piece()
-                if sent == 0:
-                    raise OSError(errno.EIO, "a file is shorter than it was")
-                self._position, self._left = self._position + sent, self._left - sent
-        except BlockingIOError:
-            return
+    async def rest(self) -> bool:
+        """Whether what `begin` left was sent. CancelledError after `end`."""
+        return await self._sent
 
-    def _send_piece(self) -> int:
-        """Send as much as there is room for; how many bytes that was, 0 at the end of the file."""
-        try:
-            return os.sendfile(self._socket, self._file.number, self._position, self._left)
-        except OSError as error:
-            if error.errno not in _CANNOT_SEND:
-                raise
-        piece = os.pread(self._file.number, min(self._left, _PIECE_BYTES), self._position)
-        return os.write(self._socket, piece)
-
-    async def send_rest(self) -> None:
-        """Send what is left, whenever there is room for some. OSError as `send_some`, CancelledError after `end`."""
-        self._is_waiting, self._untaken = True, self._now_untaken()
-        self._loop.add_writer(self._socket, self._when_free)
-        await self._sent
-
-    def _when_free(self) -> None:
-        if self._sent.done():
-            return
-        try:
-            self.send_some()
-        except OSError as error:
-            self._sent.set_exception(error)
-        else:
-            if self.is_done:
-                self._sent.set_result(None)
+    def _settle(self, is_whole: bool) -> None:
+        if not self._sent.done():
+            self._sent.set_result(is_whole)
 
     def has_moved(self) -> bool:
-        """Whether the client has taken some since it was asked last, or since the wait began."""
-        before, self._untaken = self._untaken, self._now_untaken()
-        return self._untaken < before
+        """Whether the client has taken some since it was asked last, or since `begin`.
 
-    def _now_untaken(self) -> int:
-        """With what the system still has: it takes more of the file only when a third of its room is free again."""
-        queued = ioctl(self._socket, TIOCOUTQ, bytes(_INT.size))
-        return len(self._head) + self._left + int(_INT.unpack(queued)[0])
+        The system takes more of the file only when a third of its room is free, so what it has counts as not taken.
+        """
+        before, self._unsent = self._unsent, self._sender.unsent_bytes()
+        return self._unsent < before
 
     def end(self) -> None:
-        """Send nothing more. A task that waits in `send_rest` is cancelled."""
-        if self._socket < 0:
-            return
-        if self._is_waiting:
-            self._loop.remove_writer(self._socket)
-        os.close(self._socket)
-        self._socket = -1
+        """Send nothing more. A task that waits in `rest` is cancelled."""
+        self._sender.end()
         self._sent.cancel()

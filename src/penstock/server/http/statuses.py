@@ -37,6 +37,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.UnsupportedMediaType: 415,
         errors.InvalidSchema: 422,
         errors.SchemaInUse: 422,
+        errors.SchemaViolation: 422,
         errors.SchemasReadOnly: 422,
         errors.BacklogFull: 429,
         errors.TooManyRequests: 429,

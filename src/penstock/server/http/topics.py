@@ -55,8 +55,7 @@ async def create(request: Request) -> Answer:
     usual = request.app.settings
     count = usual.topic.num_partitions if sent.num_partitions is None else sent.num_partitions
     settings = usual.topic_defaults() | sent.config | retention_of(sent.retention_hours)
-    await request.execute(CreateTopic(sent.name, count, settings))
-    request.audit(sent.name)
+    await request.execute_audited(CreateTopic(sent.name, count, settings))
     return json_response(CreatedOut(sent.name, count, True), status=201)
 
 
@@ -87,31 +86,25 @@ async def configure(request: Request) -> Answer:
     name, changes = request.params["topic"], sent.config | retention_of(sent.retention_hours)
     if not changes:
         raise BadRequest("there is nothing to change", field="config")
-    configured = await request.execute(ConfigureTopic(name, changes))
-    request.audit(name)
-    return json_response(topic_out(configured))
+    return json_response(topic_out(await request.execute_audited(ConfigureTopic(name, changes))))
 
 
 async def delete(request: Request) -> Answer:
-    name = request.params["topic"]
-    await request.execute(DeleteTopic(name))
-    request.audit(name)
+    await request.execute_audited(DeleteTopic(request.params["topic"]))
     return nothing()
 
 
 async def grow(request: Request) -> Answer:
     sent = request.json(_GROW)
     name = request.params["topic"]
-    before = await request.execute(AddPartitions(name, sent.count))
-    request.audit(f"{name}: {before} to {sent.count} partitions")
+    before = await request.execute_audited(AddPartitions(name, sent.count))
     return json_response(GrownOut(True, name, before, sent.count, sent.count - before))
 
 
 async def compact(request: Request) -> Answer:
     """Remove what retention lets go, now."""
     name = request.params["topic"]
-    swept = (await request.execute(SweepTopics(name)))[name]
-    request.audit(name)
+    swept = (await request.execute_audited(SweepTopics(name)))[name]
     return json_response(CompactOut(name, swept.segments_removed, swept.bytes_freed))
 
 

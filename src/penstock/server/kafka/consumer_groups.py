@@ -9,6 +9,7 @@ from ...api.topics import DescribeLayouts, ListTopics
 from ...errors import InvalidName, PenstockError, StaleGeneration
 from ...model import TopicPartition, check_name
 from .errors import Code, group_code_of
+from .members import NONE_SENT
 from .metadata import topic_uuid
 from .session import KafkaSession
 from .wire import Values
@@ -17,7 +18,6 @@ _JOIN = 0
 _HEARTBEAT_MS = 1000
 _SESSION_MS = 45_000
 _DEAD = "Dead"
-_NONE_SENT = -1
 
 
 async def heartbeat(session: KafkaSession, request: Values) -> Values:
@@ -29,7 +29,7 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     try:
         if epoch < _JOIN:
             await session.execute(LeaveGroup(group, name))
-            session.subscriptions.pop((group, name), None)
+            session.forget_member(group, name)
             return {"member_id": member, "member_epoch": epoch}
         name, standing = await _standing(session, request, name)
         member = member or name
@@ -59,7 +59,8 @@ async def _standing(
     """
     group, epoch = request["group_id"], request["member_epoch"]
     wanted = request["subscribed_topic_names"]
-    names, _ = session.subscriptions.get((group, member), ((), _NONE_SENT))
+    known = session.find_member(group, member)
+    names = () if known is None else known.topics
     if wanted is not None:
         layouts = await session.execute(DescribeLayouts(tuple(sorted(set(wanted)))))
         there = tuple(one.name for one in layouts)
@@ -71,7 +72,8 @@ async def _standing(
                 group, member, there, client, session_ms=_SESSION_MS, keeps_leases=epoch != _JOIN
             )
             reply = await session.execute(join)
-            session.subscriptions[group, reply.member] = there, _NONE_SENT
+            joined = session.keep_member(group, reply.member)
+            joined.topics, joined.sent = there, NONE_SENT
             return reply.member, reply.standing
     standing = await session.execute(Heartbeat(group, member, generation=epoch))
     owned = request["topic_partitions"]
@@ -100,18 +102,20 @@ async def _told(
     session: KafkaSession, group: str, member: str, standing: Standing, *, is_full: bool
 ) -> Values:
     """The answer to a member, with its assignment if that is another one than it was sent before."""
-    names, sent = session.subscriptions.get((group, member), ((), _NONE_SENT))
-    session.subscriptions[group, member] = names, standing.changes
+    known = session.keep_member(group, member)
+    sent, known.sent = known.sent, standing.changes
     answer: Values = {
         "member_epoch": standing.generation,
         "heartbeat_interval_ms": _HEARTBEAT_MS,
     }
     if is_full or sent != standing.changes:
-        answer["assignment"] = {"topic_partitions": await _by_topic(session, standing.assigned)}
+        answer["assignment"] = {
+            "topic_partitions": await partitions_by_topic(session, standing.assigned)
+        }
     return answer
 
 
-async def _by_topic(
+async def partitions_by_topic(
     session: KafkaSession, partitions: tuple[TopicPartition, ...], *, is_named: bool = False
 ) -> list[Values]:
     names = tuple(sorted({one.topic for one in partitions}))
@@ -142,7 +146,7 @@ async def _described(session: KafkaSession, facts: GroupFacts) -> Values:
     members = []
     for one in facts.members:
         assigned = {
-            "topic_partitions": await _by_topic(session, one.assigned, is_named=True),
+            "topic_partitions": await partitions_by_topic(session, one.assigned, is_named=True),
         }
         members.append(
             {

@@ -1,11 +1,12 @@
-"""Stored batches as Kafka's clients read them. The last ones are kept, because many consumers read the same."""
+"""Stored batches as Kafka's clients read them. The last that were converted are kept: many consumers read the same."""
 
 from collections import OrderedDict
 
 from ...codec import Head
 from ...codec.decode import open_body
 from ...codec.head import BODY_BYTES_MAX
-from ...codec.kafka_batch import kafka_batch_of
+from ...codec.kafka_writer import kafka_batch_of
+from ...codec.verbatim import as_fetched
 
 # Together with the requests under way, well below what a small machine has; a topic's consumers are mostly close.
 _BYTES_MAX = 32 << 20
@@ -20,8 +21,10 @@ class ConvertedBatches:
         self._bytes_max, self._size = bytes_max, 0
         self._kept: OrderedDict[Key, bytes] = OrderedDict()
 
-    def convert(self, head: Head, batch: memoryview, seed: int) -> bytes:
-        """A checked batch as a record batch of Kafka."""
+    def convert(self, head: Head, batch: memoryview, seed: int) -> bytes | bytearray:
+        """Returns a checked batch as a record batch of Kafka. One that was stored as it came costs a copy."""
+        if head.is_verbatim:
+            return as_fetched(batch, head)
         key = seed, head.base_offset, head.epoch, head.head_checksum
         found = self._kept.get(key)
         if found is not None:

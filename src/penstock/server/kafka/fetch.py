@@ -11,6 +11,7 @@ from ...api.fetch import DescribeBounds, Fetch, FetchReply, LogBounds
 from ...api.start import Start
 from ...codec import batches_in
 from ...errors import OffsetOutOfRange, PenstockError, TooManyRequests
+from ...model import Buffer
 from .errors import Code, code_of
 from .session import KafkaSession
 from .wire import Values
@@ -129,7 +130,7 @@ async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
     return _found(wanted, bounds, _converted(session, reply))
 
 
-def _converted(session: KafkaSession, reply: FetchReply) -> list[bytes]:
+def _converted(session: KafkaSession, reply: FetchReply) -> list[Buffer]:
     converted = session.converted
     return [
         converted.convert(head, batch, reply.seed)
@@ -137,12 +138,12 @@ def _converted(session: KafkaSession, reply: FetchReply) -> list[bytes]:
     ]
 
 
-def _found(wanted: Wanted, bounds: LogBounds, batches: list[bytes]) -> Part:
+def _found(wanted: Wanted, bounds: LogBounds, batches: list[Buffer]) -> Part:
     records = batches[0] if len(batches) == 1 else b"".join(batches)
     return Part(wanted, _answer(wanted.partition, bounds, records), len(records), False)
 
 
-def _answer(partition: int, bounds: LogBounds, records: bytes) -> Values:
+def _answer(partition: int, bounds: LogBounds, records: Buffer) -> Values:
     return {
         "partition_index": partition,
         "high_watermark": bounds.end,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from ...api.frames import RequestHeader
 from ...errors import BadRequest, TooManyRequests
@@ -22,6 +21,7 @@ from . import (
 )
 from .converted import ConvertedBatches
 from .errors import Code
+from .members import KafkaMembers
 from .schema import REQUESTS, Schema
 from .session import KafkaSession
 from .wire import Reader, Values, decode_request, encode_response
@@ -69,6 +69,7 @@ HANDLERS: Mapping[int, Handle] = {
     68: consumer_groups.heartbeat,
     69: consumer_groups.describe,
     76: share_groups.heartbeat,
+    77: share_groups.describe,
     78: share_groups.fetch,
     79: share_groups.acknowledge,
 }
@@ -79,8 +80,11 @@ class KafkaServer:
 
     def __init__(self, service: BinaryService) -> None:
         self._service = service
-        self._converted = ConvertedBatches()
-        self._sessions: WeakKeyDictionary[Connection, KafkaSession] = WeakKeyDictionary()
+        self._converted, self._members = ConvertedBatches(), KafkaMembers()
+        self._sessions: dict[Connection, KafkaSession] = {}
+
+    def forget(self, connection: "Connection") -> None:
+        self._sessions.pop(connection, None)
 
     async def answer(
         self, header: RequestHeader, body: memoryview, connection: "Connection"
@@ -93,7 +97,7 @@ class KafkaServer:
         key, version, _, client_id = header
         session = self._sessions.get(connection)
         if session is None:
-            session = KafkaSession(self._service, connection, self._converted)
+            session = KafkaSession(self._service, connection, self._converted, self._members)
             self._sessions[connection] = session
         session.client_id = client_id
         schema = REQUESTS.get(key)

@@ -221,6 +221,9 @@ ShareGroupHeartbeat 76 1-1 flexible=0
  member_epoch int32
  rack_id string nullable=1 default=null
  subscribed_topic_names []string nullable=1 default=null
+ShareGroupDescribe 77 1-1 flexible=0
+ group_ids []string
+ include_authorized_operations bool
 ShareFetch 78 1-1 flexible=0
  group_id string nullable=1 default=null
  member_id string nullable=1

@@ -358,6 +358,29 @@ ShareGroupHeartbeat 76 1-1 flexible=0
   topic_partitions []struct
    topic_id uuid
    partitions []int32
+ShareGroupDescribe 77 1-1 flexible=0
+ throttle_time_ms int32
+ groups []struct
+  error_code int16
+  error_message string nullable=1 default=null
+  group_id string
+  group_state string
+  group_epoch int32
+  assignment_epoch int32
+  assignor_name string
+  members []struct
+   member_id string
+   rack_id string nullable=1 default=null
+   member_epoch int32
+   client_id string
+   client_host string
+   subscribed_topic_names []string
+   assignment struct
+    topic_partitions []struct
+     topic_id uuid
+     topic_name string
+     partitions []int32
+  authorized_operations int32 default=-2147483648
 ShareFetch 78 1-1 flexible=0
  throttle_time_ms int32
  error_code int16

@@ -10,11 +10,12 @@ from ...api.principals import Principal
 from ...config import LimitsConfig
 from ...errors import Draining, Forbidden, Unauthenticated
 from ...runtime.asynchronous import AsyncDriver
-from ..binary.admission import admitted, audited
+from ..audit_notes import audited
+from ..binary.admission import admitted
 from ..binary.sasl import SaslExchange
 from ..binary.service import BinaryService
 from .converted import ConvertedBatches
-from .share_session import ShareSession
+from .members import KafkaMember, KafkaMembers
 
 if TYPE_CHECKING:
     from ..binary.connection import Connection
@@ -30,21 +31,21 @@ class KafkaSession:
         "connection",
         "converted",
         "exchange",
+        "members",
         "service",
-        "shares",
-        "subscriptions",
     )
 
     def __init__(
-        self, service: BinaryService, connection: "Connection", converted: ConvertedBatches
+        self,
+        service: BinaryService,
+        connection: "Connection",
+        converted: ConvertedBatches,
+        members: KafkaMembers,
     ) -> None:
-        self.service, self.connection, self.converted = service, connection, converted
+        self.service, self.connection = service, connection
+        self.converted, self.members = converted, members
         # What the client calls itself; empty before it has said so.
         self.client_id = ""
-        # Members that speak on this connection: what each subscribed to, and which of its assignments it was sent.
-        self.subscriptions: dict[tuple[str, str], tuple[tuple[str, ...], int]] = {}
-        # Share sessions of this connection, by group and member.
-        self.shares: dict[tuple[str, str], ShareSession] = {}
         # Of the SASL mechanism that it chose.
         self.exchange: SaslExchange | None = None
 
@@ -67,6 +68,17 @@ class KafkaSession:
         principal = self.connection.principal
         assert principal is not None, "asked for before any handler was called"
         return principal
+
+    def find_member(self, group: str, name: str) -> KafkaMember | None:
+        """What is known of a member that acts for the same principal, on this connection or another."""
+        return self.members.find(self.principal.name, group, name)
+
+    def keep_member(self, group: str, name: str) -> KafkaMember:
+        """A member to remember, known or new."""
+        return self.members.keep(self.principal.name, group, name)
+
+    def forget_member(self, group: str, name: str) -> None:
+        self.members.forget(self.principal.name, group, name)
 
     @property
     def limits(self) -> LimitsConfig:

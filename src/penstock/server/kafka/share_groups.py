@@ -5,27 +5,33 @@ letters are those of the topic. Every member is assigned all partitions of its t
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from ...api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ...api.consume import Poll
+from ...api.groups import DescribeGroup, Mode
 from ...api.received import Received
 from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
-from ...codec.kafka_batch import kafka_batch_of_rows
-from ...errors import PenstockError
-from ...model import MessageColumns
-from .consumer_groups import member_name
+from ...broker.authorise import authorise_member
+from ...broker.groups import check_group
+from ...codec.kafka_writer import kafka_batch_of_rows
+from ...errors import NotFound, PenstockError, UnknownMember
+from ...model import MessageColumns, TopicPartition
+from .consumer_groups import member_name, partitions_by_topic
 from .errors import Code, code_of, group_code_of
+from .members import Partition, ShareSession
 from .metadata import topic_uuid
 from .session import KafkaSession
-from .share_session import Partition, ShareSession
 from .wire import Values
 
 _JOIN, _LAST = 0, -1
 _EPOCH = 1
 _HEARTBEAT_MS = 1000
+_SESSION_S = 45.0
+_DEAD = "Dead"
+_SHARED = Mode.SHARED.name.lower()
 _RECORDS_MAX = 500
-# Of one connection, and of what a session remembers of one partition.
-_MEMBERS_MAX = 1000
+# Of what a session remembers of one partition.
 _HELD_MAX = 20_000
 _MS = 1_000_000
 _GAP, _ACCEPT, _RELEASE, _REJECT = range(4)
@@ -34,22 +40,30 @@ _LEADER = {"leader_id": -1, "leader_epoch": -1}
 
 
 async def heartbeat(session: KafkaSession, request: Values) -> Values:
-    """All partitions of the topics that a member subscribes to; nothing is remembered of it but its topics."""
+    """All partitions of the topics that a member subscribes to.
+
+    Members are those of shared groups, whichever port they come by: one that is silent for long gives back what it
+    holds. It may go on by another connection.
+    """
     group, member, epoch = request["group_id"], request["member_id"], request["member_epoch"]
-    key = group, member_name(member)
+    name = member_name(member)
     if epoch < _JOIN:
-        session.subscriptions.pop(key, None)
+        await _leave(session, group, name)
         return {"member_id": member, "member_epoch": epoch}
-    names, _ = session.subscriptions.get(key, ((), 0))
-    if key not in session.subscriptions and len(session.subscriptions) >= _MEMBERS_MAX:
-        return {"error_code": Code.GROUP_MAX_SIZE_REACHED}
-    if request["subscribed_topic_names"] is not None:
-        names = tuple(sorted(set(request["subscribed_topic_names"])))
+    known = session.find_member(group, name)
+    topics = request["subscribed_topic_names"]
+    if topics is None:
+        if known is None:
+            # It was forgotten, or the broker started again: it joins again, and says what it subscribes to.
+            return {"error_code": Code.UNKNOWN_MEMBER_ID}
+        topics = known.topics
     try:
-        layouts = await session.execute(DescribeLayouts(names))
+        layouts = await session.execute(DescribeLayouts(tuple(sorted(set(topics)))))
+        _joined(session, check_group(group), name, [one.name for one in layouts])
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
-    session.subscriptions[key] = names, _EPOCH
+    known = session.keep_member(group, name)
+    known.topics, known.host = tuple(topics), f"/{session.connection.client}"
     return {
         "member_id": member,
         "member_epoch": _EPOCH,
@@ -66,18 +80,92 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     }
 
 
+def _joined(session: KafkaSession, group: str, name: str, topics: Sequence[str]) -> None:
+    """Have a member that is heard of among those of shared groups. Forbidden: its topics are not the principal's."""
+    shared = session.service.shared
+    known = shared.get(group, name)
+    if known is not None:
+        authorise_member(session.principal, name, known.topics)
+    if known is None or list(known.topics) != topics:
+        client = session.client_id if session.client_id.isidentifier() else "member"
+        shared.join(group, name, client, topics, _SESSION_S)
+    else:
+        shared.find(group, name)
+
+
+async def _leave(session: KafkaSession, group: str, name: str) -> None:
+    known = session.find_member(group, name)
+    if known is None:
+        return
+    session.forget_member(group, name)
+    with suppress(UnknownMember):
+        session.service.shared.leave(group, name)
+    if known.share is not None:
+        await _release(session, (group, name), known.share)
+
+
+async def describe(session: KafkaSession, request: Values) -> Values:
+    """Share groups and their members; a group of another kind is not found."""
+    groups = []
+    for group in request["group_ids"]:
+        try:
+            groups.append(await _described(session, group))
+        except PenstockError as error:
+            told = {"error_code": group_code_of(error), "error_message": str(error)}
+            groups.append({"group_id": group, "group_state": _DEAD, **told})
+    return {"groups": groups}
+
+
+async def _described(session: KafkaSession, group: str) -> Values:
+    shared = session.service.shared
+    members = [
+        {
+            "member_id": name,
+            "member_epoch": _EPOCH,
+            "client_id": there.client,
+            "client_host": known.host,
+            "subscribed_topic_names": list(known.topics),
+            "assignment": {"topic_partitions": await _assignment(session, there.topics)},
+        }
+        for name, known in session.members.of_group(group).items()
+        if (there := shared.get(group, name)) is not None
+        and all(map(session.principal.reaches, there.topics))
+    ]
+    if not members:
+        facts = await session.execute(DescribeGroup(group))
+        if _SHARED not in facts.modes.values():
+            raise NotFound("share group", group)
+    return {
+        "group_id": group,
+        "group_state": "Stable" if members else "Empty",
+        "group_epoch": _EPOCH,
+        "assignment_epoch": _EPOCH,
+        "assignor_name": "simple",
+        "members": members,
+    }
+
+
+async def _assignment(session: KafkaSession, topics: Sequence[str]) -> list[Values]:
+    layouts = await session.execute(DescribeLayouts(tuple(topics)))
+    every = tuple(
+        TopicPartition(one.name, number) for one in layouts for number in range(len(one.epochs))
+    )
+    return await partitions_by_topic(session, every, is_named=True)
+
+
 async def fetch(session: KafkaSession, request: Values) -> Values:
     """Answers for what the member held, then messages for it, waiting for them if there are none."""
     key = request["group_id"] or "", member_name(request["member_id"] or "")
     epoch = request["share_session_epoch"]
-    if epoch == _JOIN or key not in session.shares:
-        if len(session.shares) >= _MEMBERS_MAX:
-            return {"error_code": Code.SHARE_SESSION_LIMIT_REACHED}
-        session.shares[key] = ShareSession()
-    share = session.shares[key]
     try:
+        if epoch == _JOIN:
+            await _close(session, key)
+            session.keep_member(*key).share = ShareSession()
+        share = _session_of(session, key)
+        if share is None:
+            return {"error_code": Code.SHARE_SESSION_NOT_FOUND}
         layouts = await _layouts(session)
-        codes = await _answered(session, key, request["topics"], layouts)
+        codes = await _answered(session, share, request["topics"], layouts)
         names = {uuid: one.name for uuid, one in layouts.items()}
         for topic in request["topics"]:
             if topic["topic_id"] in names:
@@ -88,7 +176,7 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
             share.partitions -= {(name, number) for number in topic["partitions"]}
         found: Sequence[Received] = ()
         if epoch != _LAST:
-            found = await _acquired(session, key, request)
+            found = await _acquired(session, key, share, request)
         else:
             await _close(session, key)
         lock_ms = await _lock_ms(session, share.topics)
@@ -98,6 +186,11 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
         "acquisition_lock_timeout_ms": lock_ms,
         "responses": _responses(layouts, found, codes),
     }
+
+
+def _session_of(session: KafkaSession, key: tuple[str, str]) -> ShareSession | None:
+    known = session.find_member(*key)
+    return None if known is None else known.share
 
 
 async def _layouts(session: KafkaSession) -> dict[bytes, TopicLayout]:
@@ -113,10 +206,9 @@ async def _lock_ms(session: KafkaSession, topics: Iterable[str]) -> int:
 
 
 async def _acquired(
-    session: KafkaSession, key: tuple[str, str], request: Values
+    session: KafkaSession, key: tuple[str, str], share: ShareSession, request: Values
 ) -> Sequence[Received]:
     group, member = key
-    share = session.shares[key]
     limit = min(max(1, request["max_records"]), _RECORDS_MAX)
     bytes_max = max(1, request["max_bytes"])
     polls = [
@@ -208,12 +300,12 @@ def _ranges(found: Sequence[Received]) -> list[Values]:
 
 async def _answered(
     session: KafkaSession,
-    key: tuple[str, str],
+    share: ShareSession,
     topics: Sequence[Values],
     layouts: dict[bytes, TopicLayout],
 ) -> dict[Partition, Code]:
     """Give the answers of a request; for each partition that has some, what went wrong with them."""
-    share, codes = session.shares[key], dict[Partition, Code]()
+    codes = dict[Partition, Code]()
     for topic in topics:
         for part in topic["partitions"]:
             layout = layouts.get(topic["topic_id"])
@@ -256,11 +348,12 @@ def _answers(
 
 async def acknowledge(session: KafkaSession, request: Values) -> Values:
     key = request["group_id"] or "", member_name(request["member_id"] or "")
-    if key not in session.shares:
+    share = _session_of(session, key)
+    if share is None:
         return {"error_code": Code.SHARE_SESSION_NOT_FOUND}
     try:
         layouts = await _layouts(session)
-        codes = await _answered(session, key, request["topics"], layouts)
+        codes = await _answered(session, share, request["topics"], layouts)
         if request["share_session_epoch"] == _LAST:
             await _close(session, key)
     except PenstockError as error:
@@ -282,7 +375,15 @@ async def acknowledge(session: KafkaSession, request: Values) -> Values:
 
 
 async def _close(session: KafkaSession, key: tuple[str, str]) -> None:
+    """End the share session of a member, if it has one."""
+    known = session.find_member(*key)
+    if known is not None and known.share is not None:
+        share, known.share = known.share, None
+        await _release(session, key, share)
+
+
+async def _release(session: KafkaSession, key: tuple[str, str], share: ShareSession) -> None:
     """Give back, uncounted, what a session that ends still holds."""
-    share = session.shares.pop(key)
     for topic in sorted(share.topics):
-        await session.execute(ReleaseMember(topic, *key, is_unseen=True))
+        with suppress(NotFound):
+            await session.execute(ReleaseMember(topic, *key, is_unseen=True))

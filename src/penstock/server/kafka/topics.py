@@ -236,7 +236,7 @@ async def _altered(
 
 
 async def delete_records(session: KafkaSession, request: Values) -> Values:
-    """Whole files go, so the start that is told may lie below the offset that was asked for."""
+    """Where partitions begin from now on."""
     topics = []
     for topic in request["topics"]:
         parts = []
@@ -244,7 +244,8 @@ async def delete_records(session: KafkaSession, request: Values) -> Values:
             number, offset = part["partition_index"], part["offset"]
             before = None if offset == _HIGH_WATERMARK else offset
             try:
-                start = await session.execute(TrimPartition(topic["name"], number, before))
+                trim = TrimPartition(topic["name"], number, before)
+                start = await session.execute(trim, is_synced=True)
                 found: Values = {"low_watermark": start}
             except PenstockError as error:
                 found = {"low_watermark": -1, "error_code": code_of(error)}

@@ -47,7 +47,7 @@ def keep_unread(client: "Client", topics: Iterable[str]) -> None:
     """Let retention of the topics wait for groups. Forbidden: the key may not change topics."""
     for name in topics:
         if not client.topic(name).config.get("keep_unread"):
-            client.configure_topic(name, {"keep_unread": True})
+            client.configure_topic(name, keep_unread=True)
 
 
 def require_same(

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
                     pa.struct(
                         [
                             pa.field("key", pa.string(), nullable=False),
-                            pa.field("value", pa.binary(), nullable=False),
+                            pa.field("value", pa.binary()),
                         ]
                     ),
                     nullable=False,

@@ -1,14 +1,21 @@
-"""Servers by name: a file with the address of each one and where its key is, but never the key itself."""
+"""Which server is meant: by a name from a file of contexts, or by the environment.
+
+The file has the address of each server and where its key is, but never the key itself.
+"""
 
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import FileMissing, NotFound, Refused
+from .errors import FileMissing, NotFound, Refused
 
 FILE_VARIABLE = "PENSTOCK_CONTEXTS"
-DIRECTORY_MODE = 0o700
+CONTEXT_VARIABLE = "PENSTOCK_CONTEXT"
+SERVER_VARIABLE = "PENSTOCK_SERVER"
+KEY_VARIABLE = "PENSTOCK_KEY"
+CA_FILE_VARIABLE = "PENSTOCK_CA_FILE"
+DEFAULT_SERVER = "penstock://127.0.0.1:9092"
 NAME_CHARACTERS_MAX = 64
 
 
@@ -77,6 +84,29 @@ class Contexts:
         self.current = name
 
 
+def server_and_key(
+    server: str | None = None, name: str | None = None
+) -> tuple[Context, str | None]:
+    """The server that is named, by its address or its context, and its key.
+
+    If neither is given, the environment names it, then the current context; otherwise it is the broker of this machine.
+    With a context only its own key and certificates count, not those of the environment. NotFound: no such context.
+    """
+    if server is None and name is None:
+        server = os.environ.get(SERVER_VARIABLE) or None
+        name = None if server else os.environ.get(CONTEXT_VARIABLE) or None
+    if server is None:
+        known = read_contexts(contexts_path())
+        name = name or known.current
+        if name is not None:
+            found = known.get(name)
+            return found, found.key()
+    ca_file = os.environ.get(CA_FILE_VARIABLE) or None
+    # An empty address is the caller's mistake, such as a variable that is not set: it is refused as any other.
+    where = DEFAULT_SERVER if server is None else server
+    return Context(where, ca_file=ca_file), os.environ.get(KEY_VARIABLE)
+
+
 def contexts_path() -> Path:
     if given := os.environ.get(FILE_VARIABLE):
         return Path(given)
@@ -95,13 +125,3 @@ def read_contexts(path: Path) -> Contexts:
         return Contexts()
     except (ValueError, TypeError, AttributeError, KeyError):
         raise Refused(f"{path} is not a file of contexts; move it away, or repair it") from None
-
-
-def write_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file in one step. Only its owner can ever read it."""
-    from ..runtime.small_files import replace_file
-
-    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    by_name = {name: one.to_json() for name, one in contexts.by_name.items()}
-    text = json.dumps({"current": contexts.current, "contexts": by_name}, indent=2)
-    replace_file(path, text.encode() + b"\n")

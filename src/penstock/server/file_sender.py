@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
 
-from ...api.fetch import FileRange
+from ..api.fetch import FileRange
 
 _INT = struct.Struct("@i")
 # Not every file system lets its files be sent.

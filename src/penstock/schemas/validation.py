@@ -1,0 +1,153 @@
+"""Messages compared with schemas: which schema a message names, and whether it fits.
+
+A message of Confluent's wire format begins with a zero byte and the id of its schema, which has to be one of its
+subject's. A message without an id has to be JSON, and fits the latest schema.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ..api.publish import Verdict
+from ..config import Validation
+from ..errors import SchemaViolation
+from ..model import Buffer
+from .checking import Fault
+from .languages import JSON, Schema
+from .registry import Registry
+
+_WIRE = Struct(">bI")
+_MAGIC = b"\0"
+# Of one subject: those that messages name are few, and schemas that were read take much memory.
+_READ_MAX = 64
+
+ReadSchema = Callable[[int], Schema]
+"""Reads a schema of the registry by its id; KeyError if there is none. A node reads it itself, a driver waits for the
+node's turn."""
+
+
+class SubjectSchemas:
+    """The schemas of a subject as they were at one time. Any thread may ask."""
+
+    __slots__ = ("_ids", "_latest", "_read", "name")
+
+    def __init__(self, name: str, registry: Registry) -> None:
+        self.name = name
+        live = [one for one in registry.subjects.get(name, {}).values() if not one.is_deleted]
+        self._ids = frozenset(one.schema_id for one in live)
+        newest = max(live, key=lambda one: one.version, default=None)
+        is_json = newest is not None and registry.schemas[newest.schema_id].language == JSON
+        # The one for messages that name none.
+        self._latest = newest.schema_id if newest is not None and is_json else None
+        self._read: dict[int, Schema] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def is_valid(self, content: Buffer, read: ReadSchema) -> bool:
+        """Whether a key or a value fits the schema that it names, or the latest."""
+        if content[:1] != _MAGIC:
+            latest = self._latest
+            return latest is not None and self._schema(latest, read).is_valid(content)
+        schema_id = _id_of(content)
+        return schema_id in self._ids and self._schema(schema_id, read).is_valid(content[5:])
+
+    def fault_in(self, content: Buffer, read: ReadSchema) -> tuple[Fault, int | None]:
+        """Why a key or a value does not fit, and the id of the schema that it does not fit."""
+        if not self._ids:
+            return ("", "the subject has no schema"), None
+        has_id = content[:1] == _MAGIC
+        schema_id = _id_of(content) if has_id else self._latest
+        if schema_id is None:
+            return (
+                "",
+                "it does not begin with the id of a schema (a zero byte and four more)",
+            ), None
+        if schema_id not in self._ids:
+            return ("", f"schema {schema_id} is not a version of the subject"), schema_id
+        schema = self._schema(schema_id, read)
+        found = schema.fault_in(content[5:] if has_id else content)
+        return found or ("", "it does not fit"), schema_id
+
+    def _schema(self, schema_id: int, read: ReadSchema) -> Schema:
+        found = self._read.get(schema_id)
+        if found is None:
+            found = read(schema_id)
+            if len(self._read) >= _READ_MAX:
+                self._read = {}
+            self._read[schema_id] = found
+        return found
+
+
+def _id_of(content: Buffer) -> int | None:
+    """The id behind the zero byte; None if the bytes end before it does."""
+    return None if len(content) < _WIRE.size else int(_WIRE.unpack_from(content)[1])
+
+
+class Binding(NamedTuple):
+    """The schemas that the messages of a topic have to fit. A change of any makes a new one."""
+
+    topic: str
+    validation: Validation
+    key: SubjectSchemas | None
+    value: SubjectSchemas
+
+    def names(self, subject: str) -> bool:
+        """Whether a change of a subject makes another binding; also of the one that keys would have by its name."""
+        key = f"{self.topic}-key" if self.key is None else self.key.name
+        return subject in (key, self.value.name)
+
+
+class Contents(NamedTuple):
+    """Keys and values of messages. Keys None: none of them has one."""
+
+    keys: Sequence[Buffer | None] | None
+    values: Sequence[Buffer | None]
+
+
+def verdict_on(
+    binding: Binding, contents: Contents, read: ReadSchema, *, is_each_answered: bool
+) -> Verdict:
+    """Which messages do not fit. Nulls are not looked at: a null value is a tombstone, and a null key is none.
+
+    Each of them is described if each gets an answer of its own and is refused; otherwise the first one alone.
+    """
+    is_each = is_each_answered and binding.validation is Validation.REJECT
+    wrong: dict[int, SchemaViolation] = {}
+    count = 0
+    for part, subject, column in (
+        ("key", binding.key, contents.keys),
+        ("value", binding.value, contents.values),
+    ):
+        if subject is None or column is None:
+            continue
+        is_valid = subject.is_valid
+        for index, content in enumerate(column):
+            if content is None or is_valid(content, read):
+                continue
+            if index in wrong:
+                continue
+            count += 1
+            if is_each or not wrong:
+                fault, schema_id = subject.fault_in(content, read)
+                found = SchemaViolation(
+                    binding.topic, part, fault, subject=subject.name, schema_id=schema_id
+                )
+                found.fields["index"] = index
+                wrong[index] = found
+            if binding.validation is Validation.REJECT and not is_each:
+                return Verdict(binding, wrong, count)
+    return Verdict(binding, wrong, count)
+
+
+def bind(
+    topic: str, validation: Validation, subjects: tuple[str, str], registry: Registry
+) -> Binding | None:
+    """The binding of a topic to the subjects of its keys and values, or to those of its name; None if it has none."""
+    if validation is Validation.NONE:
+        return None
+    key, value = subjects
+    keys = SubjectSchemas(key or f"{topic}-key", registry)
+    is_key_asked = bool(key) or bool(keys)
+    values = SubjectSchemas(value or f"{topic}-value", registry)
+    return Binding(topic, validation, keys if is_key_asked else None, values)

@@ -1,0 +1,101 @@
+"""Headers of records that give plain Kafka clients the features of a queue."""
+
+import json
+import time
+import urllib.request
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from tests.kafka.brokers import KafkaAddress
+from tests.kafka.librdkafka import PATIENCE_S, consumer, make_topic, produce, producer, received
+
+pytestmark = pytest.mark.tier("test")
+
+
+def test_headers_make_a_queue_of_a_topic(broker: KafkaAddress, admin: AdminClient) -> None:
+    make_topic(admin, "jobs")
+    client = producer(broker)
+    produce(client, "jobs", [b"normal"])
+    produce(client, "jobs", [b"urgent"], headers=[("penstock-priority", b"critical"), ("a", b"1")])
+    produce(client, "jobs", [b"gone"], headers=[("penstock-ttl", b"1ms")])
+    refused: list[KafkaError] = []
+    client.produce(
+        "jobs",
+        b"x",
+        headers=[("penstock-odd", b"1")],
+        callback=lambda error, _: refused.append(error),
+    )
+    client.flush(PATIENCE_S)
+    assert refused[0].code() == KafkaError.INVALID_REQUEST
+    time.sleep(0.05)
+    asked = f"{broker.http}/topics/jobs/messages?group=workers&max=10"
+    with urllib.request.urlopen(asked) as answer:
+        polled = json.loads(answer.read())["messages"]
+    assert [(one["value"], one["priority"]) for one in polled] == [("urgent", 0), ("normal", 2)]
+    reader = consumer(broker, "jobs")
+    reader.subscribe(["jobs"])
+    found = received(reader, 3)
+    reader.close()
+    assert [one.headers() for one in found] == [None, [("a", b"1")], None]
+
+
+def polled(broker: KafkaAddress, topic: str, *, wait_ms: int = 0) -> list[str]:
+    """The values that a group of ours gets of a topic now, or within some time."""
+    asked = f"{broker.http}/topics/{topic}/messages?group=workers&max=10&timeout={wait_ms}ms"
+    with urllib.request.urlopen(asked) as answer:
+        return [one["value"] for one in json.loads(answer.read())["messages"]]
+
+
+def test_headers_delay_records_and_drop_repeated_ones(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    make_topic(admin, "later")
+    client = producer(broker, **{"enable.idempotence": True, "linger.ms": 200})
+    delivered: list[tuple[KafkaError | None, int]] = []
+    for value, headers in (
+        (b"now", []),
+        (b"in a moment", [("penstock-delay", b"2s")]),
+        (b"once", [("penstock-idempotency-key", b"k")]),
+        (b"twice", [("penstock-idempotency-key", b"k"), ("a", b"1")]),
+        (b"last", []),
+    ):
+        client.produce(
+            "later",
+            value,
+            partition=0,
+            headers=headers,
+            callback=lambda error, message: delivered.append((error, message.offset())),
+        )
+    client.flush(PATIENCE_S)
+    assert delivered == [(None, offset) for offset in range(5)]
+    assert polled(broker, "later") == ["now", "once", "last"]
+    produce(client, "later", [b"after"])
+    assert polled(broker, "later", wait_ms=1) == ["after"]
+    assert polled(broker, "later", wait_ms=20_000) == ["in a moment"]
+    reader = consumer(broker, "later")
+    reader.subscribe(["later"])
+    found = received(reader, 5)
+    reader.close()
+    assert [(one.offset(), one.value()) for one in found] == [
+        (0, b"now"),
+        (2, b"once"),
+        (4, b"last"),
+        (5, b"after"),
+        (6, b"in a moment"),
+    ]
+
+
+def test_a_batch_of_delayed_records_only_holds_up_no_consumer(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    make_topic(admin, "hour")
+    client = producer(broker)
+    produce(client, "hour", [b"x", b"y"], headers=[("penstock-delay", b"1h")])
+    produce(client, "hour", [b"now"])
+    reader = consumer(broker, "hour")
+    reader.subscribe(["hour"])
+    (found,) = received(reader, 1)
+    reader.close()
+    assert (found.offset(), found.value()) == (2, b"now")
