@@ -22,6 +22,7 @@ _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
 _GROUP = ("group", "topic")
 _PIPELINE = ("pipeline",)
+_LANE = ("topic", "group", "priority")
 _GROUP_PLACE = ("group", "topic", "partition")
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -100,6 +101,15 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             ("group", "topic", "priority"),
             "Messages lent from a priority lane.",
         ),
+        "penstock_delivery_seconds": Metric(
+            MetricKind.HISTOGRAM, _LANE, "From publish to the first delivery to a group."
+        ),
+        "penstock_ack_seconds": Metric(
+            MetricKind.HISTOGRAM, _LANE, "From publish to the ack of a group."
+        ),
+        "penstock_delivery_attempts": Metric(
+            MetricKind.HISTOGRAM, _LANE, "Deliveries of a message until its ack."
+        ),
         "penstock_delayed_pending": Metric(
             MetricKind.GAUGE, _TOPIC, "Messages that wait for their time."
         ),
@@ -160,6 +170,22 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "penstock_http_connections": Metric(MetricKind.GAUGE, (), "Open connections."),
         "penstock_http_waiting": Metric(MetricKind.GAUGE, (), "Long polls and streams that wait."),
+        "penstock_binary_requests_total": Metric(
+            MetricKind.COUNTER,
+            ("api", "outcome"),
+            "Requests of the binary port, by command or request of Kafka's, and its first error.",
+        ),
+        "penstock_binary_refused_total": Metric(
+            MetricKind.COUNTER,
+            ("reason",),
+            "Connections, frames and requests of the binary port that were turned away.",
+        ),
+        "penstock_binary_connections": Metric(
+            MetricKind.GAUGE, (), "Open connections of the binary port."
+        ),
+        "penstock_binary_bytes_total": Metric(
+            MetricKind.COUNTER, ("direction",), "Bytes that the binary port received and sent."
+        ),
         "penstock_tasks": Metric(
             MetricKind.GAUGE, (), "Tasks of the event loop, requests among them."
         ),
