@@ -28,6 +28,7 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schemas,
     topics,
+    transactions,
 )
 from .command import Command
 from .error_reply import ErrorReply, error_reply, rebuilt_error
@@ -55,6 +56,7 @@ MODULES = (
     queries,
     schemas,
     topics,
+    transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.
 _INTERNAL = frozenset(

@@ -23,6 +23,7 @@ from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
@@ -187,6 +188,8 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     BrowseDeadLetters: _page,
     Publish: _messages,
     PublishEach: _messages,
+    Stage: _messages,
+    ListTransactions: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
