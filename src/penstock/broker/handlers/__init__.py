@@ -24,6 +24,7 @@ from . import (
     queries,
     schemas,
     topics,
+    transactions,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
@@ -41,4 +42,5 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **queries.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transactions.HANDLERS,
 }

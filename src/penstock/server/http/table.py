@@ -18,6 +18,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transactions,
 )
 from .routing import Route
 
@@ -29,6 +30,7 @@ ROUTES: tuple[Route, ...] = (
     *queries.ROUTES,
     *consuming.ROUTES,
     *answering.ROUTES,
+    *transactions.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
