@@ -17,6 +17,7 @@
           UnknownMember      not a member of the group (any more): join again
           SoftDeleted        a subject or version that is deleted, but can be had back
           NotSoftDeleted     a subject or version that has to be deleted before it goes for good
+          TraceNotFound      no message of a trace, as far as the search came
         InvalidSchema        a schema that cannot be read, or is too large or too complex
         IncompatibleSchema   a schema that its subject's compatibility level does not allow
         SchemaInUse          other schemas refer to it
@@ -198,6 +199,25 @@ class NotFound(Refused):
 
     def __init__(self, kind: str, name: object) -> None:
         super().__init__(f"there is no {kind} {name}", kind=kind, name=name)
+
+
+class TraceNotFound(NotFound):
+    """`cursor` is where to go on searching; None: there is no such trace."""
+
+    code = "TRACE_NOT_FOUND"
+
+    def __init__(self, trace_id: str, *, cursor: str | None = None, scanned_bytes: int = 0) -> None:
+        more = (
+            "" if cursor is None else f"; {scanned_bytes} bytes were searched: go on at the cursor"
+        )
+        Refused.__init__(
+            self,
+            f"there is no trace {trace_id}{more}",
+            trace_id=trace_id,
+            cursor=cursor,
+            scanned_bytes=scanned_bytes,
+        )
+        self.cursor = cursor
 
 
 class SoftDeleted(NotFound):

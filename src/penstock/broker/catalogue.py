@@ -23,6 +23,7 @@ from ..errors import (
     PenstockError,
     Refused,
 )
+from ..journeys.latency import Latencies
 from ..log import Log, open_log
 from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
@@ -110,6 +111,7 @@ class Catalogue:
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
+        self.latencies = Latencies()
         # What was recorded since the driver last acted on it.
         self.changes = Changes()
         # What this start found and did, in order. Read by the driver, metrics and health.
@@ -196,6 +198,7 @@ class Catalogue:
             self.changes,
             self.damage,
             self.prefetch,
+            self.latencies,
         )
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
@@ -447,6 +450,7 @@ class Catalogue:
                 partition.discard()
             remove_topic(self.disk, facts.directory)
             self.damage.forget(facts.name)
+            self.latencies.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.
         with suppress(NoSpace):
             self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)

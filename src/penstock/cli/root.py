@@ -29,6 +29,9 @@ COMMANDS = {
     "dlq": LazyCommand(
         "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."
     ),
+    "trace": LazyCommand(
+        "penstock.cli.trace:trace", "Where a message is, and everything that happened to it."
+    ),
     "schema": LazyCommand(
         "penstock.cli.schema:schema", "Register, list, look at, check and compare schemas."
     ),

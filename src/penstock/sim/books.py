@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import msgspec
 
 from ..api.dead_letters import Provenance
+from ..api.journeys import DEAD_LETTER_SUFFIX
 from ..api.received import Received
 from ..broker.node import Node
-from ..broker.partition import DEAD_LETTER_SUFFIX, Partition
+from ..broker.partition import Partition
 from ..broker.partition.dead_letters import PROVENANCE
 from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
@@ -20,6 +22,7 @@ from .delay_book import DelayBook
 from .driver import name_of
 from .event import Event, EventTime
 from .group_book import MessageStatus
+from .journey_book import compare_journeys
 from .partition_book import PartitionBook, StoredMessage
 from .transaction_book import TransactionBook
 from .violation import Checker, Violation
@@ -79,6 +82,8 @@ class Books:
         self.is_forgiving = False
         self.messages_seen = self.records_seen = 0
         self.wall_ns = 0
+        # Of its own: which journeys are looked at changes nothing of the run.
+        self._entropy = Random(1)  # noqa: S311  # A simulation has to be repeatable.
 
     def follow(self, node: Node, event: Event) -> None:
         """Read what is new in every log, and compare the node with the books."""
@@ -295,6 +300,7 @@ class Books:
         self.require_one_home()
         if not self.is_forgiving:
             self.transactions.require_whole()
+        self._compare_journeys(node)
 
     def compare(self, node: Node) -> None:
         for partition in node.partitions():
@@ -302,6 +308,11 @@ class Books:
         self.require_one_home()
         if not self.is_forgiving:
             self.transactions.require_whole()
+        self._compare_journeys(node)
+
+    def _compare_journeys(self, node: Node) -> None:
+        for partition in node.partitions():
+            compare_journeys(node, partition, self._book(partition), self._entropy)
 
     def require_one_home(self) -> None:
         """Violation: a message is in the queue and in the dead letters, or a dead letter has no copy."""

@@ -54,6 +54,7 @@ from ..transactions.records import (
 from .delay_book import DelayBook
 from .event import Event
 from .group_book import GroupBook
+from .journey_book import JourneyBook
 from .transaction_book import TransactionBook
 from .violation import Checker, Violation
 
@@ -116,6 +117,7 @@ class PartitionBook:
     # Whether the disk knew of this life's epoch before anything was written in it.
     is_epoch_kept: bool = False
     skipped: int = 0
+    journeys: JourneyBook = field(default_factory=JourneyBook)
     # Groups whose state changed since it was last compared.
     touched: set[int] = field(default_factory=set)
     _undo: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
@@ -155,6 +157,7 @@ class PartitionBook:
     def apply(self, record: PartitionRecord, journal_end: int, event: Event) -> None:
         group = self.groups.get(record.group)
         self.touched.add(record.group)
+        self.journeys.add(record, journal_end)
         if group is not None:
             self._on_undo(journal_end, group.begin())
         kind = type(record)
@@ -304,6 +307,7 @@ class PartitionBook:
         while self._undo and self._undo[-1][0] > state_end:
             self._undo.pop()[1]()
         self.journal_end = min(self.journal_end, state_end)
+        self.journeys.cut(state_end)
         self.touched.update(self.groups)
 
     def _require_promises(self, messages_end: int, state_end: int) -> None:

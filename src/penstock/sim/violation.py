@@ -29,6 +29,7 @@ class Checker(Enum):
     LANE_ORDER = "LaneOrder"
     LIVENESS = "Liveness"
     DAMAGE_TOLD = "DamageTold"
+    JOURNEY = "Journey"
     # Not a promise of its own: the code under test raised something that no caller is told to expect.
     SURPRISE = "Surprise"
 

@@ -13,6 +13,7 @@ from ...log import Log, Recovery
 from ...log.creation import create_log
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
+from ...log.snapshot import snapshot_offsets
 from ...model import LogId, Offset
 from ...ports import Disk, File
 from ..topics import PartitionEnds
@@ -77,6 +78,7 @@ def open_partition(
                 config=config,
                 may_create=False,
                 known=KnownEnd(*end) if end else None,
+                needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
                 is_supported=is_supported,
             )
             opened.callback(one.log.discard)
@@ -93,6 +95,11 @@ def open_partition(
         opened.pop_all()
     side_logs = delayed.recovery, staging.recovery
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from)
+
+
+def _needed_from(disk: Disk, directory: str) -> int:
+    """The first offset of a state log that a restart may need: what is before is history."""
+    return min(snapshot_offsets(disk, directory), default=0)
 
 
 def create_partitions(
@@ -159,8 +166,12 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     messages, delayed, machine = partition.messages, partition.delayed, partition.machine
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     replayed = partition.journal.recover(
-        machine, message_end=messages.end, known_snapshot=known_snapshot
+        machine,
+        message_end=messages.end,
+        known_snapshot=known_snapshot,
+        note=partition.history.replayed,
     )
+    partition.history.begin()
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.newest_covers = machine.covered
     if partition.newest_snapshot <= known_snapshot:

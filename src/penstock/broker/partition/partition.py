@@ -5,6 +5,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 `messages.durable_end`, or for the journal's.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,16 +14,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
-from ...delivery.records import Buried
+from ...delivery.records import Acked, Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
+from ...journeys.latency import Latencies
 from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
-from ...log.journal import Journal, OrderedPlan
+from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
@@ -34,6 +37,8 @@ from .batch_cache import BatchCache, LogCache
 from .changes import Changes
 from .damage import DamageLedger
 from .delay_prefetch import Prefetch, PrefetchCache
+from .delivery_times import DeliveryTimes
+from .history import History
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
 from .records import (
@@ -46,8 +51,7 @@ from .records import (
 )
 from .side_log import SideLog
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
-DEAD_LETTER_SUFFIX = ".dlq"
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
@@ -133,6 +137,7 @@ class Setting:
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
+    latencies: Latencies = field(default_factory=Latencies)
 
 
 class Partition:
@@ -149,11 +154,14 @@ class Partition:
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
         self.messages, state_log, self.delayed, self.staging = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
+        self.history = History(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
         self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
+        state_log.on_damage = self.messages.on_damage
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
+        self.times = DeliveryTimes(self.topic, setting.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
         # Messages below it are in the newest snapshot, as far as state needs them.
@@ -176,6 +184,11 @@ class Partition:
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
+        hours = config.journey_retention_hours
+        age_ns = math.inf if hours == OFF else hours * _HOUR_NS
+        self.journal.history = HistoryLimits(
+            age_ns, config.journey_retention_bytes if age_ns else 0
+        )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
 
@@ -305,10 +318,15 @@ class Partition:
         """Journal the records of one decision and apply them. NoSpace: nothing happened."""
         if not records:
             return
-        self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        offset = self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        self.history.note(offset, records)
         self._decisions_since_snapshot += 1
+        machine = self.machine
         for one in records:
-            self.machine.apply(one, now.monotonic_ns)
+            if isinstance(one, Acked):
+                delivery, name = machine.groups[one.group], machine.names[one.group]
+                self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
+            machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven | TransactionDecided):
                 self._note_intent(one)
@@ -332,7 +350,7 @@ class Partition:
         return self.machine.groups[number]
 
     def close_group(self, name: str, now: Now) -> None:
-        self.record((GroupClosed(self.group(name).group),), now)
+        self.record((GroupClosed(self.group(name).group, name),), now)
 
     def group(self, name: str) -> Delivery:
         number = self.machine.numbers.get(name)
@@ -372,6 +390,7 @@ class Partition:
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
         self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
+        self.history.save()
 
     def ends_noted(self) -> None:
         """Called once meta knows the newest snapshot, durably."""
@@ -424,6 +443,11 @@ class Partition:
             kept = retain(log, now_ns=now.wall_ns, keep_from=keep_from)
         finally:
             log.config = usual
+        if (end := self.journal.history_end(now.wall_ns)) is not None:
+            # Removing segments syncs the state log, which may speak of anything that came before it.
+            log.sync()
+            self.delayed.sync()
+            release(self.journal.log, below=end)
         self.machine.dedup.forget_expired(now.wall_ns)
         self.machine.lanes.forget_below(self.messages.start_offset)
         with suppress(NoSpace):

@@ -28,6 +28,8 @@ class GroupOpened(_Record, frozen=True, tag=32):
 class GroupClosed(_Record, frozen=True, tag=33):
     """The group is forgotten here."""
 
+    name: str = ""
+
 
 class Forwarded(_Record, frozen=True, tag=34):
     """The destination holds this letter of our outbox durably; we may forget it."""
