@@ -158,7 +158,7 @@ def test_share_groups_are_described(
     make_topic(admin, "share-told", 2)
     produce(producer(broker), "share-told", [b"a"])
     wire = connect()
-    assert described(wire, "nobody")["error_code"] == GROUP_ID_NOT_FOUND
+    assert described(wire, "unknown")["error_code"] == GROUP_ID_NOT_FOUND
     share_heartbeat(wire, 0, ["share-told"], member="told")
     found = described(wire, "share")
     (member,) = [one for one in found["members"] if one["member_id"] == "told"]

@@ -13,15 +13,18 @@ from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
 from ...api.fetch import Fetch, Peek, Read
 from ...api.health import Health
+from ...api.journeys import SEARCH_BYTES, FindTrace, ListJourneys, SearchJourneys
 from ...api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
 from ...api.members import JoinGroup, PollMember
 from ...api.principals import Principal
 from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
 from ...api.queries import HoldFiles, QueryStart
+from ...api.schemas import DescribeSchema, ListSubjects, ListUses
 from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
@@ -51,14 +54,17 @@ def admitted(
     return _scoped(command, principal.prefixes) if principal.prefixes else command
 
 
+_WITHIN = (DescribeKey, ListKeys, RevokeKey, RotateKey, DescribeSchema, ListSubjects, ListUses)
+
+
 def _scoped(command: Command[Any], prefixes: tuple[str, ...]) -> Command[Any]:
-    """Of commands that are asked of all topics or keys, a principal with prefixes asks for its own."""
+    """Of commands that are asked of all topics, keys or schemas, a principal with prefixes asks for its own."""
     if isinstance(command, ScopedCommand):
         is_bare = command.topic is None and not command.prefixes
         return replace(command, prefixes=prefixes) if is_bare else command
     if isinstance(command, ListTopics) and not command.prefixes:
         return replace(command, prefixes=prefixes)
-    if isinstance(command, DescribeKey | ListKeys | RevokeKey | RotateKey) and not command.within:
+    if isinstance(command, _WITHIN) and not command.within:
         return replace(command, within=prefixes)
     return command
 
@@ -100,6 +106,12 @@ def _read(command: Read, _settings: Settings) -> Read:
 def _page(command: Any, _settings: Settings) -> Any:
     _at_least("limit", command.limit, 1)
     return replace(command, limit=min(command.limit, _PAGE_LIMIT_MAX))
+
+
+def _search(command: Any, settings: Settings) -> Any:
+    _at_least("bytes_max", command.bytes_max, 1)
+    found = command if isinstance(command, FindTrace) else _page(command, settings)
+    return replace(found, bytes_max=min(command.bytes_max, SEARCH_BYTES))
 
 
 def _messages(command: Any, _settings: Settings) -> Any:
@@ -181,8 +193,13 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     Peek: _page,
     ListDelayed: _page,
     BrowseDeadLetters: _page,
+    ListJourneys: _page,
+    SearchJourneys: _search,
+    FindTrace: _search,
     Publish: _messages,
     PublishEach: _messages,
+    Stage: _messages,
+    ListTransactions: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
