@@ -18,6 +18,7 @@ from ...api.members import JoinGroup, PollMember
 from ...api.principals import Principal
 from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
 from ...api.queries import HoldFiles, QueryStart
+from ...api.schemas import DescribeSchema, ListSubjects, ListUses
 from ...api.topics import (
     CreateTopic,
     ListTopics,
@@ -51,14 +52,17 @@ def admitted(
     return _scoped(command, principal.prefixes) if principal.prefixes else command
 
 
+_WITHIN = (DescribeKey, ListKeys, RevokeKey, RotateKey, DescribeSchema, ListSubjects, ListUses)
+
+
 def _scoped(command: Command[Any], prefixes: tuple[str, ...]) -> Command[Any]:
-    """Of commands that are asked of all topics or keys, a principal with prefixes asks for its own."""
+    """Of commands that are asked of all topics, keys or schemas, a principal with prefixes asks for its own."""
     if isinstance(command, ScopedCommand):
         is_bare = command.topic is None and not command.prefixes
         return replace(command, prefixes=prefixes) if is_bare else command
     if isinstance(command, ListTopics) and not command.prefixes:
         return replace(command, prefixes=prefixes)
-    if isinstance(command, DescribeKey | ListKeys | RevokeKey | RotateKey) and not command.within:
+    if isinstance(command, _WITHIN) and not command.within:
         return replace(command, within=prefixes)
     return command
 
