@@ -35,7 +35,7 @@ TIERS = (  # Lowest first. Packages on one line are siblings: they never import 
     {"model", "errors", "ports", "config"},
     {"api", "codec", "kernel"},
     {"log", "consensus"},
-    {"groups", "delivery", "transactions", "schemas", "tracing", "tenancy", "cluster"},
+    {"groups", "delivery", "transactions", "schemas", "journeys", "tenancy", "cluster"},
     {"contexts"},
     {"broker", "client", "observability"},
     {"runtime", "sim"},

@@ -228,6 +228,9 @@ class TopicConfig:
     max_backlog_messages: int = OFF
     max_backlog_bytes: int = OFF
     on_damage: OnDamage = OnDamage.STOP
+    # How long, and in how many bytes of each partition, the records of deliveries are kept for journeys.
+    journey_retention_hours: float = 24
+    journey_retention_bytes: int = 256 * MIB
     kafka_storage: KafkaStorage = KafkaStorage.VERBATIM
     validation: Validation = Validation.NONE
     # Subjects of the schema registry; empty: TOPIC-key, if it has a version, and TOPIC-value.
@@ -245,6 +248,10 @@ class TopicConfig:
             _require(name, found, is_possible, f"in {SWEEP_MS_MIN}..{SWEEP_MS_MAX}")
         cap = self.keep_unread_bytes_max
         _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
+        hours, size = self.journey_retention_hours, self.journey_retention_bytes
+        is_legal = hours == OFF or hours >= 0
+        _require("journey_retention_hours", hours, is_legal, ">= 0, or -1 for no limit")
+        _require("journey_retention_bytes", size, size >= 0, ">= 0")
         kinds = ("none", "lz4", "zstd")
         _require("compression", self.compression, self.compression in kinds, "none, lz4 or zstd")
         is_possible = self.ttl_ms == OFF or 0 < self.ttl_ms <= TTL_MS_MAX

@@ -17,6 +17,7 @@
           UnknownMember      not a member of the group (any more): join again
           SoftDeleted        a subject or version that is deleted, but can be had back
           NotSoftDeleted     a subject or version that has to be deleted before it goes for good
+          TraceNotFound      no message of a trace, as far as the search came
         InvalidSchema        a schema that cannot be read, or is too large or too complex
         IncompatibleSchema   a schema that its subject's compatibility level does not allow
         SchemaInUse          other schemas refer to it
@@ -29,6 +30,9 @@
         ModeConflict         the group reads this topic in another way
         NotPending           a delayed message that has fired, or was cancelled
         OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
+        ProducerFenced       the epoch is not the producer's any more: it has a newer session, or its transaction ended
+        TransactionEnded     it was committed, or aborted, and the other is asked for
+        TransactionInProgress    the last one is decided and being applied: try again
         WrongOwner           another member holds the message
         NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
@@ -195,6 +199,25 @@ class NotFound(Refused):
 
     def __init__(self, kind: str, name: object) -> None:
         super().__init__(f"there is no {kind} {name}", kind=kind, name=name)
+
+
+class TraceNotFound(NotFound):
+    """`cursor` is where to go on searching; None: there is no such trace."""
+
+    code = "TRACE_NOT_FOUND"
+
+    def __init__(self, trace_id: str, *, cursor: str | None = None, scanned_bytes: int = 0) -> None:
+        more = (
+            "" if cursor is None else f"; {scanned_bytes} bytes were searched: go on at the cursor"
+        )
+        Refused.__init__(
+            self,
+            f"there is no trace {trace_id}{more}",
+            trace_id=trace_id,
+            cursor=cursor,
+            scanned_bytes=scanned_bytes,
+        )
+        self.cursor = cursor
 
 
 class SoftDeleted(NotFound):
@@ -389,6 +412,46 @@ class OutOfSequence(Refused):
             producer=producer,
             reason=reason,
             next_sequence=next_sequence,
+        )
+
+
+class ProducerFenced(Refused):
+    code = "PRODUCER_FENCED"
+
+    def __init__(self, producer_id: int, *, epoch: int, current: int, said: str = "") -> None:
+        why = f" ({said})" if said else ""
+        super().__init__(
+            f"producer {producer_id} is in epoch {current}, not {epoch}{why}: begin a new session, "
+            "and send the transaction again",
+            producer_id=producer_id,
+            epoch=epoch,
+            current_epoch=current,
+            reason=said,
+        )
+
+
+class TransactionEnded(Refused):
+    code = "TRANSACTION_ENDED"
+
+    def __init__(self, producer_id: int, state: str, reason: str) -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"the transaction of producer {producer_id} is {state} already{why}",
+            producer_id=producer_id,
+            state=state,
+            reason=reason,
+        )
+
+
+class TransactionInProgress(Refused):
+    code = "TRANSACTION_IN_PROGRESS"
+    retriable = True
+
+    def __init__(self, producer_id: int, state: str) -> None:
+        super().__init__(
+            f"the last transaction of producer {producer_id} is {state}: try again in a moment",
+            producer_id=producer_id,
+            state=state,
         )
 
 

@@ -261,12 +261,12 @@ def test_a_log_of_another_version_makes_its_partition_faulty_and_stays_as_it_is(
 def test_records_of_a_later_version_make_their_partition_faulty():
     world = with_a_fault("nothing")
     partition = world.node.partition(TOPIC, 1)
-    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=2))
+    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=3))
     later.append([GroupClosed(1)], decided_at=partition.messages.end, now_ns=world.wall_ns)
     world.sync()
     world.kill()
     (fault,) = world.node.faults()
-    assert "holds records of version 2, and this Penstock reads version 1 only" in fault.reason
+    assert "holds records of version 3, and this Penstock reads version 1 to 2 only" in fault.reason
     assert sorted(values(world.drain())) == [b"0", b"2"]
 
 

@@ -310,7 +310,7 @@ def test_a_damaged_snapshot_is_not_the_one_to_fall_back_on() -> None:
 
 def test_a_snapshot_that_nothing_can_stand_in_for_is_the_one_that_is_named() -> None:
     world = World()
-    world.topic()
+    world.topic(journey_retention_hours=0)
     world.group()
     for _ in range(3):
         world.publish(b"a")

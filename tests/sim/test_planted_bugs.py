@@ -360,8 +360,8 @@ def generations_come_again_after_a_restart(patch: Patch) -> None:
 
 @bug(6, Checker.COMMIT_SAFE, Checker.SURPRISE, is_assigned=True)
 def floor_moves_back(patch: Patch) -> None:
-    def commit(delivery: Delivery, offset: int) -> commands.Records:
-        return (Committed(delivery.group, offset),)
+    def commit(delivery: Delivery, offset: int, *, member: str) -> commands.Records:
+        return (Committed(delivery.group, offset, delivery.progress.floor, member),)
 
     def finish_below(progress: Progress, offset: int) -> None:
         progress.floor = offset

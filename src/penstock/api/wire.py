@@ -22,12 +22,14 @@ from . import (  # Their subclasses of `Command` are found below.
     fetch,
     groups,
     health,
+    journeys,
     keys,
     members,
     publish,
     queries,
     schemas,
     topics,
+    transactions,
 )
 from .command import Command
 from .error_reply import ErrorReply, error_reply, rebuilt_error
@@ -49,12 +51,14 @@ MODULES = (
     fetch,
     groups,
     health,
+    journeys,
     keys,
     members,
     publish,
     queries,
     schemas,
     topics,
+    transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.
 _INTERNAL = frozenset(

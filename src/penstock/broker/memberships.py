@@ -173,7 +173,9 @@ class Memberships:
             decide.require_owner(membership, member, TopicPartition(topic, partition))
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
         moved = [
-            groups.commit(self._catalogue.partition(topic, partition), group, offset, now)
+            groups.commit(
+                self._catalogue.partition(topic, partition), group, offset, now, member=member
+            )
             for topic, partition, offset in command.offsets
         ]
         return any(moved)

@@ -23,8 +23,14 @@ COMMANDS = {
     "consume": LazyCommand("penstock.cli.consume:consume", "Print messages of a server."),
     "group": LazyCommand("penstock.cli.group:group", "Look at groups, move them and forget them."),
     "delay": LazyCommand("penstock.cli.delay:delay", "Messages that wait for their time."),
+    "transactions": LazyCommand(
+        "penstock.cli.transactions:transactions", "List transactions, look at them, abort them."
+    ),
     "dlq": LazyCommand(
         "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."
+    ),
+    "trace": LazyCommand(
+        "penstock.cli.trace:trace", "Where a message is, and everything that happened to it."
     ),
     "schema": LazyCommand(
         "penstock.cli.schema:schema", "Register, list, look at, check and compare schemas."

@@ -17,6 +17,7 @@ from .records import (
     Absent,
     Acked,
     Buried,
+    Cause,
     Committed,
     DeadReason,
     DeliveryRecord,
@@ -96,6 +97,16 @@ class FailureRules:
     at_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseEnd:
+    """How a lease ended without an ack: its number (0: there was none), the reason of a dead letter, and the cause."""
+
+    lease: int
+    reason: DeadReason
+    error: str
+    cause: Cause
+
+
 Answer = Outcome[DeliveryRecord, AnswerResult]
 Records = tuple[DeliveryRecord, ...]
 
@@ -173,7 +184,8 @@ def _finish_unfit(
     records: list[DeliveryRecord] = []
     if failing.config.ttl_action is TtlAction.DEAD_LETTER:
         reason = DeadReason.TTL_EXPIRED
-        records.extend(_bury(delivery, 0, expired, failing, reason=reason, error=EXPIRED_MESSAGE))
+        end = LeaseEnd(0, reason, EXPIRED_MESSAGE, Cause.TTL_OVER)
+        records.extend(_bury(delivery, expired, failing, end))
     elif expired:
         records.append(Expired(delivery.group, runs_of(expired), cursor))
     # Also with no offsets: it moves the cursor over the dead letters.
@@ -218,7 +230,8 @@ def nack(
 ) -> Answer:
     """Retry after a backoff, or after the delay asked for. Messages out of attempts become dead letters."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
-    records = _fail(delivery, number, answered.done, failing, error=error, delay_ms=delay_ms)
+    end = LeaseEnd(number, DeadReason.MAX_RETRIES_EXCEEDED, error, Cause.NACKED)
+    records = _fail(delivery, answered.done, failing, end, delay_ms=delay_ms)
     return Outcome(answered, tuple(records))
 
 
@@ -227,9 +240,8 @@ def reject(
 ) -> Answer:
     """Make dead letters of what the lease holds."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
-    records = _bury(
-        delivery, number, answered.done, failing, reason=DeadReason.REJECTED, error=error
-    )
+    end = LeaseEnd(number, DeadReason.REJECTED, error, Cause.REJECTED)
+    records = _bury(delivery, answered.done, failing, end)
     return Outcome(answered, tuple(records))
 
 
@@ -242,11 +254,10 @@ def _without_repeats(answered: AnswerResult) -> AnswerResult:
 
 def _fail(
     delivery: Delivery,
-    number: int,
     offsets: BitMap64,
     failing: FailureRules,
+    end: LeaseEnd,
     *,
-    error: str,
     delay_ms: int | None,
 ) -> list[DeliveryRecord]:
     """Returns retries by their attempts, then the dead letters."""
@@ -261,24 +272,27 @@ def _fail(
         if wait_ms is None:
             wait_ms = backoff_ms(attempts, failing.config, failing.entropy)
         runs = runs_of(BitMap64(list(group)))
-        records.append(Retried(delivery.group, number, runs, wait_ms, error[:_ERROR_LENGTH_MAX]))
-    reason = DeadReason.MAX_RETRIES_EXCEEDED
-    return [*records, *_bury(delivery, number, BitMap64(lost), failing, reason=reason, error=error)]
+        error = end.error[:_ERROR_LENGTH_MAX]
+        records.append(Retried(delivery.group, end.lease, runs, wait_ms, error, end.cause))
+    return [*records, *_bury(delivery, BitMap64(lost), failing, end)]
 
 
 def _bury(
-    delivery: Delivery,
-    number: int,
-    offsets: BitMap64,
-    failing: FailureRules,
-    *,
-    reason: DeadReason,
-    error: str,
+    delivery: Delivery, offsets: BitMap64, failing: FailureRules, end: LeaseEnd
 ) -> Iterator[DeliveryRecord]:
-    error = error[:_ERROR_LENGTH_MAX]
+    error = end.error[:_ERROR_LENGTH_MAX]
     for sequence, offset in enumerate(each_offset(offsets), failing.next_sequence):
         where = sequence if failing.config.dlq_enabled else NO_SEQUENCE
-        yield Buried(delivery.group, number, offset, where, reason, error, failing.at_ns)
+        yield Buried(
+            delivery.group,
+            end.lease,
+            offset,
+            where,
+            end.reason,
+            error,
+            failing.at_ns,
+            end.cause,
+        )
 
 
 def expire_due(delivery: Delivery, failing: FailureRules) -> Records:
@@ -289,8 +303,9 @@ def expire_due(delivery: Delivery, failing: FailureRules) -> Records:
     late = delivery.leases.next_late(delivery.now_ns)
     if late is None:
         return ()
-    number, error = late.lease.number, EXPIRED_LEASE
-    return tuple(_fail(delivery, number, late.offsets, failing, error=error, delay_ms=None))
+    reason, cause = DeadReason.MAX_RETRIES_EXCEEDED, Cause.LEASE_EXPIRED
+    end = LeaseEnd(late.lease.number, reason, EXPIRED_LEASE, cause)
+    return tuple(_fail(delivery, late.offsets, failing, end, delay_ms=None))
 
 
 def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
@@ -312,24 +327,26 @@ def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
         if one is first and is_lost:
             offsets.discard(oldest)
         if offsets:
-            records.append(Released(delivery.group, one.number, runs_of(offsets), counted))
+            runs = runs_of(offsets)
+            records.append(Released(delivery.group, one.number, runs, counted, Cause.MEMBER_GONE))
     lost = BitMap64((oldest,)) if is_lost else BitMap64()
-    reason = DeadReason.MAX_RETRIES_EXCEEDED
-    return (
-        *records,
-        *_bury(delivery, first.number, lost, failing, reason=reason, error=MEMBER_GONE),
-    )
+    reason, cause = DeadReason.MAX_RETRIES_EXCEEDED, Cause.MEMBER_GONE
+    end = LeaseEnd(first.number, reason, MEMBER_GONE, cause)
+    return (*records, *_bury(delivery, lost, failing, end))
 
 
-def commit(delivery: Delivery, offset: int) -> Records:
-    """Finish everything below `offset`. Below the floor it changes nothing."""
-    if offset <= delivery.progress.floor:
+def commit(delivery: Delivery, offset: int, *, member: str = "") -> Records:
+    """Finish everything below `offset`, on the word of a member if one is named. Below the floor: no change."""
+    floor = delivery.progress.floor
+    if offset <= floor:
         return ()
-    return (Committed(delivery.group, offset),)
+    return (Committed(delivery.group, offset, floor, member),)
 
 
 def rewind(delivery: Delivery, offset: int) -> Records:
-    return (Rewound(delivery.group, offset),)
+    ahead = delivery.ahead.max() + 1 if delivery.ahead else 0
+    end = max(delivery.cursor, ahead)
+    return (Rewound(delivery.group, offset, delivery.progress.floor, end),)
 
 
 def reopen(delivery: Delivery, offsets: BitMap64) -> Records:
@@ -358,7 +375,7 @@ def overtake(delivery: Delivery, start: int) -> Records:
     """Skip what retention removed below `start` and the group had not finished. No records: there is nothing."""
     if delivery.progress.lowest_unfinished() >= start:
         return ()
-    return (Overtaken(delivery.group, start),)
+    return (Overtaken(delivery.group, start, delivery.progress.lowest_unfinished()),)
 
 
 def history(delivery: Delivery, offset: int, number: int) -> Failure:

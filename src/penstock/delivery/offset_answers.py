@@ -27,7 +27,7 @@ def ack(delivery: Delivery, offset: int, *, member: str | None) -> Records:
         raise NotHeld(offset, "was never handed out to this group")
     if member is not None and last != member:
         raise NotHeld(offset, f"was handed out to {last} last")
-    return (AckedLate(delivery.group, runs),)
+    return (AckedLate(delivery.group, runs, last),)
 
 
 def held(delivery: Delivery, offset: int, *, member: str | None) -> Lease:
@@ -47,7 +47,7 @@ def ack_up_to(delivery: Delivery, offset: int, *, member: str | None) -> Records
     unseen = delivery.first_unseen()
     if unseen <= offset:
         raise NotHeld(unseen, "was never handed out to this group")
-    return commit(delivery, offset + 1)
+    return commit(delivery, offset + 1, member=member or "")
 
 
 def _held(delivery: Delivery, offset: int, member: str | None) -> Lease | None:

@@ -9,6 +9,9 @@ import msgspec
 
 from .offsets import Runs
 
+OFFSET_BEYOND = 1 << 62
+"""Stands for the end of a range in records of version 1, which do not name it."""
+
 
 class DeadReason(IntEnum):
     """Why a message became a dead letter."""
@@ -16,6 +19,21 @@ class DeadReason(IntEnum):
     MAX_RETRIES_EXCEEDED = 0
     REJECTED = 1
     TTL_EXPIRED = 2
+
+
+class Cause(IntEnum):
+    """What ended a lease without an ack, for the message's journey. Records of version 1 do not say."""
+
+    UNKNOWN = 0
+    NACKED = 1
+    LEASE_EXPIRED = 2
+    MEMBER_GONE = 3
+    REJECTED = 4
+    TTL_OVER = 5
+    # Strict order: a message before it failed.
+    HELD_BACK = 6
+    # The member gave it back unseen, or an administrator took it back.
+    GIVEN_BACK = 7
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", gc=False):
@@ -47,6 +65,7 @@ class Retried(_Record, frozen=True, tag=3):
     runs: Runs
     delay_ms: int
     error: str
+    cause: Cause = Cause.UNKNOWN
 
 
 class Released(_Record, frozen=True, tag=4):
@@ -55,6 +74,7 @@ class Released(_Record, frozen=True, tag=4):
     lease: int
     runs: Runs
     counted: int
+    cause: Cause = Cause.UNKNOWN
 
 
 class Extended(_Record, frozen=True, tag=5):
@@ -74,6 +94,7 @@ class Buried(_Record, frozen=True, tag=6):
     reason: DeadReason
     error: str
     at_ns: int
+    cause: Cause = Cause.UNKNOWN
 
 
 class Expired(_Record, frozen=True, tag=8):
@@ -84,15 +105,22 @@ class Expired(_Record, frozen=True, tag=8):
 
 
 class Committed(_Record, frozen=True, tag=9):
-    """Everything below is finished, also messages that members held."""
+    """Everything below is finished, also messages that members held. The floor was at `floor` before."""
 
     offset: int
+    floor: int = 0
+    member: str = ""
 
 
 class Rewound(_Record, frozen=True, tag=10):
-    """The group starts again from an offset; leases, attempts and receipts are void."""
+    """The group starts again from an offset; leases, attempts and receipts are void.
+
+    What it had finished or seen before was below `cursor`, everything below `floor` finished.
+    """
 
     offset: int
+    floor: int = 0
+    cursor: int = OFFSET_BEYOND
 
 
 class Reopened(_Record, frozen=True, tag=11):
@@ -105,6 +133,7 @@ class Overtaken(_Record, frozen=True, tag=12):
     """The log starts behind the group's floor: unfinished messages below are counted as skipped."""
 
     offset: int
+    floor: int = 0
 
 
 class Absent(_Record, frozen=True, tag=13):
@@ -125,6 +154,7 @@ class AckedLate(_Record, frozen=True, tag=15):
     """Finished by the member that had them last, after its lease was over, while no other member held them."""
 
     runs: Runs
+    member: str = ""
 
 
 class GroupImage(_Record, frozen=True, tag=20):

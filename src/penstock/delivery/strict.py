@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from .commands import Choice, Records
 from .machine import Delivery
 from .offsets import each_offset, runs_of
-from .records import Released
+from .records import Cause, Released
 
 _COUNTS_FOR_NONE = -1
 
@@ -41,5 +41,6 @@ def hold_back(delivery: Delivery) -> Records:
         behind.remove_range(0, barrier)
         if behind:
             runs = runs_of(behind)
-            records.append(Released(delivery.group, lease.number, runs, _COUNTS_FOR_NONE))
+            held_back = (lease.number, runs, _COUNTS_FOR_NONE, Cause.HELD_BACK)
+            records.append(Released(delivery.group, *held_back))
     return tuple(records)

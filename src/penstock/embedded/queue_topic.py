@@ -15,6 +15,8 @@ QUEUE_SETTINGS: dict[str, Any] = {
     "keep_unread": True,
     "keep_unread_bytes_max": 1 << 60,
     "group_retention_hours": OFF,
+    # A queue has no command for journeys.
+    "journey_retention_hours": 0,
     # All members are threads of this process: what holds for the group is enough.
     "max_in_flight_per_consumer": DeliveryConfig().max_in_flight,
 }

@@ -6,9 +6,9 @@ before a sync. So recovery drops state that was decided beyond the recovered end
 message at such an offset would be finished from the start.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..codec import Marks, Origin, batches_in
 from ..errors import DamagedFile
@@ -60,11 +60,20 @@ class OrderedPlan:
             self.snapshot.run()
 
 
+class HistoryLimits(NamedTuple):
+    """How long records are kept that no restart needs any more, and how many bytes of segments at most."""
+
+    age_ns_max: float
+    bytes_max: int
+
+
 class Journal(Generic[Record]):
     """Records of one machine. `log` is an open log that only this journal writes to."""
 
     def __init__(self, log: Log, form: RecordFormat[Record]) -> None:
         self.log, self.form = log, form
+        # How long, and how much of it, the log is kept when a snapshot has its state; 0: not at all.
+        self.history = HistoryLimits(0, 0)
         # Snapshots that could not be read: none of them is one to fall back on.
         self._unreadable: set[Offset] = set()
 
@@ -81,9 +90,16 @@ class Journal(Generic[Record]):
         return self.log.append(encoded, now_ns=now_ns).base_offset
 
     def recover(
-        self, machine: Machine[Record], *, message_end: LogEnd, known_snapshot: int = -1
+        self,
+        machine: Machine[Record],
+        *,
+        message_end: LogEnd,
+        known_snapshot: int = -1,
+        note: "Callable[[Offset, Sequence[Record]], None] | None" = None,
     ) -> ReplayResult:
         """Bring an empty machine to the state that the journal and the recovered messages agree on.
+
+        `note` is told of every batch of records that is replayed, with its offset.
 
         DamagedFile: without a snapshot that is damaged, or missing though known, that cannot be done.
         """
@@ -94,9 +110,13 @@ class Journal(Generic[Record]):
             for record in self._records_in(snapshot.body, snapshot.path):
                 machine.apply(record)
         replayed = 0
-        for record in self._records_from(start):
-            machine.apply(record)
-            replayed += 1
+        for head, batch in self.log.batches_from(start):
+            records = [*self.form.from_batch(batch, head, self.log.directory)]
+            for record in records:
+                machine.apply(record)
+            replayed += len(records)
+            if note is not None:
+                note(Offset(head.base_offset), records)
         return ReplayResult(
             None if snapshot is None else snapshot.offset, tuple(skipped), replayed, dropped_from
         )
@@ -154,10 +174,6 @@ class Journal(Generic[Record]):
                 return dropped_from
         return None
 
-    def _records_from(self, offset: Offset) -> Iterator[Record]:
-        for head, batch in self.log.batches_from(offset):
-            yield from self.form.from_batch(batch, head, self.log.directory)
-
     def _records_in(self, body: memoryview, path: str) -> Iterator[Record]:
         for head, batch in batches_in(body, seed=self.log.seed):
             yield from self.form.from_batch(batch, head, path)
@@ -198,4 +214,31 @@ class Journal(Generic[Record]):
         # Removing old segments syncs records that came after the plan. Their messages have to be durable first, or the
         # durable end of the journal would be ahead of them.
         messages.sync()
-        release(self.log, below=offsets[-_SNAPSHOTS_KEPT:][0])
+        needed = offsets[-_SNAPSHOTS_KEPT:][0]
+        release(self.log, below=self._history_start(needed, self.log.append_time))
+
+    def history_end(self, now_ns: int) -> Offset | None:
+        """Returns up to where the log is only history, and older than it should be; None if nothing is.
+
+        An idle log takes no snapshot, after which it would be removed.
+        """
+        offsets = snapshot_offsets(self.log.disk, self.log.directory)
+        if len(self.log.segments) == 1 or len(offsets) < _SNAPSHOTS_KEPT:
+            return None
+        start = self._history_start(offsets[0], now_ns)
+        return start if start >= self.log.segments[1].base_offset else None
+
+    def _history_start(self, needed: Offset, now_ns: int) -> Offset:
+        """Returns the first offset to keep of a log whose state a snapshot has up to `needed`."""
+        start, size = needed, 0
+        for number in range(len(self.log.segments) - 1, -1, -1):
+            segment, end = self.log.segments[number], self.log.end_of(number)
+            size += segment.size
+            if end > needed:
+                continue
+            # 0: the end of the segment is damaged. It goes with the one before it.
+            last_time = segment.last_time(end)
+            if size > self.history.bytes_max or 0 < last_time < now_ns - self.history.age_ns_max:
+                break
+            start = Offset(segment.base_offset)
+        return start

@@ -4,6 +4,7 @@
 <directory>/checkpoint                    how far everything is durable and checked; replaced
 <directory>/00000000000000000042.log      batches from offset 42 on
 <directory>/00000000000000000042.index, .timeindex
+<directory>/00000000000000000042.journeys  which messages the records of a state segment are about
 <directory>/00000000000000000042.cut-512  bytes that a recovery or a repair took out at byte 512
 
 Only while a repair is under way or was interrupted:
@@ -19,12 +20,13 @@ from ..errors import NoSpace
 from ..model import Buffer, Offset
 from ..ports import Disk
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+LOG, INDEX, TIME_INDEX, JOURNEY_INDEX = ".log", ".index", ".timeindex", ".journeys"
+INDEXES = (INDEX, TIME_INDEX, JOURNEY_INDEX)
 IDENTITY, CHECKPOINT = "identity", "checkpoint"
 REPAIRING, PARKED = "identity.repairing", ".parked"
 TEMPORARY = ".tmp"
 _SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
-_INDEX = re.compile(r"(\d{20})\.(?:time)?index", re.ASCII)
+_INDEX = re.compile(r"(\d{20})\.(?:index|timeindex|journeys)", re.ASCII)
 
 
 def segment_path(directory: str, base_offset: int, suffix: str = LOG) -> str:
@@ -68,7 +70,7 @@ def replace_file(disk: Disk, directory: str, name: str, *parts: Buffer) -> None:
 
 
 def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
-    for suffix in (INDEX, TIME_INDEX, LOG):
+    for suffix in (*INDEXES, LOG):
         remove_if_there(disk, segment_path(directory, base_offset, suffix))
 
 

@@ -6,7 +6,7 @@ later head decides: if it was written when the broken batch was durable already,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
@@ -128,12 +128,14 @@ def examine(
     config: LogConfig,
     may_create: bool = True,
     known: KnownEnd | None = None,
+    needed_from: int = 0,
     is_supported: Callable[[Head], bool] = lambda _: True,
 ) -> Examination:
     """Read a log as far as needed, without a change to one that exists. Raises everything that `open_log` may raise.
 
-    A batch behind the checkpoint that is not `is_supported`, because another log has lost what it came with, counts as
-    torn.
+    Segments that end before `needed_from` are kept as history only: what is wrong with them is told, and does not keep
+    the log from being opened. A batch behind the checkpoint that is not `is_supported`, because another log has lost
+    what it came with, counts as torn.
     """
     claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
@@ -142,7 +144,15 @@ def examine(
     if not bases and not may_create:
         raise DamagedFile(directory, "the segments are missing, and there were some before")
     recovery.is_new = not bases
-    checkpoint = _start_from(disk, directory, seed_of(log_id), bases, recovery)
+    checkpoint = _start_from(
+        disk, directory, seed_of(log_id), bases, recovery, needed_from=needed_from
+    )
+    if bases and checkpoint.start_offset < bases[0] <= needed_from:
+        # The history has lost its oldest segments: the log begins with the first that is there.
+        path = segment_path(directory, checkpoint.start_offset)
+        lost = DamagedBatch(path, 0, "the segment is missing", next_offset=bases[0])
+        recovery.segments_damaged.append(lost)
+        checkpoint = replace(checkpoint, start_offset=bases[0], epochs=_from(checkpoint, bases[0]))
     log = Log(disk, directory, log_id, config, checkpoint)
     if recovery.checkpoint is CheckpointState.USED:
         log.saved_checkpoint = checkpoint
@@ -152,7 +162,7 @@ def examine(
         if broken is not None:
             _refuse_damage(log, *broken)
         if known is not None:
-            _require_known(log, recovery, known)
+            _require_known(log, recovery, known, needed_from)
     except PenstockError:
         log.discard()
         raise
@@ -160,13 +170,14 @@ def examine(
     return Examination(log, recovery, broken)
 
 
-def _require_known(log: Log, recovery: Recovery, known: KnownEnd) -> None:
+def _require_known(log: Log, recovery: Recovery, known: KnownEnd, needed_from: int) -> None:
     """DamagedFile: the log has lost what was durable. A log that a repair made shorter is in a later epoch."""
     if log.epoch <= known.epoch and log.end_offset < known.offset:
         reason = f"it ends at offset {log.end_offset}, and was durable to {known.offset}"
         raise DamagedFile(log.segments[-1].path, reason)
     # The start may have moved since, but only a checkpoint could say so.
-    if recovery.checkpoint is not CheckpointState.USED and log.start_offset > known.start:
+    is_start_needed = log.start_offset > max(known.start, needed_from)
+    if recovery.checkpoint is not CheckpointState.USED and is_start_needed:
         reason = f"the segments from offset {known.start} to {log.start_offset - 1} are missing"
         raise DamagedFile(segment_path(log.directory, known.start), reason)
     if known.epoch > log.epoch:
@@ -221,10 +232,23 @@ def _remove_leftovers(log: Log) -> None:
             remove_segment(log.disk, log.directory, base)
 
 
+def _from(checkpoint: Checkpoint, start: Offset) -> tuple[EpochStart, ...]:
+    """Returns the epochs of a log that begins at `start`."""
+    older = [one for one in checkpoint.epochs if one.offset <= start]
+    newer = [one for one in checkpoint.epochs if one.offset > start]
+    return EpochStart(older[-1].epoch, start), *newer
+
+
 def _start_from(
-    disk: Disk, directory: str, seed: int, bases: list[Offset], recovery: Recovery
+    disk: Disk,
+    directory: str,
+    seed: int,
+    bases: list[Offset],
+    recovery: Recovery,
+    *,
+    needed_from: int,
 ) -> Checkpoint:
-    """Returns the checkpoint, or one that makes the scan start at the first byte."""
+    """Returns the checkpoint, or one that makes the scan start with the first segment that is needed."""
     found = None
     try:
         found = read_checkpoint(disk, directory, seed)
@@ -237,7 +261,8 @@ def _start_from(
         recovery.was_closed = found.is_closed
         return found
     first = bases[0] if bases else Offset(0)
-    fresh = Checkpoint(first, first, 0, first, 0, first, (EpochStart(Epoch(0), first),))
+    needed = max((base for base in bases if base <= needed_from), default=first)
+    fresh = Checkpoint(first, needed, 0, needed, 0, first, (EpochStart(Epoch(0), first),))
     if not bases:
         replace_file(disk, directory, CHECKPOINT, fresh.to_bytes(seed))
     return fresh

@@ -22,6 +22,7 @@ _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
 _GROUP = ("group", "topic")
 _PIPELINE = ("pipeline",)
+_LANE = ("topic", "group", "priority")
 _GROUP_PLACE = ("group", "topic", "partition")
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -99,6 +100,15 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.COUNTER,
             ("group", "topic", "priority"),
             "Messages lent from a priority lane.",
+        ),
+        "penstock_delivery_seconds": Metric(
+            MetricKind.HISTOGRAM, _LANE, "From publish to the first delivery to a group."
+        ),
+        "penstock_ack_seconds": Metric(
+            MetricKind.HISTOGRAM, _LANE, "From publish to the ack of a group."
+        ),
+        "penstock_delivery_attempts": Metric(
+            MetricKind.HISTOGRAM, _LANE, "Deliveries of a message until its ack."
         ),
         "penstock_delayed_pending": Metric(
             MetricKind.GAUGE, _TOPIC, "Messages that wait for their time."

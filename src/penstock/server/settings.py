@@ -170,6 +170,12 @@ class TopicSection:
     dedup_keys_max: int = key(100_000, "Idempotency keys kept for each partition.")
     max_backlog_messages: int = key(OFF, "Unread messages of a partition; -1: no limit.")
     max_backlog_bytes: int = key(OFF, "Unread bytes of a partition; -1: no limit.")
+    journey_retention_hours: float = key(
+        24.0, "How long the records of deliveries are kept for journeys; -1: as the bytes allow."
+    )
+    journey_retention_bytes: int = key(
+        256 * MIB, "State log of a partition above which its oldest records go before that."
+    )
 
     def __post_init__(self) -> None:
         partitions = self.num_partitions
@@ -353,6 +359,8 @@ _REST_OF_TOPIC = (
     "dedup_keys_max",
     "max_backlog_messages",
     "max_backlog_bytes",
+    "journey_retention_hours",
+    "journey_retention_bytes",
 )
 
 

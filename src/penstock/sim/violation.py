@@ -19,6 +19,7 @@ class Checker(Enum):
     EXPIRY = "Expiry"
     DELAY = "Delay"
     KEYS = "Keys"
+    TRANSACTION = "TransactionAtomic"
     SCHEMAS = "Schemas"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"
@@ -28,6 +29,7 @@ class Checker(Enum):
     LANE_ORDER = "LaneOrder"
     LIVENESS = "Liveness"
     DAMAGE_TOLD = "DamageTold"
+    JOURNEY = "Journey"
     # Not a promise of its own: the code under test raised something that no caller is told to expect.
     SURPRISE = "Surprise"
 

@@ -18,12 +18,14 @@ from . import (
     fetch,
     groups,
     health,
+    journeys,
     keys,
     members,
     publish,
     queries,
     schemas,
     topics,
+    transactions,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
@@ -35,10 +37,12 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **fetch.HANDLERS,
     **groups.HANDLERS,
     **health.HANDLERS,
+    **journeys.HANDLERS,
     **keys.HANDLERS,
     **members.HANDLERS,
     **publish.HANDLERS,
     **queries.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transactions.HANDLERS,
 }

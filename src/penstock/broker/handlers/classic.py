@@ -106,7 +106,7 @@ def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError
                 require_owner(node.assigned.membership(group), command.member, place)
             else:
                 node.assigned.require_unowned(group, one.topic, one.partition)
-            _commit(node, group, one, now)
+            _commit(node, group, one, command.member, now)
             refused.append(None)
         except Fatal:
             raise
@@ -115,7 +115,7 @@ def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError
     return refused
 
 
-def _commit(node: "Node", group: str, committed: CommittedOffset, now: Now) -> None:
+def _commit(node: "Node", group: str, committed: CommittedOffset, member: str, now: Now) -> None:
     topic, number, offset, note = committed
     partition = node.partition(topic, number)
     groups.require_offset(partition, offset)
@@ -124,7 +124,7 @@ def _commit(node: "Node", group: str, committed: CommittedOffset, now: Now) -> N
     consumption.expire(partition, delivery, now)
     is_back = offset < delivery.progress.floor
     records: list[PartitionRecord] = [
-        *(rewind(delivery, offset) if is_back else decide_commit(delivery, offset))
+        *(rewind(delivery, offset) if is_back else decide_commit(delivery, offset, member=member))
     ]
     if partition.machine.notes.get(delivery.group) != note:
         records.append(CommitNoted(delivery.group, note))

@@ -3,7 +3,6 @@
 Nothing in here knows the node, other topics or commands: handlers do.
 """
 
-from .partition import DEAD_LETTER_SUFFIX as DEAD_LETTER_SUFFIX
 from .partition import FORMAT as FORMAT
 from .partition import Now as Now
 from .partition import Partition as Partition

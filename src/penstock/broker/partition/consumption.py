@@ -109,6 +109,9 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             if choice.is_by_lanes:
                 rows = _by_priority(rows)
             _note_served(delivery, rows, now)
+            name = partition.machine.names[delivery.group]
+            served = [(one.priority, one.columns) for one in rows]
+            partition.times.leased(delivery, name, granted.lease, served, now.wall_ns)
             return LeasedMessages(*_parts(partition, delivery, granted.lease, rows))
         look = room if is_look else _LOOK_AHEAD
     return LeasedMessages()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ...api.dead_letters import DeadLetter, Provenance
+from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...codec import Origin
 from ...codec.checksum import checksum
 from ...errors import Damaged, DamagedBatch, NotFound
@@ -12,7 +13,7 @@ from ...model import NAME_LENGTH_MAX, Message
 from .batch_cache import CachedBatch
 from .damage import behind
 from .outbox import Burial, Redrive
-from .partition import DEAD_LETTER_SUFFIX, Partition
+from .partition import Partition
 
 PROVENANCE = "__penstock.dead_letter"
 """Header that carries the provenance in storage, always the last one. Readers take it out: it is not the user's."""

@@ -4,7 +4,7 @@ from pyroaring import BitMap64
 
 from ...delivery import AnswerResult, Delivery
 from ...delivery.offsets import runs_of
-from ...delivery.records import Released
+from ...delivery.records import Cause, Released
 from . import consumption
 from .partition import Now, Partition
 
@@ -17,7 +17,8 @@ def give_back(
     """Make what the lease still holds of these ready at once; none of them keeps the attempt."""
     held = offsets & delivery.leases.holding(lease)
     if held:
-        record = Released(delivery.group, lease, runs_of(held), _COUNTS_FOR_NONE)
+        given = (lease, runs_of(held), _COUNTS_FOR_NONE, Cause.GIVEN_BACK)
+        record = Released(delivery.group, *given)
         partition.record((record,), now)
 
 

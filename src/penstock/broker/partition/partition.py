@@ -5,6 +5,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 `messages.durable_end`, or for the journal's.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,27 +14,31 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
-from ...codec import Columns, Compression, Encoded, Marks, Origin, encode
+from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
-from ...delivery.records import Buried
+from ...delivery.records import Acked, Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
+from ...journeys.latency import Latencies
 from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
-from ...log.journal import Journal, OrderedPlan
+from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
 from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
+from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
 from .changes import Changes
 from .damage import DamageLedger
-from .delay_log import DelayLog
 from .delay_prefetch import Prefetch, PrefetchCache
+from .delivery_times import DeliveryTimes
+from .history import History
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
 from .records import (
@@ -44,9 +49,9 @@ from .records import (
     Redriven,
     StartMoved,
 )
+from .side_log import SideLog
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord)
-DEAD_LETTER_SUFFIX = ".dlq"
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
@@ -74,11 +79,12 @@ class PartitionId(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The ends of the three logs of a partition: everything written before has a place below them."""
+    """The ends of the four logs of a partition: everything written before has a place below them."""
 
     messages: int
     state: int
     delayed: int
+    staging: int
 
 
 # As calling the classes does it, without a call of its own.
@@ -89,7 +95,7 @@ _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
 
 
 class PartitionPlan(msgspec.Struct, eq=False):
-    """What makes a partition durable: delayed messages, messages, then state, then perhaps a snapshot of all.
+    """What makes a partition durable: delayed messages, stagings, messages, then state, then perhaps a snapshot of all.
 
     A batch of messages may name delayed ones that it came with (`append_with_delays`): these have to be there first.
     """
@@ -98,11 +104,14 @@ class PartitionPlan(msgspec.Struct, eq=False):
     state: SyncPlan
     snapshot: SnapshotPlan | None
     delayed: SyncPlan | None = None
+    staging: SyncPlan | None = None
     is_snapshot_written: bool = False
 
     def run(self) -> None:
         if self.delayed is not None:
             self.delayed.run()
+        if self.staging is not None:
+            self.staging.run()
         self.messages.run()
         self.state.run()
         if self.snapshot is not None:
@@ -128,6 +137,7 @@ class Setting:
     changes: Changes
     damage: DamageLedger = field(default_factory=DamageLedger)
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
+    latencies: Latencies = field(default_factory=Latencies)
 
 
 class Partition:
@@ -137,18 +147,21 @@ class Partition:
         self,
         identity: PartitionId,
         setting: Setting,
-        logs: tuple[Log, Log, DelayLog],
+        logs: tuple[Log, Log, SideLog, SideLog],
         machine: PartitionMachine,
     ) -> None:
         self.identity, self.machine, self.number = identity, machine, identity.number
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
-        self.messages, state_log, self.delayed = logs
+        self.messages, state_log, self.delayed, self.staging = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
+        self.history = History(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
         self._note_ends = setting.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
+        state_log.on_damage = self.messages.on_damage
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
+        self.times = DeliveryTimes(self.topic, setting.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
         # Messages below it are in the newest snapshot, as far as state needs them.
@@ -171,15 +184,22 @@ class Partition:
         self.compression = Compression[config.compression.upper()]
         self.messages.config = config.log_config()
         self.machine.configure(config)
+        hours = config.journey_retention_hours
+        age_ns = math.inf if hours == OFF else hours * _HOUR_NS
+        self.journal.history = HistoryLimits(
+            age_ns, config.journey_retention_bytes if age_ns else 0
+        )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
 
     @property
     def position(self) -> Position:
         """Where its logs end now."""
-        delayed = self.delayed.log
+        delayed, staging = self.delayed.log, self.staging.log
         delayed_end = 0 if delayed is None else delayed.end_offset
-        return Position(self.messages.end_offset, self.journal.log.end_offset, delayed_end)
+        staging_end = 0 if staging is None else staging.end_offset
+        messages, state = self.messages.end_offset, self.journal.log.end_offset
+        return Position(messages, state, delayed_end, staging_end)
 
     @property
     def is_dirty(self) -> bool:
@@ -189,15 +209,18 @@ class Partition:
             messages.end_offset > messages.durable_end
             or state.end_offset > state.durable_end
             or delayed.end_offset > delayed.durable_end
+            or self.staging.end_offset > self.staging.durable_end
         )
 
     def has_more_than(self, plan: PartitionPlan) -> bool:
         """Whether something was written since a plan was made."""
         delayed_to = 0 if plan.delayed is None else plan.delayed.up_to
+        staging_to = 0 if plan.staging is None else plan.staging.up_to
         return (
             self.messages.end_offset > plan.messages.up_to
             or self.journal.log.end_offset > plan.state.up_to
             or self.delayed.end_offset > delayed_to
+            or self.staging.end_offset > staging_to
         )
 
     def append(self, encoded: Encoded, now: Now) -> Published:
@@ -206,7 +229,8 @@ class Partition:
         OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
         """
         head, machine = encoded.head, self.machine
-        if head.producer_id != PRODUCER_NONE:
+        # A staging was numbered when it was staged.
+        if head.producer_id != PRODUCER_NONE and not head.transaction_id:
             repeat = machine.producers.repeat_of(head)
             if repeat is not None:
                 end = repeat.base_offset + repeat.message_count
@@ -229,6 +253,23 @@ class Partition:
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
+
+    def stage(self, encoded: Encoded, now: Now) -> Head | None:
+        """Append a batch of a transaction to the staging log; None: it repeats one that its producer staged before.
+
+        OutOfSequence: it is neither a producer's next staging nor one of its last. NoSpace: nothing happened.
+        """
+        if self.machine.staging_producers.repeat_of(encoded.head) is not None:
+            return None
+        if not self.machine.has_staging_log:
+            self.staging.make()
+            self.record((StagingLogMade(0),), now)
+        head = self.staging.append(encoded, now_ns=now.wall_ns).head
+        self.machine.apply_staged(head)
+        self._bytes_since_snapshot += head.length
+        self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
+        return head
 
     def make_delay_log(self, now: Now) -> None:
         """Have a delay log, durably, before anything goes there."""
@@ -277,18 +318,28 @@ class Partition:
         """Journal the records of one decision and apply them. NoSpace: nothing happened."""
         if not records:
             return
-        self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        offset = self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        self.history.note(offset, records)
         self._decisions_since_snapshot += 1
+        machine = self.machine
         for one in records:
-            self.machine.apply(one, now.monotonic_ns)
+            if isinstance(one, Acked):
+                delivery, name = machine.groups[one.group], machine.names[one.group]
+                self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
+            machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven):
+            if isinstance(one, Buried | Redriven | TransactionDecided):
                 self._note_intent(one)
 
-    def _note_intent(self, record: Buried | Redriven) -> None:
+    def _note_intent(self, record: Buried | Redriven | TransactionDecided) -> None:
+        recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
+        if isinstance(record, TransactionDecided):
+            first = record.first_sequence
+            recorded_at.update(dict.fromkeys(range(first, first + len(record.counts)), end))
+            return
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
         if sequence >= 0:
-            self.machine.outbox.recorded_at[sequence] = self.journal.log.end_offset
+            recorded_at[sequence] = end
 
     def open_group(self, name: str, start: int, now: Now) -> Delivery:
         """The group's delivery; a new group starts at `start`."""
@@ -299,7 +350,7 @@ class Partition:
         return self.machine.groups[number]
 
     def close_group(self, name: str, now: Now) -> None:
-        self.record((GroupClosed(self.group(name).group),), now)
+        self.record((GroupClosed(self.group(name).group, name),), now)
 
     def group(self, name: str) -> Delivery:
         number = self.machine.numbers.get(name)
@@ -317,24 +368,29 @@ class Partition:
         ):
             return self.plan_snapshot()
         messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
-        return PartitionPlan(messages, state, None, self.delayed.plan_sync())
+        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
+        return PartitionPlan(messages, state, None, delayed, staging)
 
     def plan_snapshot(self) -> PartitionPlan:
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         plan = self.journal.plan_snapshot(self.messages, self.machine)
-        return PartitionPlan(plan.messages, plan.state, plan.snapshot, self.delayed.plan_sync())
+        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
+        return PartitionPlan(plan.messages, plan.state, plan.snapshot, delayed, staging)
 
     def synced(self, plan: PartitionPlan) -> None:
         self.delayed.synced(plan.delayed)
+        self.staging.synced(plan.staging)
         if not plan.is_snapshot_written:
             self.messages.synced(plan.messages)
             self.journal.log.synced(plan.state)
             return
         # What follows syncs the state log to its end, and that may speak of what came since.
         self.delayed.sync()
+        self.staging.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
         self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
+        self.history.save()
 
     def ends_noted(self) -> None:
         """Called once meta knows the newest snapshot, durably."""
@@ -387,6 +443,11 @@ class Partition:
             kept = retain(log, now_ns=now.wall_ns, keep_from=keep_from)
         finally:
             log.config = usual
+        if (end := self.journal.history_end(now.wall_ns)) is not None:
+            # Removing segments syncs the state log, which may speak of anything that came before it.
+            log.sync()
+            self.delayed.sync()
+            release(self.journal.log, below=end)
         self.machine.dedup.forget_expired(now.wall_ns)
         self.machine.lanes.forget_below(self.messages.start_offset)
         with suppress(NoSpace):
@@ -473,13 +534,14 @@ class Partition:
         self.prefetch.clear()
         self.messages.discard()
         self.delayed.discard()
+        self.staging.discard()
         self.journal.log.discard()
 
     def close(self, *, with_checkpoint: bool = False) -> None:
         """Snapshot and close, so that the next open replays nothing. What is all on the disk already is not written,
         unless a checkpoint of the messages is asked for.
         """
-        logs = (self.messages, self.journal.log, self.delayed.log)
+        logs = (self.messages, self.journal.log, self.delayed.log, self.staging.log)
         for log in logs:
             if log is not None:
                 # A checkpoint that comes with the snapshot is the last one, too.
@@ -491,6 +553,7 @@ class Partition:
             self.take_snapshot()
         self.messages.close(with_checkpoint=with_checkpoint)
         self.delayed.close()
+        self.staging.close()
         self.journal.log.close()
 
 

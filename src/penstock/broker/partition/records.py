@@ -9,6 +9,7 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
+from ...transactions import TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -26,6 +27,8 @@ class GroupOpened(_Record, frozen=True, tag=32):
 
 class GroupClosed(_Record, frozen=True, tag=33):
     """The group is forgotten here."""
+
+    name: str = ""
 
 
 class Forwarded(_Record, frozen=True, tag=34):
@@ -137,4 +140,5 @@ PartitionRecord = (
     | LaneImage
     | DelayLogMade
     | DelayRecord
+    | TransactionRecord
 )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import whole_number
+from ...api.arguments import instance, text, whole_number
 from ...api.command import Command
 from ...api.dead_letters import (
     BrowseDeadLetters,
@@ -36,6 +36,17 @@ from ...api.groups import (
     ResetGroup,
 )
 from ...api.health import SeeHealth, SeeReliability
+from ...api.journeys import (
+    DescribeJourney,
+    DescribeJourneys,
+    FindTrace,
+    Journey,
+    JourneyPage,
+    JourneyRow,
+    JourneyStats,
+    ListJourneys,
+    SearchJourneys,
+)
 from ...api.topics import (
     AddPartitions,
     ConfigureTopic,
@@ -47,12 +58,13 @@ from ...api.topics import (
     SweepTopics,
 )
 from ...api.units import Duration
-from ...errors import AlreadyExists, NotFound, Refused
+from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
 from ..commands import (
     Moment,
     name_of,
     partition_number,
     start_of,
+    utf8,
 )
 from ..dead_letters import (
     ALL_LETTERS,
@@ -304,6 +316,42 @@ class Admin:
     def delay_stats(self) -> DelayStats:
         """How many messages wait for their time, in all and by topic."""
         return delay_stats_of(self.execute(DescribeDelays()))
+
+    # Journeys
+
+    def journey(self, topic: str, partition: int, offset: int) -> Journey:
+        """Everything that happened to a message, for every group. NotFound, OffsetOutOfRange."""
+        place = (partition_number(partition), partition_number(offset))
+        return self.execute(DescribeJourney(name_of("topic", topic), *place))
+
+    def trace(self, trace_id: str, *, topic: str | None = None) -> Journey:
+        """The journey of a trace id, derived or sent. For one that was sent, messages are searched. TraceNotFound."""
+        command = FindTrace(
+            topic=None if topic is None else name_of("topic", topic),
+            trace_id=utf8(text("a trace id", trace_id), "a trace id"),
+        )
+        while True:
+            try:
+                return self.execute(command)
+            except TraceNotFound as error:
+                cursor = error.fields.get("cursor")
+                if not isinstance(cursor, str):
+                    raise
+                command = replace(command, cursor=cursor)
+
+    def journeys(self, topic: str | None = None, *, limit: int = 20) -> list[JourneyRow]:
+        """The journeys of the messages that were published last, the latest first."""
+        name = None if topic is None else name_of("topic", topic)
+        command = ListJourneys(topic=name, limit=whole_number("limit", limit, 1))
+        return (self.execute(command)).rows
+
+    def search_journeys(self, search: SearchJourneys) -> JourneyPage:
+        """One page of a search, which reads so many bytes of messages at most; its cursor is where to go on."""
+        return self.execute(instance("a search", search, SearchJourneys))
+
+    def journey_stats(self) -> JourneyStats:
+        """What is kept for journeys, and how long messages take."""
+        return self.execute(DescribeJourneys())
 
     # Figures
 

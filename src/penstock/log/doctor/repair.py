@@ -31,10 +31,10 @@ from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,
+    INDEXES,
     PARKED,
     REPAIRING,
     TEMPORARY,
-    TIME_INDEX,
     base_offset_of,
     remove_if_there,
     replace_file,
@@ -171,7 +171,7 @@ class _Repair:
     def _remove_indexes(self, changed: list[FilePlan]) -> None:
         bases = {base for one in changed for base in (one.file.base_offset, one.base_offset)}
         for base in bases | self.plan.stale_indexes:
-            for suffix in (INDEX, TIME_INDEX):
+            for suffix in INDEXES:
                 remove_if_there(self.disk, segment_path(self.directory, base, suffix))
         # Makes the copies of what is cut durable as well, before the segments change.
         self.disk.sync_directory(self.directory)

@@ -20,11 +20,10 @@ from ..cuts import CutNames
 from ..layout import (
     CHECKPOINT,
     IDENTITY,
-    INDEX,
+    INDEXES,
     PARKED,
     REPAIRING,
     TEMPORARY,
-    TIME_INDEX,
     cut_path,
     segment_path,
 )
@@ -254,7 +253,7 @@ def _in_the_way(disk: Disk, directory: str) -> Iterator[Problem]:
         try:
             if name in {IDENTITY, REPAIRING, CHECKPOINT}:
                 disk.open(path).close()
-            elif name.endswith((INDEX, TIME_INDEX, TEMPORARY, PARKED)):
+            elif name.endswith((*INDEXES, TEMPORARY, PARKED)):
                 disk.size(path)
         except (Damaged, Refused) as error:
             yield Problem(Severity.DAMAGE, ProblemKind.FILE, path, str(error))

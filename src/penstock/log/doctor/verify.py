@@ -18,11 +18,11 @@ from ..layout import (
     CHECKPOINT,
     IDENTITY,
     INDEX,
+    INDEXES,
     LOG,
     PARKED,
     REPAIRING,
     TEMPORARY,
-    TIME_INDEX,
     base_offset_of,
     segment_path,
 )
@@ -358,7 +358,7 @@ def _role(name: str, bases: set[Offset]) -> tuple[ProblemKind | None, str]:
     if name.endswith(TEMPORARY):
         return ProblemKind.FILE, "left by a crash; the next open removes it"
     base = base_offset_of(stem + LOG)
-    if base is not None and dot + suffix in {INDEX, TIME_INDEX}:
+    if base is not None and dot + suffix in INDEXES:
         return (None, "") if base in bases else (ProblemKind.INDEX, "there is no segment to it")
     if base_offset_of(name.removesuffix(PARKED)) is not None:
         return None, ""

@@ -13,6 +13,7 @@ from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
 from ...api.fetch import Fetch, Peek, Read
 from ...api.health import Health
+from ...api.journeys import SEARCH_BYTES, FindTrace, ListJourneys, SearchJourneys
 from ...api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
 from ...api.members import JoinGroup, PollMember
 from ...api.principals import Principal
@@ -23,6 +24,7 @@ from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
@@ -106,6 +108,12 @@ def _page(command: Any, _settings: Settings) -> Any:
     return replace(command, limit=min(command.limit, _PAGE_LIMIT_MAX))
 
 
+def _search(command: Any, settings: Settings) -> Any:
+    _at_least("bytes_max", command.bytes_max, 1)
+    found = command if isinstance(command, FindTrace) else _page(command, settings)
+    return replace(found, bytes_max=min(command.bytes_max, SEARCH_BYTES))
+
+
 def _messages(command: Any, _settings: Settings) -> Any:
     _at_least("messages", len(command.messages), 1)
     _at_most("messages in one request", len(command.messages), MESSAGES_MAX)
@@ -185,8 +193,13 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     Peek: _page,
     ListDelayed: _page,
     BrowseDeadLetters: _page,
+    ListJourneys: _page,
+    SearchJourneys: _search,
+    FindTrace: _search,
     Publish: _messages,
     PublishEach: _messages,
+    Stage: _messages,
+    ListTransactions: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,

@@ -45,6 +45,7 @@ from ...errors import (
     Unauthenticated,
 )
 from ...runtime.asynchronous import ParkedPoll
+from ...runtime.threads import STEPS_MAX
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
@@ -197,6 +198,8 @@ class Commands:
         return self._usual_way_of(kind)
 
     def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
+        if kind.takes_steps and not is_audited(kind):
+            return self._in_steps
         if kind.is_long or kind.is_structural or is_audited(kind):
             return self._in_thread
         return self._query if kind.is_query else self._change
@@ -236,6 +239,40 @@ class Commands:
         else:
             send = partial(self._reply_synced, connection, correlation, command, reply)
             self._when_synced(connection, ticket, send)
+
+    def _in_steps(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        """For a command that takes several syncs; its reply leaves when it is complete."""
+        self._step(connection, correlation, asked, by, STEPS_MAX)
+
+    def _step(
+        self,
+        connection: "Connection",
+        correlation: int,
+        asked: CommandRequest,
+        by: Principal,
+        left: int,
+    ) -> None:
+        reply, ticket = self._driver.driver.start(asked.command, by, writers=1)
+        is_last = reply.is_complete or not left
+        # Even a first step that is the last one has recorded something.
+        if ticket is None or (is_last and left < STEPS_MAX):
+            self._reply(connection, correlation, asked.command, reply)
+            return
+
+        def go_on(synced: Ticket) -> None:
+            connection.end_request()
+            try:
+                synced.check()
+                if is_last:
+                    self._reply(connection, correlation, asked.command, reply)
+                else:
+                    self._step(connection, correlation, asked, by, left - 1)
+            except PenstockError as error:
+                self._fail(connection, correlation, asked.command, error)
+
+        self._when_synced(connection, ticket, go_on)
 
     def _when_synced(
         self, connection: "Connection", ticket: Ticket, send: Callable[[Ticket], None]

@@ -4,12 +4,13 @@ import asyncio
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...api.health import Sample, SeeFigures
+from ...api.journeys import ATTEMPT_BOUNDS, LATENCY_BOUNDS_S, DescribeJourneys, LaneLatency
 from ...api.principals import Principal
 from ...observability.prometheus import Histogram, render
 from ...runtime.malloc import malloc_bytes
@@ -38,8 +39,21 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     """The page, as far as it is theirs to see. For a thread: partitions by the thousand take a while."""
     command = SeeFigures(app.settings.http.metrics_groups_max, principal.prefixes)
     found = app.driver.driver.execute(command, principal)
+    stats = app.driver.driver.execute(DescribeJourneys(prefixes=principal.prefixes), principal)
     pipelines = [] if principal.prefixes else app.pipelines.samples()
-    return render([*_of_process(app), *found, *pipelines, *_of_traffic(app)])
+    latency = _of_latency(stats.latency)
+    return render([*_of_process(app), *found, *latency, *pipelines, *_of_traffic(app)])
+
+
+def _of_latency(lanes: Iterable[LaneLatency]) -> Iterator[Histogram]:
+    for one in lanes:
+        labels = {"topic": one.topic, "group": one.group, "priority": one.lane}
+        for name, bounds, found in (
+            ("penstock_delivery_seconds", LATENCY_BOUNDS_S, one.first_delivery),
+            ("penstock_ack_seconds", LATENCY_BOUNDS_S, one.acked),
+            ("penstock_delivery_attempts", ATTEMPT_BOUNDS, one.attempts),
+        ):
+            yield Histogram(name, labels, bounds, found.buckets, found.total)
 
 
 def _of_process(app: "App") -> Iterator[Sample]:

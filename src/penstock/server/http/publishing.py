@@ -37,6 +37,7 @@ from ...errors import (
     TooLarge,
     Unavailable,
 )
+from ...journeys.traces import TRACEPARENT, TRACESTATE, parse_traceparent
 from ...model import Message
 from .delays import moments_of_first
 from .publish_coalescer import Answers, Run
@@ -51,6 +52,7 @@ _ALL, _NONE, _LEADER = 2, 0, 1
 _MARK = (1 << 62) + 12_345
 
 
+_TRACEPARENT, _TRACESTATE = TRACEPARENT.encode(), TRACESTATE.encode()
 _PUBLISH = msgspec.json.Decoder(PublishIn)
 _PLAIN = msgspec.json.Decoder(PlainIn)
 _LINE = msgspec.json.Decoder(MessageIn)
@@ -66,7 +68,8 @@ async def publish(request: Request) -> Answer:
         acks = acks_of(asked or _LEADER)
     else:
         body = request.body
-        plain = _plain(body)
+        # The usual request has no trace that its messages would have to carry.
+        plain = _plain(body) if request.header(_TRACEPARENT) is None else None
         if plain is not None:
             return await _publish_plain(request, topic, plain, acks_of(asked or plain.acks))
         sent = decode(body, _PUBLISH)
@@ -153,6 +156,7 @@ async def store(
     """
     now_ns = request.now_ns()
     limits = request.app.limits
+    items = _traced(request, items)
     results: list[Stored | None] = [None] * len(items)
     places: dict[int | None, tuple[list[int], list[Message]]] = {}
     later: list[tuple[int, Delayed]] = []
@@ -185,6 +189,29 @@ async def store(
     stored = _in_order(items, results, [*places.values()], answers)
     moments = {index: one.due_ns for index, one in later}
     return stored, moments | await moments_of_first(request, topic, stored)
+
+
+def _traced(request: Request, items: Sequence[MessageIn]) -> Sequence[MessageIn]:
+    """The messages with the trace of the request, as headers, unless they have one of their own.
+
+    A header that is not as W3C Trace Context says is ignored, as it says.
+    """
+    sent = request.header(_TRACEPARENT)
+    if sent is None or parse_traceparent(sent) is None:
+        return items
+    trace = [(TRACEPARENT, sent.decode())]
+    state = request.header(_TRACESTATE)
+    if state is not None and state.isascii():
+        trace.append((TRACESTATE, state.decode()))
+    return [_with_trace(item, trace) for item in items]
+
+
+def _with_trace(item: MessageIn, trace: Sequence[tuple[str, str]]) -> MessageIn:
+    headers = item.headers or []
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if any(name == TRACEPARENT for name, _ in pairs):
+        return item
+    return msgspec.structs.replace(item, headers=[*pairs, *trace])
 
 
 async def _schedule(

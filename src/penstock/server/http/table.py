@@ -7,6 +7,7 @@ from . import (
     delays,
     groups,
     health,
+    journeys,
     keys,
     lanes,
     members,
@@ -18,6 +19,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transactions,
 )
 from .routing import Route
 
@@ -29,11 +31,13 @@ ROUTES: tuple[Route, ...] = (
     *queries.ROUTES,
     *consuming.ROUTES,
     *answering.ROUTES,
+    *transactions.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
     *members.ROUTES,
     *dead_letters.ROUTES,
+    *journeys.ROUTES,
     *pipelines.ROUTES,
     *keys.ROUTES,
     *schemas.ROUTES,

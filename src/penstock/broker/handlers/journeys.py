@@ -1,0 +1,118 @@
+"""Journeys of messages: by place, by trace id, and the search for them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.journeys import (
+    DescribeJourney,
+    DescribeJourneys,
+    FindTrace,
+    Journey,
+    JourneyPage,
+    JourneyStats,
+    ListJourneys,
+    SearchJourneys,
+    TopicHistory,
+)
+from ...errors import NotFound, OffsetOutOfRange, Refused, TraceNotFound
+from ...journeys.latency import OTHER
+from ...journeys.traces import is_trace_id, place_of
+from .. import journey_search, journeys
+from ..partition import Now, Partition
+from ..partition.changes import Handler
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def describe(node: "Node", command: DescribeJourney, _now: Now) -> Journey:
+    return journeys.describe(node, command.topic, command.partition, command.offset)
+
+
+def find_trace(node: "Node", command: FindTrace, _now: Now) -> Journey:
+    trace_id = command.trace_id
+    if not is_trace_id(trace_id):
+        raise Refused(
+            f"a trace id is 32 hexadecimal digits, not all 0, got {trace_id[:40]!r}",
+            field="trace_id",
+        )
+    found = _derived(node, command)
+    if found is not None:
+        return found
+    page = journey_search.search(
+        node,
+        SearchJourneys(
+            topic=command.topic,
+            prefixes=command.prefixes,
+            trace_id=trace_id,
+            limit=1,
+            bytes_max=command.bytes_max,
+            cursor=command.cursor,
+        ),
+    )
+    if not page.rows:
+        raise TraceNotFound(trace_id, cursor=page.cursor, scanned_bytes=page.scanned_bytes)
+    row = page.rows[0]
+    return journeys.describe(node, row.topic, row.partition, row.offset)
+
+
+def _derived(node: "Node", command: FindTrace) -> Journey | None:
+    """The journey of a message whose trace id follows from its place."""
+    topic_id, partition, number, is_delayed = place_of(command.trace_id)
+    facts = node.topics.by_id.get(topic_id)
+    if facts is None or not command.covers(facts.name) or partition >= facts.partitions:
+        return None
+    try:
+        if is_delayed:
+            found = journeys.describe_delay(node, node.partition(facts.name, partition), number)
+        else:
+            found = journeys.describe(node, facts.name, partition, number)
+    except (NotFound, OffsetOutOfRange):
+        return None
+    # One that came with a trace id of its own is known by that one only.
+    return found if found.trace_id == command.trace_id else None
+
+
+def search(node: "Node", command: SearchJourneys, _now: Now) -> JourneyPage:
+    if command.limit < 1 or command.bytes_max < 1:
+        raise Refused("a search needs room for at least one journey and one byte", field="limit")
+    if command.trace_id is not None and not is_trace_id(command.trace_id):
+        raise Refused("a trace id is 32 hexadecimal digits, not all 0", field="trace_id")
+    return journey_search.search(node, command)
+
+
+def list_latest(node: "Node", command: ListJourneys, _now: Now) -> JourneyPage:
+    return journey_search.latest(node, command)
+
+
+def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> JourneyStats:
+    names = sorted(filter(command.covers, node.open))
+    if command.topic is not None:
+        names = [node.topic(command.topic).facts.name]
+    shown = {*names, OTHER} if command.topic is None and not command.prefixes else {*names}
+    return JourneyStats(
+        [_history_of([*node.topic(name).partitions], name) for name in names],
+        [one for one in node.latencies.rows() if one.topic in shown],
+    )
+
+
+def _history_of(partitions: list[Partition], name: str) -> TopicHistory:
+    configs = [one.config for one in partitions]
+    return TopicHistory(
+        name,
+        len(partitions),
+        sum(one.history.size for one in partitions),
+        max((one.history.start_ns() for one in partitions), default=0),
+        configs[0].journey_retention_hours if configs else 0,
+        configs[0].journey_retention_bytes if configs else 0,
+    )
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    DescribeJourney: describe,
+    FindTrace: find_trace,
+    SearchJourneys: search,
+    ListJourneys: list_latest,
+    DescribeJourneys: describe_all,
+}

@@ -1,0 +1,230 @@
+"""The search for journeys: by key, header, trace id, time, group and status. A page reads so many bytes at most."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..api.journeys import (
+    JourneyPage,
+    JourneyRow,
+    JourneyStatus,
+    ListJourneys,
+    SearchJourneys,
+)
+from ..codec import Origin, batches_in
+from ..codec.body import Column
+from ..codec.decode import message_columns, offsets_of, open_body
+from ..codec.head import BODY_BYTES_MAX, Head
+from ..errors import DamagedBatch, Refused
+from ..journeys.story import Story, status_of
+from ..journeys.traces import TRACEPARENT, parse_traceparent
+from ..log.lookup import offset_at
+from ..model import Headers, MessageColumns
+from .journeys import describe
+from .partition import Partition
+from .partition.stories import MessageFacts, standings_of, tell_many
+
+if TYPE_CHECKING:
+    from .node import Node
+
+_READ_BYTES = 1 << 20
+# Stories that one page tells, of messages that the search may leave out afterwards.
+_STORIES_A_PAGE = 1000
+_STORIES_AT_ONCE = 100
+_CURSOR_CHARACTERS_MAX = 300
+
+
+class _Place(NamedTuple):
+    """Where a search goes on."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def text(self) -> str:
+        return f"{self.partition}-{self.offset}-{self.topic}"
+
+
+def _place_in(cursor: str) -> _Place:
+    partition, _, rest = cursor.partition("-")
+    offset, _, topic = rest.partition("-")
+    numbers = (partition, offset)
+    is_ours = all(one.isascii() and one.isdecimal() and len(one) < 19 for one in numbers) and topic
+    if not is_ours or len(cursor) > _CURSOR_CHARACTERS_MAX:
+        raise Refused("cursor is not one of ours", field="cursor")
+    return _Place(topic, int(partition), int(offset))
+
+
+class _Search:
+    """One page of a search: what it found, and what it may still do."""
+
+    def __init__(self, command: SearchJourneys) -> None:
+        self.asked = command
+        self.rows: list[JourneyRow] = []
+        self.scanned = 0
+        self.stories_left = _STORIES_A_PAGE
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self.rows) >= self.asked.limit
+            or self.scanned >= self.asked.bytes_max
+            or self.stories_left <= 0
+        )
+
+    def in_partition(self, node: "Node", partition: Partition, offset: int) -> int | None:
+        """Search a partition from an offset on. Returns where to go on; None: it is done."""
+        log, end_ns = partition.messages, self.asked.end_ns
+        offset = max(offset, log.start_offset)
+        if self.asked.start_ns is not None:
+            offset = max(offset, offset_at(log, self.asked.start_ns))
+        while offset < log.end_offset:
+            if self.is_full:
+                return offset
+            room = min(_READ_BYTES, max(1, self.asked.bytes_max - self.scanned))
+            try:
+                run = log.read(offset, bytes_max=room)
+            except DamagedBatch as damage:
+                offset = damage.next_offset or log.end_offset
+                continue
+            for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
+                if end_ns is not None and head.append_time >= end_ns:
+                    return None
+                self.scanned += head.length
+                wanted = [one for one in self._wanted(head, batch) if one >= offset]
+                stopped = self._add(node, partition, wanted)
+                if stopped is not None:
+                    return stopped
+                offset = head.next_offset
+        return None
+
+    def _wanted(self, head: Head, batch: memoryview) -> list[int]:
+        """The offsets of a batch whose key and headers are those that are asked for."""
+        asked = self.asked
+        if not head.message_count:
+            return []
+        body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+        if asked.key is not None and Column.KEYS not in body.blobs:
+            return []
+        is_header_asked = asked.header is not None or asked.trace_id is not None
+        if is_header_asked and not body.header_count:
+            return []
+        if asked.key is None and not is_header_asked:
+            return [*offsets_of(body, head)]
+        columns = message_columns(body, head)
+        if asked.key is not None and asked.key not in columns.keys:
+            return []
+        return [
+            offset for row, offset in enumerate(columns.offsets) if self._is_wanted(columns, row)
+        ]
+
+    def _is_wanted(self, columns: MessageColumns, row: int) -> bool:
+        asked, headers = self.asked, columns.headers[row]
+        if asked.key is not None and columns.keys[row] != asked.key:
+            return False
+        if asked.header is not None and not _has_header(headers, *asked.header):
+            return False
+        return asked.trace_id is None or _is_of_trace(headers, asked.trace_id)
+
+    def _add(self, node: "Node", partition: Partition, offsets: list[int]) -> int | None:
+        """Tell the stories of these, as many as the page has room for. Returns the first that it had no room for."""
+        for first in range(0, len(offsets), _STORIES_AT_ONCE):
+            some = offsets[first : first + _STORIES_AT_ONCE]
+            for offset, (facts, story) in tell_many(partition, some).items():
+                if self.is_full:
+                    return offset
+                self.stories_left -= 1
+                row = row_of(node, partition, facts, story)
+                if self._is_shown(row, story):
+                    self.rows.append(row)
+        return None
+
+    def _is_shown(self, row: JourneyRow, story: Story) -> bool:
+        asked = self.asked
+        if asked.group is not None and asked.group not in story.groups:
+            return False
+        return asked.status is None or row.status is asked.status
+
+
+def _has_header(headers: Headers, name: str, value: bytes | None) -> bool:
+    return any(one == name and value in (None, found) for one, found in headers)
+
+
+def _is_of_trace(headers: Headers, trace_id: str) -> bool:
+    for name, value in headers:
+        if name == TRACEPARENT and (parent := parse_traceparent(value)) is not None:
+            return parent.trace_id == trace_id
+    return False
+
+
+def search(node: "Node", command: SearchJourneys) -> JourneyPage:
+    """One page. Faulty partitions are left out."""
+    page = _Search(command)
+    start = None if command.cursor is None else _place_in(command.cursor)
+    for partition in _partitions(node, command, start):
+        is_first = start is not None and (partition.topic, partition.number) == start[:2]
+        where = _Place(partition.topic, partition.number, start.offset if start and is_first else 0)
+        if page.is_full:
+            return JourneyPage(page.rows, page.scanned, where.text())
+        goes_on = page.in_partition(node, partition, where.offset)
+        if goes_on is not None:
+            cursor = where._replace(offset=goes_on).text()
+            return JourneyPage(page.rows, page.scanned, cursor)
+    return JourneyPage(page.rows, page.scanned)
+
+
+def _partitions(node: "Node", command: SearchJourneys, start: _Place | None) -> Iterator[Partition]:
+    """The partitions to search, in the order of their names, from that of the cursor on."""
+    names = sorted(filter(command.covers, node.open))
+    if command.topic is not None:
+        names = [node.topic(command.topic).facts.name]
+    for name in names:
+        wanted = [*node.topic(name).partitions]
+        if command.partition is not None:
+            wanted = [node.partition(name, command.partition)]
+        for partition in wanted:
+            if start is None or (partition.topic, partition.number) >= start[:2]:
+                yield partition
+
+
+def latest(node: "Node", command: ListJourneys) -> JourneyPage:
+    """The journeys of the messages that were published last, of the partitions that were published to last."""
+    limit = max(0, command.limit)
+    covered = [one for one in node.partitions() if command.covers(one.topic)]
+    recent = sorted(covered, key=lambda one: one.messages.append_time, reverse=True)[:limit]
+    rows: list[JourneyRow] = []
+    for partition in recent:
+        log = partition.messages
+        first = max(log.start_offset, log.end_offset - limit)
+        told = tell_many(partition, [*range(first, log.end_offset)])
+        rows += [row_of(node, partition, facts, story) for facts, story in told.values()]
+    rows.sort(key=lambda row: row.start_ns, reverse=True)
+    return JourneyPage(rows[:limit], 0)
+
+
+def row_of(node: "Node", partition: Partition, facts: MessageFacts, story: Story) -> JourneyRow:
+    """A story in one line. A dead letter, or what was made of one, is shown with the whole journey that it is of."""
+    offset = story.place.offset
+    if facts.head is not None and facts.head.origin is Origin.OUTBOX:
+        whole = describe(node, partition.topic, partition.number, offset)
+        return JourneyRow(
+            whole.trace_id,
+            partition.topic,
+            partition.number,
+            offset,
+            whole.start_ns,
+            whole.end_ns,
+            whole.status,
+            len(whole.spans),
+        )
+    status: JourneyStatus = status_of(standings_of(partition, offset, story))
+    spans = story.spans
+    return JourneyRow(
+        story.trace_id,
+        partition.topic,
+        partition.number,
+        offset,
+        spans[0].at_ns if spans else 0,
+        spans[-1].at_ns if spans else 0,
+        status,
+        len(spans),
+    )

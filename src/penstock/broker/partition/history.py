@@ -1,0 +1,321 @@
+"""The records of a partition that are about one message, found in its state log without reading all of it.
+
+The state log keeps its records for some time after a snapshot has made them unnecessary. Every record is noted here
+when it is written; an index says which blocks of the log speak of which messages (`journeys.index`). The index of the
+active segment is in memory and saved with every snapshot; those of the others are files.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap64
+
+from ...codec import Head
+from ...delivery.delay_records import DelayCancelled, DelayMoved, DelaysLost
+from ...delivery.offsets import Runs, offsets_of
+from ...delivery.records import (
+    Absent,
+    Acked,
+    AckedLate,
+    Buried,
+    Committed,
+    Expired,
+    Extended,
+    Leased,
+    Moved,
+    Overtaken,
+    Released,
+    Reopened,
+    Retried,
+    Rewound,
+)
+from ...errors import Damaged, DamagedBatch, DamagedFile, NoSpace, Refused, UnsupportedFormat
+from ...journeys.index import BLOCK_RECORDS, DELAYS, GROUPS, LETTERS, SegmentIndex, read_index
+from ...log import Log
+from ...log.layout import JOURNEY_INDEX, read_file, segment_path
+from ...log.records import RecordFormat
+from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
+
+# About a block, as most are.
+_READ_BYTES = 8 * 1024
+# Indexes of segments that were asked for lately; one takes some hundred KiB at most.
+_INDEXES_KEPT = 8
+# A look-up builds at most one index that is missing, which takes half a second, and says what it left out.
+_BUILDS_A_LOOKUP = 1
+
+
+class Entry(NamedTuple):
+    """A record of the history: where, when, and those of the same decision."""
+
+    offset: int
+    at_ns: int
+    record: PartitionRecord
+    batch: Sequence[PartitionRecord]
+
+
+class Gap(NamedTuple):
+    """A part of the history that a look-up could not read, in offsets of the state log."""
+
+    first: int
+    end: int
+    reason: str
+
+
+class History:
+    """`note` is told of every batch of records; `about` finds them again."""
+
+    def __init__(self, log: Log, form: RecordFormat[PartitionRecord]) -> None:
+        self._log, self._form = log, form
+        self._active: SegmentIndex | None = None
+        # Records that are noted and in no block yet, and how many they are.
+        self._pending: list[Sequence[PartitionRecord]] = []
+        self._pending_count = 0
+        self._sealed: OrderedDict[int, SegmentIndex] = OrderedDict()
+
+    def begin(self) -> None:
+        """Take up the saved index of the active segment, before anything else is appended to it.
+
+        One that knows more than the log was made before a crash took the end of the log.
+        """
+        if self._active is not None:
+            return
+        base = self._log.segments[-1].base_offset
+        saved = self._saved(base)
+        is_stale = saved is None or saved.covered > self._log.end_offset
+        self._active = SegmentIndex(base) if is_stale or saved is None else saved
+
+    def replayed(self, offset: int, records: Sequence[PartitionRecord]) -> None:
+        """Note records that a restart reads again; those of a sealed segment are in its own index."""
+        if offset >= self._log.segments[-1].base_offset:
+            self.note(offset, records)
+
+    def note(self, offset: int, records: Sequence[PartitionRecord]) -> None:
+        """Take note of records that the state log has from `offset` on."""
+        active = self._active
+        if active is None or active.base_offset != self._log.segments[-1].base_offset:
+            active = self._next_segment()
+        if offset != active.covered + self._pending_count:
+            # Known already; or something before it is not, and a look-up will read it all.
+            return
+        self._pending.append(records)
+        self._pending_count += len(records)
+        if self._pending_count >= BLOCK_RECORDS:
+            self._fold(active)
+
+    def _next_segment(self) -> SegmentIndex:
+        sealed, self._active = self._active, None
+        if sealed is not None:
+            self._fold(sealed)
+            self._save(sealed)
+        self.begin()
+        assert self._active is not None
+        return self._active
+
+    def _fold(self, index: SegmentIndex) -> None:
+        """Make a block of what is pending."""
+        if not self._pending:
+            return
+        keys = BitMap64()
+        for records in self._pending:
+            for record in records:
+                add_keys(record, keys)
+        index.add(index.covered + self._pending_count, keys)
+        self._pending, self._pending_count = [], 0
+
+    def save(self) -> None:
+        """Write the index of the active segment, so that a restart need not build it."""
+        if (
+            self._active is not None
+            and self._active.base_offset == self._log.segments[-1].base_offset
+        ):
+            self._fold(self._active)
+            self._save(self._active)
+
+    def _save(self, index: SegmentIndex) -> None:
+        path = segment_path(self._log.directory, index.base_offset, JOURNEY_INDEX)
+        # Without room, or with a link in its place, the next look-up after a restart builds it again.
+        with suppress(NoSpace, Damaged, Refused), closing(self._log.disk.create(path)) as file:
+            file.append(index.to_bytes(self._log.seed))
+
+    def _saved(self, base_offset: int) -> SegmentIndex | None:
+        path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
+        if not self._log.disk.exists(path):
+            return None
+        try:
+            content = read_file(self._log.disk, path)
+        except (Damaged, Refused):
+            return None
+        return read_index(content, base_offset, seed=self._log.seed)
+
+    def about(self, *keys: int) -> Iterator[Entry | Gap]:
+        """The records that speak of one of these keys, in their order, and what could not be read in between."""
+        wanted = BitMap64(keys)
+        builds = _BUILDS_A_LOOKUP
+        for number, segment in enumerate([*self._log.segments]):
+            index, end = self._index_of(number), self._log.end_of(number)
+            if index.covered < end:
+                if builds == 0:
+                    yield Gap(segment.base_offset, end, "not indexed yet: ask again")
+                    continue
+                builds -= 1
+                self._build(index, end)
+            for block in index.holding(wanted):
+                yield from self._read(block.first, block.end, wanted)
+
+    def _index_of(self, number: int) -> SegmentIndex:
+        self.begin()
+        base = self._log.segments[number].base_offset
+        if self._active is not None and base == self._active.base_offset:
+            self._fold(self._active)
+            return self._active
+        index = self._sealed.pop(base, None) or self._saved(base) or SegmentIndex(base)
+        self._sealed[base] = index
+        if len(self._sealed) > _INDEXES_KEPT:
+            self._sealed.popitem(last=False)
+        return index
+
+    def _build(self, index: SegmentIndex, end: int) -> None:
+        """Read the records of a segment that its index does not know."""
+        keys, count, reached = BitMap64(), 0, index.covered
+        for found in self._batches(index.covered, end):
+            if isinstance(found, Gap):
+                if count:
+                    index.add(found.first, keys)
+                index.add(found.end, None)
+                keys, count, reached = BitMap64(), 0, found.end
+                continue
+            head, records = found
+            for record in records:
+                add_keys(record, keys)
+            count, reached = count + len(records), head.next_offset
+            if count >= BLOCK_RECORDS:
+                index.add(reached, keys)
+                keys, count = BitMap64(), 0
+        if count:
+            index.add(reached, keys)
+        self._save(index)
+
+    def _read(self, first: int, end: int, wanted: BitMap64) -> Iterator[Entry | Gap]:
+        for found in self._batches(first, end):
+            if isinstance(found, Gap):
+                yield found
+                continue
+            head, records = found
+            for number, record in enumerate(records):
+                keys = BitMap64()
+                add_keys(record, keys)
+                if keys.intersect(wanted):
+                    yield Entry(head.base_offset + number, head.append_time, record, records)
+
+    def _batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
+        """Batches of records from `offset` up to `end`, and what lies between them and cannot be read."""
+        while offset < end:
+            try:
+                run = self._log.read(offset, bytes_max=_READ_BYTES)
+            except (DamagedBatch, DamagedFile) as damage:
+                after = damage.next_offset if isinstance(damage, DamagedBatch) else None
+                after = min(after or end, end)
+                yield Gap(offset, after, str(damage))
+                offset = after
+                continue
+            position = 0
+            for head in run.heads:
+                batch = run.data[position : position + head.length]
+                position += head.length
+                if head.base_offset >= end:
+                    return
+                try:
+                    yield head, [*self._form.from_batch(batch, head, self._log.directory)]
+                except (DamagedFile, UnsupportedFormat) as error:
+                    yield Gap(head.base_offset, head.next_offset, str(error))
+            offset = run.next_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of the state log, which is all of the history there is."""
+        return self._log.size
+
+    def start_ns(self) -> int:
+        """When the oldest record was written; 0 if the log still has its first one."""
+        if self._log.start_offset == 0:
+            return 0
+        try:
+            return self._log.head_at(self._log.start_offset).append_time
+        except (DamagedBatch, DamagedFile):
+            return self._log.append_time
+
+
+def add_keys(record: PartitionRecord, keys: BitMap64) -> None:
+    """Add everything that a record speaks of. One that is not about single messages adds nothing."""
+    add = _ADD.get(type(record))
+    if add is not None:
+        add(record, keys)
+
+
+def _add_runs(record: Any, keys: BitMap64) -> None:
+    runs: Runs = record.runs
+    if isinstance(runs, bytes):
+        keys |= BitMap64.deserialize(runs)
+    elif runs:
+        keys.add_range(runs[0], runs[0] + runs[1])
+
+
+def _add_buried(record: Buried, keys: BitMap64) -> None:
+    keys.add(record.offset)
+    if record.sequence >= 0:
+        keys.add(LETTERS + record.sequence)
+
+
+def _add_finished_below(record: Committed | Overtaken, keys: BitMap64) -> None:
+    keys.add_range(record.floor, record.offset)
+
+
+def _add_rewound(record: Rewound, keys: BitMap64) -> None:
+    start, end = min(record.offset, record.floor), max(record.offset, record.cursor)
+    keys.add_range(start, min(end, GROUPS))
+
+
+def _add_redriven(record: Redriven, keys: BitMap64) -> None:
+    keys.add(record.letter.offset)
+    keys.add(LETTERS + record.letter.sequence)
+
+
+def _add_letter(record: Forwarded | Returned, keys: BitMap64) -> None:
+    keys.add(LETTERS + record.sequence)
+
+
+def _add_group(record: GroupOpened | GroupClosed, keys: BitMap64) -> None:
+    keys.add(GROUPS + record.group)
+
+
+def _add_delay(record: DelayCancelled | DelayMoved, keys: BitMap64) -> None:
+    keys.add(DELAYS + record.id)
+
+
+def _add_delays_lost(record: DelaysLost, keys: BitMap64) -> None:
+    # All between the first and the last: a look-up reads a block too many, and nothing more.
+    lost = offsets_of(record.runs)
+    if lost:
+        keys.add_range(DELAYS + lost.min(), DELAYS + lost.max() + 1)
+
+
+_ADD: dict[type, Callable[[Any, BitMap64], None]] = {
+    **dict.fromkeys(
+        (Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved, AckedLate),
+        _add_runs,
+    ),
+    Buried: _add_buried,
+    Committed: _add_finished_below,
+    Overtaken: _add_finished_below,
+    Rewound: _add_rewound,
+    Redriven: _add_redriven,
+    Forwarded: _add_letter,
+    Returned: _add_letter,
+    GroupOpened: _add_group,
+    GroupClosed: _add_group,
+    DelayCancelled: _add_delay,
+    DelayMoved: _add_delay,
+    DelaysLost: _add_delays_lost,
+}

@@ -1,0 +1,216 @@
+"""The stories of messages of one partition: what the message says of itself, and what the history says of it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from ...api.dead_letters import Provenance
+from ...api.journeys import EventType, GroupStanding, JourneyStatus
+from ...codec import Head, Origin
+from ...delivery.offsets import each_offset
+from ...delivery.records import Buried
+from ...errors import Damaged, NotFound, OffsetOutOfRange
+from ...journeys.index import DELAYS, GROUPS, LETTERS
+from ...journeys.story import FINISHED, Event, MessagePlace, Story
+from ...journeys.traces import TRACEPARENT, TracePlace, parse_traceparent, trace_id_of
+from ...model import Message
+from ..topics import INTERNAL_PREFIX
+from .dead_letters import index_of, read_dead_letter
+from .delaying import ids_of
+from .history import Entry, Gap, add_keys
+from .journey_events import events_of, group_names
+from .partition import Partition
+from .records import Redriven
+
+
+class MessageFacts(NamedTuple):
+    """A message as it is stored; without a `message` it is gone or damaged, and `missing` says why."""
+
+    message: Message | None
+    head: Head | None = None
+    delay_id: int = -1
+    provenance: Provenance | None = None
+    missing: str = ""
+
+
+class ToldStory(NamedTuple):
+    """The story of one message, the records that it is made of, and what could not be read."""
+
+    story: Story
+    entries: Sequence[Entry]
+    gaps: list[str]
+
+
+def facts_of(partition: Partition, offset: int) -> MessageFacts:
+    """What the message log says of a message. OffsetOutOfRange: there was never one."""
+    log = partition.messages
+    if not 0 <= offset < log.end_offset:
+        raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
+    if offset < log.start_offset:
+        return MessageFacts(None, missing="the message is gone: retention removed it")
+    try:
+        opened = partition.cache.at(offset)
+        index = index_of(opened, offset)
+        if index is None:
+            return MessageFacts(None, missing="the message is gone: compaction removed it")
+        letter = read_dead_letter(partition, offset)
+    except Damaged as damage:
+        return MessageFacts(None, missing=f"the message cannot be read: {damage}")
+    delay_id = ids_of(opened.body, opened.head).get(offset, -1)
+    if letter is not None:
+        return MessageFacts(letter.message, opened.head, delay_id, letter.provenance)
+    return MessageFacts(opened.columns().message(index), opened.head, delay_id)
+
+
+def trace_id_in(partition: Partition, offset: int, facts: MessageFacts) -> str:
+    """The trace id that a message came with, or the one that follows from its place."""
+    if facts.message is not None:
+        for name, value in facts.message.headers:
+            if name == TRACEPARENT and (parent := parse_traceparent(value)) is not None:
+                return parent.trace_id
+    if facts.delay_id >= 0:
+        return trace_id_of(TracePlace(*partition.identity, facts.delay_id, is_delayed=True))
+    return trace_id_of(TracePlace(*partition.identity, offset))
+
+
+def tell(
+    partition: Partition,
+    offset: int,
+    facts: MessageFacts,
+    story: Story,
+    *,
+    gaps: Iterable[str] = (),
+) -> ToldStory:
+    """Tell the story of one message: its publish, and what its groups did with it."""
+    entries, found = _records_of(partition, offset)
+    gone = [*gaps, *found]
+    if facts.missing:
+        gone.append(facts.missing)
+    story.add(publish_events(partition, offset, facts))
+    names = group_names(partition, {entry.record.group for entry in entries})
+    for entry in entries:
+        story.add(events_of(entry, offset, names[entry.record.group]))
+    start_ns = partition.history.start_ns()
+    if facts.head is not None and facts.head.append_time <= start_ns:
+        gone.append(f"records from before {start_ns} ns since 1970 are not kept any more")
+    return ToldStory(story, entries, gone)
+
+
+def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[str]]:
+    """The records about a message, with those about its letters and about groups that are gone, in their order."""
+    found, gaps = _sorted_out(partition.history.about(offset))
+    more: set[int] = set()
+    for entry in found:
+        if isinstance(entry.record, Redriven):
+            more.add(LETTERS + entry.record.letter.sequence)
+        if entry.record.group and entry.record.group not in partition.machine.names:
+            more.add(GROUPS + entry.record.group)
+    if more:
+        others, lost = _sorted_out(partition.history.about(*more))
+        known = {entry.offset for entry in found}
+        # A group's beginning, and a group's end before it had the message, are not of this story.
+        found += [one for one in others if one.offset not in known and _is_later(one, found)]
+        gaps += lost
+    return sorted(found, key=lambda entry: entry.offset), gaps
+
+
+def _is_later(entry: Entry, found: Sequence[Entry]) -> bool:
+    is_of_story = not isinstance(entry.record, Buried | Redriven)
+    return is_of_story and entry.offset > found[0].offset
+
+
+def _sorted_out(found: Iterable[Entry | Gap]) -> tuple[list[Entry], list[str]]:
+    entries: list[Entry] = []
+    gaps: list[str] = []
+    for one in found:
+        if isinstance(one, Gap):
+            gaps.append(f"state records {one.first} to {one.end - 1} cannot be told: {one.reason}")
+        else:
+            entries.append(one)
+    return entries, gaps
+
+
+def publish_events(partition: Partition, offset: int, facts: MessageFacts) -> Iterator[Event]:
+    """How the message came into its partition."""
+    head, message = facts.head, facts.message
+    if head is None or message is None:
+        return
+    at_ns = head.append_time
+    if head.origin is not Origin.OUTBOX and facts.delay_id < 0:
+        sent = {"timestamp_ns": message.timestamp}
+        yield Event(at_ns, EventType.RECEIVED, attributes=sent)
+    if facts.delay_id >= 0:
+        yield Event(at_ns, EventType.FIRED, attributes={"delay_id": facts.delay_id})
+    durable = {"durable": offset < partition.messages.durable_end}
+    yield Event(at_ns, EventType.PERSISTED, attributes=durable)
+
+
+def tell_delay(partition: Partition, identity: int, story: Story) -> list[str]:
+    """Tell the story of a delayed message up to when it fires. Returns what could not be read."""
+    log = partition.delayed.log
+    gaps: list[str] = []
+    try:
+        if log is None:
+            raise NotFound("delayed message", identity)
+        head = log.head_at(identity) if identity >= log.start_offset else None
+    except Damaged as damage:
+        head = None
+        gaps.append(f"the delayed message cannot be read: {damage}")
+    if head is None:
+        gaps.append("when it was scheduled is not known any more")
+    else:
+        story.add([Event(head.append_time, EventType.SCHEDULED, attributes={"delay_id": identity})])
+    entries, lost = _sorted_out(partition.history.about(DELAYS + identity))
+    for entry in entries:
+        story.add(events_of(entry, identity, ""))
+    return gaps + lost
+
+
+def standings_of(partition: Partition, offset: int, story: Story) -> list[GroupStanding]:
+    """What the message is for each group that has had it, or will have it, as the state of today says."""
+    told = {one.group: one for one in story.standings()}
+    found: list[GroupStanding] = []
+    for name, delivery in partition.user_groups():
+        known, is_finished = told.get(name), delivery.progress.is_finished(offset)
+        if known is None and is_finished:
+            continue  # Finished before the history begins, or before the group's start.
+        known = known or GroupStanding(name, JourneyStatus.IN_PROGRESS)
+        failure = delivery.failures.get(offset)
+        attempts = known.attempts if failure is None else failure.attempts
+        status = known.status
+        if is_finished != (status in FINISHED):
+            status = JourneyStatus.COMPLETED if is_finished else JourneyStatus.IN_PROGRESS
+        found.append(GroupStanding(name, status, attempts, known.consumer, known.error))
+    known_names = partition.machine.numbers
+    gone = [one for name, one in told.items() if name not in known_names]
+    return [*found, *(one for one in gone if not one.group.startswith(INTERNAL_PREFIX))]
+
+
+def tell_many(
+    partition: Partition, offsets: Sequence[int]
+) -> dict[int, tuple[MessageFacts, Story]]:
+    """The stories of many messages, read together. Messages that are gone are left out."""
+    wanted = BitMap64(offsets)
+    by_offset: dict[int, list[Entry]] = {}
+    entries, _ = _sorted_out(partition.history.about(*offsets))
+    for entry in entries:
+        keys = BitMap64()
+        add_keys(entry.record, keys)
+        for one in each_offset(keys & wanted):
+            by_offset.setdefault(one, []).append(entry)
+    names = group_names(partition, {entry.record.group for entry in entries})
+    told: dict[int, tuple[MessageFacts, Story]] = {}
+    for offset in offsets:
+        facts = facts_of(partition, offset)
+        if facts.message is None:
+            continue
+        place = MessagePlace(partition.topic, partition.number, offset)
+        story = Story(trace_id_in(partition, offset, facts), place)
+        if facts.delay_id >= 0:
+            tell_delay(partition, facts.delay_id, story)
+        story.add(publish_events(partition, offset, facts))
+        for entry in by_offset.get(offset, ()):
+            story.add(events_of(entry, offset, names[entry.record.group]))
+        told[offset] = facts, story
+    return told

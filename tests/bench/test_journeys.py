@@ -1,0 +1,14 @@
+"""The cases of journeys run and report. No timings here."""
+
+import pytest
+
+from bench import journeys
+from bench.measure import Effort
+from bench.report import result_of
+
+EFFORT = Effort(turns=3, turn_ms_min=1)
+
+
+@pytest.mark.parametrize("case", journeys.CASES[:2], ids=lambda case: case.name)
+def test_a_case_reports(case):
+    assert result_of("journeys", case, case.measure(EFFORT)).value is not None

@@ -1,0 +1,167 @@
+"""The records of a partition's state as bytes: docs/formats/state.md. `python -m tests.broker.test_state_format` writes
+a file that is missing, and never touches one that is there."""
+
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from pyroaring import BitMap64
+
+from penstock.api.dead_letters import Edit
+from penstock.api.groups import Mode
+from penstock.broker.partition import FORMAT
+from penstock.broker.partition.outbox import Burial, Redrive
+from penstock.broker.partition.records import (
+    Arrived,
+    CommitNoted,
+    Covered,
+    DedupImage,
+    DelayLogMade,
+    Forwarded,
+    GroupClosed,
+    GroupOpened,
+    LaneImage,
+    LettersImage,
+    ModeSet,
+    OutboxImage,
+    PartitionRecord,
+    ProducerImage,
+    Redriven,
+    Returned,
+    StartMoved,
+)
+from penstock.codec import HEAD_BYTES, Marks, batches_in
+from penstock.delivery import delay_records as delays
+from penstock.delivery import records as kinds
+from penstock.delivery.offsets import runs_of
+from penstock.delivery.records import Cause, DeadReason
+from penstock.errors import UnsupportedFormat
+from penstock.log.records import RecordFormat
+
+from .world import WALL_NS
+
+GOLDEN = Path(__file__).parent / "golden" / f"state-{FORMAT.version}.bin"
+SCATTERED = runs_of(BitMap64([1, 5, 70_000, 1 << 40]))
+EDIT = Edit(key=b"k", is_key_set=True)
+# Every kind; those that have gained fields with these, and as version 1 wrote them.
+RECORDS: tuple[PartitionRecord, ...] = (
+    GroupOpened(1, "billing", 0, WALL_NS),
+    ModeSet(1, Mode.RELAXED),
+    CommitNoted(1, "note"),
+    StartMoved(0, 5),
+    kinds.Leased(1, 7, "member", (0, 500), 500, 30_000, WALL_NS),
+    kinds.Acked(1, 7, SCATTERED),
+    kinds.Retried(1, 7, (3, 1), 1000, "no"),
+    kinds.Retried(1, 7, (3, 1), 1000, "no", Cause.NACKED),
+    kinds.Released(1, 7, (4, 2), -1),
+    kinds.Released(1, 7, (4, 2), 4, Cause.MEMBER_GONE),
+    kinds.Extended(1, 7, (6, 1), 5000),
+    kinds.Buried(1, 7, 8, 1, DeadReason.REJECTED, "bad", WALL_NS),
+    kinds.Buried(1, 7, 9, -1, DeadReason.TTL_EXPIRED, "old", WALL_NS, Cause.TTL_OVER),
+    kinds.Expired(1, (10, 1), 11),
+    kinds.Committed(1, 20),
+    kinds.Committed(1, 30, 20, "member"),
+    kinds.Rewound(1, 5),
+    kinds.Rewound(1, 5, 30, 40),
+    kinds.Reopened(1, (8, 1)),
+    kinds.Overtaken(1, 50),
+    kinds.Overtaken(1, 50, 40),
+    kinds.Absent(1, (), 60),
+    kinds.Absent(1, (50, 2), 60, True),
+    kinds.Moved(1, (61, 1)),
+    kinds.AckedLate(1, (62, 1)),
+    kinds.AckedLate(1, (62, 1), "member"),
+    GroupClosed(1),
+    GroupClosed(1, "billing"),
+    Forwarded(0, 1),
+    Redriven(2, Redrive(3, 4, "orders", 0, "", 8)),
+    Redriven(2, Redrive(4, 5, "orders", 0, "billing", 9, EDIT)),
+    Returned(2, 3),
+    Arrived(0, 1 << 20, 4),
+    OutboxImage(0, 5, ((1 << 20, 4),), ()),
+    LettersImage(
+        0,
+        (
+            Burial(1, 8, "billing", DeadReason.REJECTED, "bad", 1, 1, 2, "member", WALL_NS),
+            Redrive(3, 4, "orders", 0, "", 8),
+        ),
+    ),
+    DedupImage(0, ((b"key", 1, WALL_NS),)),
+    ProducerImage(0, 9, 1, 10, ((5, 5, 100),)),
+    Covered(0, 100, 3),
+    LaneImage(0, 1, SCATTERED),
+    DelayLogMade(0),
+    kinds.GroupImage(1, 0, 10, 8, WALL_NS, 1, 2, 3),
+    kinds.OffsetsImage(1, kinds.OffsetsKind.READY, (1, 2)),
+    kinds.LeaseImage(1, 7, "member", (0, 5), 30_000, WALL_NS),
+    kinds.FailuresImage(1, (kinds.FailureImage(3, 2, 1, 2, "member", "no", 500),)),
+    kinds.AckedImage(1, 7, (0, 3)),
+    kinds.ReleasedImage(1, "member", (4, 1)),
+    delays.DelayCancelled(0, 1, 2),
+    delays.DelayMoved(0, 1, 2, WALL_NS),
+    delays.DelaysCovered(0, 5, 1, 1, 1),
+    delays.DelayedIds(0, delays.DelayKind.DELIVERED, (0, 2)),
+    delays.PendingDelays(0, (3, 1), b"\x01" * 8),
+    delays.DelayKeys(0, ((b"key", 3),)),
+    delays.DelaysLost(0, 1, (4, 1)),
+)
+# Without their last fields these are what version 1 wrote.
+LAST_FIELDS = {
+    kinds.Retried: 1,
+    kinds.Released: 1,
+    kinds.Buried: 1,
+    kinds.Committed: 2,
+    kinds.Rewound: 2,
+    kinds.Overtaken: 1,
+    kinds.AckedLate: 1,
+    GroupClosed: 1,
+}
+
+
+def written() -> bytes:
+    return FORMAT.to_batch(
+        [*map(FORMAT.encode, RECORDS)], marks=Marks(control=True), now_ns=WALL_NS
+    ).to_bytes()
+
+
+def test_every_kind_of_record_is_in_the_file() -> None:
+    assert {type(one) for one in RECORDS} == set(get_args(PartitionRecord))
+
+
+def test_todays_records_are_written_as_in_the_file() -> None:
+    # The batch around them has a format of its own, with files of its own.
+    assert written()[HEAD_BYTES:] == GOLDEN.read_bytes()[HEAD_BYTES:]
+
+
+def test_the_file_is_read() -> None:
+    ((head, batch),) = batches_in(GOLDEN.read_bytes())
+    assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
+
+
+@pytest.mark.parametrize("kind", LAST_FIELDS, ids=lambda kind: kind.__name__)
+def test_a_record_of_version_1_is_read_without_what_it_did_not_say(kind) -> None:
+    plain = next(one for one in RECORDS if type(one) is kind)
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(plain))
+    former = RecordFormat(object, version=1)
+    short = fields[: len(fields) - LAST_FIELDS[kind]]
+    batch = former.to_batch(
+        [former.encode(short)], marks=Marks(control=True), now_ns=WALL_NS
+    ).to_bytes()
+    ((head, body),) = batches_in(batch)
+    assert [*FORMAT.from_batch(body, head, "former")] == [plain]
+
+
+def test_a_later_version_is_refused() -> None:
+    later = RecordFormat(PartitionRecord, version=FORMAT.version + 1)
+    batch = later.to_batch(
+        [*map(later.encode, RECORDS)], marks=Marks(control=True), now_ns=WALL_NS
+    ).to_bytes()
+    ((head, body),) = batches_in(batch)
+    with pytest.raises(UnsupportedFormat):
+        [*FORMAT.from_batch(body, head, "later")]
+
+
+if __name__ == "__main__":
+    if not GOLDEN.exists():
+        GOLDEN.write_bytes(written())
