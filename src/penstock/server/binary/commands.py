@@ -152,7 +152,7 @@ class Commands:
 
     def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
         if kind.takes_steps and not is_audited(kind):
-            return self._in_steps
+            return partial(self._step, left=STEPS_MAX)
         if kind.is_long or kind.is_structural or is_audited(kind):
             return self._in_thread
         return self._query if kind.is_query else self._change
@@ -193,12 +193,6 @@ class Commands:
             send = partial(self._reply_synced, connection, correlation, command, reply)
             self._when_synced(connection, ticket, send)
 
-    def _in_steps(
-        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
-    ) -> None:
-        """For a command that takes several syncs; its reply leaves when it is complete."""
-        self._step(connection, correlation, asked, by, STEPS_MAX)
-
     def _step(
         self,
         connection: "Connection",
@@ -207,6 +201,7 @@ class Commands:
         by: Principal,
         left: int,
     ) -> None:
+        """A step of a command that takes several syncs; its reply leaves when it is complete."""
         reply, ticket = self._driver.driver.start(asked.command, by, writers=1)
         is_last = reply.is_complete or not left
         # Even a first step that is the last one has recorded something.
