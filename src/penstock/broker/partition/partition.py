@@ -7,7 +7,6 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
-from ...errors import NoSpace, NotFound
+from ...errors import NotFound
 from ...journeys.latency import Latencies
 from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
