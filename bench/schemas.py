@@ -1,12 +1,22 @@
-"""Measures the schema registry: comparisons next to Apache Avro's, and the longest that a hostile schema may take."""
+"""Measures schemas: messages compared with them, schemas next to Apache Avro, and how long a hostile one takes."""
 
 import json
+from contextlib import ExitStack
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
+from penstock import Broker
+from penstock.api.publish import PublishValues
+from penstock.api.schemas import NewSchema
+from penstock.config import Validation
 from penstock.errors import InvalidSchema
 from penstock.schemas.avro import AvroSchema
 from penstock.schemas.json_schema import JsonSchema
+from penstock.schemas.registry import Registry
+from penstock.schemas.validation import Contents, bind, verdict_on
 
 from .measure import Clock, Effort, best_ns
 from .report import Case, CaseResult, Unit, on_ratio, on_value
@@ -80,7 +90,106 @@ def measure_hostile(effort: Effort) -> CaseResult:
     return CaseResult(max(found.values()) / _MS)
 
 
+def document(number: int) -> bytes:
+    """An order of about a kilobyte."""
+    lines = [{"name": f"lamp {number} {one}" * 3, "count": one, "price": 9.5} for one in range(12)]
+    return msgspec.json.encode({"id": number, "customer": "ann" * 10, "paid": True, "lines": lines})
+
+
+ORDER = {
+    "type": "object",
+    "required": ["id", "lines"],
+    "properties": {
+        "id": {"type": "integer", "minimum": 0},
+        "customer": {"type": "string", "maxLength": 100},
+        "paid": {"type": "boolean"},
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "count": {"type": "integer"},
+                    "price": {"type": "number"},
+                },
+            },
+        },
+    },
+}
+DOCUMENTS = 1000
+
+
+def measure_validation(effort: Effort) -> CaseResult:
+    """Measure messages that are compared with their schema, next to the libraries in one loop."""
+    registry = Registry()
+    new = NewSchema("JSON", json.dumps(ORDER))
+    for record in registry.register("orders-value", new).records:
+        registry.apply(record)
+    binding = bind("orders", Validation.REJECT, ("", ""), registry)
+    assert binding is not None
+    documents = [document(number) for number in range(DOCUMENTS)]
+    is_valid, decode = JsonSchema(new.text).validator.is_valid, msgspec.json.decode
+
+    def ours() -> None:
+        contents = Contents(None, documents)
+        found = verdict_on(binding, contents, registry.read, is_each_answered=False)
+        assert not found.count
+
+    def libraries() -> None:
+        for one in documents:
+            assert is_valid(decode(one))
+
+    found = best_ns({"ours": ours, "libraries": libraries}, effort)
+    return CaseResult(
+        found["ours"] / DOCUMENTS / _US,
+        found["libraries"] / DOCUMENTS / _US,
+        settings={"bytes": len(documents[0])},
+    )
+
+
+def measure_plain(effort: Effort) -> CaseResult:
+    """Measure publishes to a topic without schemas, beside one that asks for them, next to a broker without any."""
+    values = [b"x" * 100] * 100
+    command = PublishValues("plain", values)
+    with ExitStack() as stack:
+
+        def broker() -> Broker:
+            path = stack.enter_context(TemporaryDirectory())
+            found = stack.enter_context(Broker(path, fsync="never"))
+            # What is published is removed again, or the disk fills up.
+            found.create_topic("plain", partitions=1, retention_bytes=1 << 26)
+            return found
+
+        bound, unbound = broker(), broker()
+        bound.create_topic("asking", partitions=1, validation="reject")
+        found = best_ns(
+            {
+                "bound": lambda: bound.driver.execute(command),
+                "unbound": lambda: unbound.driver.execute(command),
+            },
+            effort,
+        )
+    return CaseResult(
+        found["bound"] / _US, found["unbound"] / _US, settings={"messages": len(values)}
+    )
+
+
 CASES = (
+    Case(
+        name="validate_json",
+        unit=Unit.US,
+        measure=measure_validation,
+        goal=on_ratio(">=0.8"),
+        baseline="msgspec and jsonschema-rs in one loop",
+    ),
+    Case(
+        name="plain_publish",
+        unit=Unit.US,
+        measure=measure_plain,
+        goal=on_ratio(">=0.97"),
+        baseline="no topic asks for schemas",
+    ),
     Case(
         name="compare_avro",
         unit=Unit.US,

@@ -30,6 +30,9 @@
         ModeConflict         the group reads this topic in another way
         NotPending           a delayed message that has fired, or was cancelled
         OutOfSequence        a producer skipped a sequence, repeated an old one, or was replaced
+        ProducerFenced       the epoch is not the producer's any more: it has a newer session, or its transaction ended
+        TransactionEnded     it was committed, or aborted, and the other is asked for
+        TransactionInProgress    the last one is decided and being applied: try again
         WrongOwner           another member holds the message
         NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
@@ -409,6 +412,46 @@ class OutOfSequence(Refused):
             producer=producer,
             reason=reason,
             next_sequence=next_sequence,
+        )
+
+
+class ProducerFenced(Refused):
+    code = "PRODUCER_FENCED"
+
+    def __init__(self, producer_id: int, *, epoch: int, current: int, said: str = "") -> None:
+        why = f" ({said})" if said else ""
+        super().__init__(
+            f"producer {producer_id} is in epoch {current}, not {epoch}{why}: begin a new session, "
+            "and send the transaction again",
+            producer_id=producer_id,
+            epoch=epoch,
+            current_epoch=current,
+            reason=said,
+        )
+
+
+class TransactionEnded(Refused):
+    code = "TRANSACTION_ENDED"
+
+    def __init__(self, producer_id: int, state: str, reason: str) -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"the transaction of producer {producer_id} is {state} already{why}",
+            producer_id=producer_id,
+            state=state,
+            reason=reason,
+        )
+
+
+class TransactionInProgress(Refused):
+    code = "TRANSACTION_IN_PROGRESS"
+    retriable = True
+
+    def __init__(self, producer_id: int, state: str) -> None:
+        super().__init__(
+            f"the last transaction of producer {producer_id} is {state}: try again in a moment",
+            producer_id=producer_id,
+            state=state,
         )
 
 

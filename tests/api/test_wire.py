@@ -9,6 +9,7 @@ from penstock.api import classic, wire
 from penstock.api.answers import Answer, LeaseOutcome
 from penstock.api.consume import CountReady, Poll
 from penstock.api.delays import DelayedMessage, DelayState, FireDelayed, GetDelayed
+from penstock.api.error_reply import ErrorReply, rebuilt_error
 from penstock.api.fetch import Fetch, FetchReply, Peek, Read, ReadReply, SkippedRange
 from penstock.api.groups import Cause, ListRebalances, Passed, Rebalance
 from penstock.api.health import Damage, EventKind, Findings, Health, RecoveryEvent, SeeHealth
@@ -249,7 +250,7 @@ def test_errors_come_back_with_their_facts(error):
 
 def test_a_code_that_is_not_known_is_told_by_its_family():
     for is_retriable, family in ((True, Unavailable), (False, Refused)):
-        found = wire.rebuilt_error(wire.ErrorReply("NEW", "later", is_retriable))
+        found = rebuilt_error(ErrorReply("NEW", "later", is_retriable))
         assert type(found) is family
 
 

@@ -1,6 +1,8 @@
 """Offsets that clients commit for a group, classic groups of a node, and what else only Kafka clients ask for."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.api.classic import (
     AwaitJoin,
@@ -180,9 +182,41 @@ def test_the_first_message_of_a_time_is_found_by_its_own_timestamp() -> None:
         messages = [Message(b"x", timestamp=base + step) for step in (30, 10, 20)]
         world.execute(Publish(TOPIC, messages, 0))
     for time, offset in ((1, 0), (5025, 0), (5031, 6), (9020, 6), (9030, 6), (9031, None)):
-        found = world.execute(FindTimestamp(TOPIC, 0, time))
+        found = world.execute(FindTimestamp(TOPIC, 0, time)).found
         assert (None if found is None else found.offset) == offset
-    assert world.execute(FindTimestamp(TOPIC, 0)) == TimedOffset(6, 9030, 1)
+    assert world.execute(FindTimestamp(TOPIC, 0)) == (TimedOffset(6, 9030, 1), None)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=12),
+    st.integers(0, 36),
+)
+def test_timestamps_are_found_file_by_file_as_in_a_list(batches, start) -> None:
+    world = World()
+    world.topic(segment_size_bytes=400)
+    for times in batches:
+        world.execute(Publish(TOPIC, [Message(b"x", timestamp=one) for one in times], 0))
+    every = [time for times in batches for time in times]
+    start = min(start, len(every))
+    world.execute(TrimPartition(TOPIC, 0, start))
+
+    def searched(time: int | None) -> tuple[int, int] | None:
+        """What the steps find; the latest of several, the first of those."""
+        best, offset, steps = None, 0, 0
+        while offset is not None:
+            found, offset = world.execute(FindTimestamp(TOPIC, 0, time, offset))
+            if found is not None and (best is None or found.timestamp > best[1]):
+                best = found.offset, found.timestamp
+            steps += 1
+        assert steps <= len(world.node.partition(TOPIC, 0).messages.segments)
+        return best
+
+    kept = [*enumerate(every)][start:]
+    # The second time, what files hold is known.
+    for time in (*range(1, 11), *range(1, 11)):
+        assert searched(time) == next(((at, one) for at, one in kept if one >= time), None)
+    latest = max((one for _, one in kept), default=0)
+    assert searched(None) == next(((at, one) for at, one in kept if one == latest), None)
 
 
 def test_where_an_epoch_ended() -> None:

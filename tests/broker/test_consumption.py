@@ -93,7 +93,7 @@ def damaged(world: World, value: bytes) -> World:
         else data
         for path, data in tree.files.items()
     }
-    world._again(SimDisk(type(tree)(files, tree.directories)))
+    world.open_on(SimDisk(type(tree)(files, tree.directories)))
     return world
 
 

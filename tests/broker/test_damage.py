@@ -57,7 +57,7 @@ def damage(
     """Stop in order, change a bit in some batches, start again."""
     chosen = [batches_of(world, partition, topic)[one] for one in numbers]
     world.node.close()
-    world._again(SimDisk(with_damage(world.disk.tree(), chosen, byte=byte)))
+    world.open_on(SimDisk(with_damage(world.disk.tree(), chosen, byte=byte)))
 
 
 def made(partitions: int = 1, **settings: object) -> World:
@@ -228,7 +228,7 @@ def test_a_sweep_does_not_take_a_segment_for_old_because_its_end_cannot_be_read(
     world.node.close()
     files = dict(world.disk.tree().files)
     files[first] = files[first][:kept].ljust(len(files[first]), b"\0")
-    world._again(SimDisk(Tree(files, world.disk.tree().directories)))
+    world.open_on(SimDisk(Tree(files, world.disk.tree().directories)))
     world.wait(9 * 3600 * 1000)
     assert world.sweep()[TOPIC].segments_removed == 0
     world.wait(160 * 3600 * 1000)
@@ -243,7 +243,7 @@ def damaged_delay(world: World) -> tuple[int, int]:
     tree = world.disk.tree()
     data = bytearray(tree.files[path])
     data[3000] ^= 1
-    world._again(SimDisk(Tree({**tree.files, path: bytes(data)}, tree.directories)))
+    world.open_on(SimDisk(Tree({**tree.files, path: bytes(data)}, tree.directories)))
     return bad, good
 
 
@@ -282,7 +282,7 @@ def test_a_start_behind_a_crash_goes_on_behind_damage_where_it_is_skipped():
     for partition in world.node.partitions():
         partition.messages.sync(with_checkpoint=True)
     tree = with_damage(world.disk.tree(), [batches_of(world)[2]])
-    world._again(SimDisk(tree))
+    world.open_on(SimDisk(tree))
     assert values(world.drain()) == [b"0", b"1", b"3", b"4", b"5"]
     assert world.publish(Message(b"again", idempotency_key=b"key 5"))[0].is_duplicate
 

@@ -72,7 +72,7 @@ def test_a_group_does_not_get_what_is_deleted() -> None:
 def test_times_and_files_begin_at_the_start() -> None:
     world = made(4, 4)
     trim(world, 3)
-    assert world.execute(FindTimestamp(TOPIC, 0, WALL_NS)).offset == 3
+    assert world.execute(FindTimestamp(TOPIC, 0, WALL_NS)).found.offset == 3
     assert world.fetch(Start.at_time(1)).offset == 3
     ends = world.execute(ListEnds((TOPIC,), at_ns=1)).topics[TOPIC].partitions["0"]
     assert (ends.earliest, ends.at) == (3, 3)

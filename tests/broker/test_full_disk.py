@@ -189,14 +189,14 @@ def test_a_start_without_room_says_so_and_takes_nothing_away(call, nth) -> None:
         if "orders.1" in path and "messages/0" in path and path.endswith(".log")
     )
     tree.files[last] = tree.files[last][:-1]
-    world._again(SimDisk(tree))
+    world.open_on(SimDisk(tree))
     before = picture(world)
     disk = SimDisk(tree)
     disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, path_part="topics", nth=nth, times=99))
     # It may well start: then nothing had to be written.
     with suppress(NoSpace):
         Node(disk, now=world.now(), entropy=world.entropy)
-    world._again(SimDisk(disk.tree()))
+    world.open_on(SimDisk(disk.tree()))
     assert picture(world) == before
 
 

@@ -148,7 +148,7 @@ def test_a_damaged_batch_that_is_skipped_does_not_take_the_delayed_ones_with_it(
     # Damage below a checkpoint, and above every snapshot.
     world.node.partition(TOPIC, 0).messages.sync(with_checkpoint=True)
     damaged = with_damage(world.disk.tree(), batches_of(world)[:1])
-    world._again(SimDisk(damaged))
+    world.open_on(SimDisk(damaged))
     world.wait(HOUR)
     log = world.node.partition(TOPIC, 0).messages
     found = [one for head, raw in log.batches_from(2) for one in decode_messages(raw, head)]

@@ -13,6 +13,7 @@ from penstock.api.publish import (
     PublishBatch,
     PublishEach,
     Published,
+    PublishRecords,
     PublishValues,
     Schedule,
     ScheduleValues,
@@ -24,6 +25,7 @@ from penstock.codec.head import NO_MARKS
 from penstock.errors import SchemaViolation
 from penstock.model import Message
 from penstock.sim import SimDisk
+from tests.codec import kafka_twin
 
 from .world import TOPIC, World, pull_the_plug, values
 
@@ -51,6 +53,10 @@ def batch_of(*values: bytes, marks: Marks = NO_MARKS) -> bytes:
     return encode(Columns(values=values, timestamps=1), marks=marks).to_bytes()
 
 
+def record_batch(*values: bytes) -> bytes:
+    return kafka_twin.batch([kafka_twin.Record(1, None, one) for one in values])
+
+
 def later(world: World, *values: bytes) -> list[Delayed]:
     return [Delayed(Message(one), world.wall_ns + 10**9) for one in values]
 
@@ -59,6 +65,7 @@ WAYS = {
     "publish": lambda world, *some: Publish(TOPIC, [*map(Message, some)]),
     "values": lambda world, *some: PublishValues(TOPIC, some),
     "batch": lambda world, *some: PublishBatch(TOPIC, 0, batch_of(*some)),
+    "records": lambda world, *some: PublishRecords(TOPIC, 0, record_batch(*some)),
     "schedule": lambda world, *some: Schedule(TOPIC, later(world, *some)),
     "later": lambda world, *some: ScheduleValues(TOPIC, some, world.wall_ns + 10**9),
 }

@@ -211,17 +211,17 @@ class World:
     def restart(self) -> None:
         """Stop properly and start again."""
         self.node.close()
-        self._again(SimDisk(self.disk.tree()))
+        self.open_on(SimDisk(self.disk.tree()))
 
     def kill(self) -> None:
         """End the process; the operating system still writes everything out."""
-        self._again(SimDisk(self.disk.tree()))
+        self.open_on(SimDisk(self.disk.tree()))
 
     def lose_unsynced(self) -> None:
         """Pull the plug; only what was synced is left."""
-        self._again(only_durable(self.disk))
+        self.open_on(only_durable(self.disk))
 
-    def _again(self, disk: SimDisk) -> None:
+    def open_on(self, disk: SimDisk) -> None:
         self.disk.power_off()
         self.disk, self.monotonic_ns = disk, 0
         self.node = self._open()

@@ -1,10 +1,13 @@
-"""`penstock group` and `penstock delay` against a server process."""
+"""`penstock group`, `penstock delay` and `penstock transactions` against a server process."""
 
 import json
 
 import pytest
 
+from penstock.api.transactions import EndTransaction, InitProducer, Stage
 from penstock.cli.exits import Exit
+from penstock.errors import TransactionEnded
+from penstock.model import Message
 
 pytestmark = pytest.mark.tier("test")
 GROUP = "resetters"
@@ -106,3 +109,21 @@ def test_wrong_calls_get_one_clear_line(call, billing, words, code, text):
     done = call(*words)
     assert (done.code, done.out) == (code, "")
     assert text in done.err.splitlines()[-1]
+
+
+def test_a_transaction_is_listed_described_and_aborted(call, client):
+    if "ledger" not in client.topics():
+        client.create_topic("ledger", partitions=1)
+    session = client.execute(InitProducer("ledger-1"))
+    client.execute(Stage(*session, "ledger", [Message(b"a"), Message(b"b")]))
+    lines = call("transactions", "list", "--state", "Ongoing", "--json").out.splitlines()
+    (found,) = [one for one in map(json.loads, lines) if one["producer"] == "ledger-1"]
+    assert (found["state"], found["messages"]) == ("Ongoing", 2)
+    name = found["transaction"]
+    described = json.loads(call("transactions", "describe", name, "--json").out)
+    assert described["staged"] == ["ledger/0: 2"]
+    assert call("transactions", "abort", name).code == Exit.OK
+    assert "CompleteAbort" in call("transactions", "describe", name).out
+    assert call("transactions", "describe", "1-1").code == Exit.REFUSED
+    with pytest.raises(TransactionEnded):
+        client.execute(EndTransaction(*session, is_commit=True))

@@ -49,6 +49,9 @@ RIGHT = {
     "offset": 0,
     "order": Redrive(),
     "place": PLACE,
+    "subject": "orders-value",
+    "schema": '"int"',
+    "content": b"{}",
 }
 OPTIONS = {
     "publish": ("key", "headers", "priority", "ttl", "idempotency_key", "delay", "deliver_at"),

@@ -210,7 +210,7 @@ def test_a_batch_that_cannot_be_encoded_fails_alone(url):
         with pytest.raises(TooLarge):
             producer.flush()
         with pytest.raises(TooLarge):
-            deliveries[0].result(1)
+            deliveries[0].result(30)
         assert producer.send(b"small").batch is not deliveries[0].batch
         producer.close()
         assert (producer.stored, producer.failed) == (1, 2)

@@ -7,6 +7,8 @@ import pytest
 import penstock
 from penstock.errors import Refused
 
+from .waiting import waiting_calls
+
 
 @pytest.fixture
 async def queue(tmp_path):
@@ -15,7 +17,7 @@ async def queue(tmp_path):
 
 
 async def until(condition):
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         await asyncio.sleep(0.005)
@@ -38,7 +40,7 @@ async def test_put_and_get(queue):
 async def test_thousand_waiting_gets_need_no_threads_and_each_gets_one(queue):
     gets = [asyncio.create_task(queue.get(timeout=30)) for _ in range(1000)]
     async with asyncio.timeout(30):
-        await until(lambda: sum(map(len, queue._queue._driver._polls.queues.values())) == 1000)
+        await until(lambda: waiting_calls(queue._queue) == 1000)
         for number in range(1000):
             await queue.put(b"%d" % number)
         got = [message.id for message in await asyncio.gather(*gets)]
@@ -80,7 +82,7 @@ async def test_work_queue_answers(tmp_path):
 async def test_closing_ends_the_waiting(tmp_path):
     queue = penstock.open(tmp_path).aio
     waiting = asyncio.create_task(queue.get(timeout=None))
-    await until(lambda: queue._queue._driver.is_awaited)
+    await until(lambda: waiting_calls(queue._queue))
     await queue.close()
     with pytest.raises(Refused, match="closed"):
         await waiting

@@ -17,6 +17,8 @@ from penstock.errors import (
 )
 from penstock.testing import VirtualClock
 
+from .waiting import waiting_calls
+
 
 @pytest.fixture
 def clock():
@@ -383,7 +385,7 @@ def test_waiting_get_is_woken_by_a_put_at_once(path):
         got = []
         thread = threading.Thread(target=lambda: got.append(queue.get(timeout=30)))
         thread.start()
-        while not queue._driver.is_awaited:
+        while not waiting_calls(queue):
             pass
         queue.put(b"hello")
         thread.join(10)
@@ -405,7 +407,7 @@ def test_wait_ends_when_the_time_is_up_and_when_the_queue_closes(path):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not queue._driver.is_awaited:
+    while not waiting_calls(queue):
         pass
     queue.close()
     thread.join(10)

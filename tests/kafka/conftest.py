@@ -1,3 +1,5 @@
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -5,6 +7,25 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka.brokers import KafkaAddress, running_broker
+
+KAFKAJS = "2.2.4"
+
+
+@pytest.fixture(scope="session")
+def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where kafkajs is installed, with the programs that use it: node looks for it from their own folder."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = tmp_path_factory.mktemp("kafkajs")
+    install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(
+        [*install, f"kafkajs@{KAFKAJS}"], cwd=folder, capture_output=True, check=False, timeout=120
+    )
+    if done.returncode:
+        pytest.skip("kafkajs cannot be had from npm here")
+    for program in Path(__file__).parent.glob("kafkajs_*.js"):
+        shutil.copy(program, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

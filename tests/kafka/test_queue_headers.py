@@ -48,11 +48,13 @@ def polled(broker: KafkaAddress, topic: str, *, wait_ms: int = 0) -> list[str]:
         return [one["value"] for one in json.loads(answer.read())["messages"]]
 
 
+@pytest.mark.parametrize("is_idempotent", [True, False])
 def test_headers_delay_records_and_drop_repeated_ones(
-    broker: KafkaAddress, admin: AdminClient
+    broker: KafkaAddress, admin: AdminClient, is_idempotent: bool
 ) -> None:
-    make_topic(admin, "later")
-    client = producer(broker, **{"enable.idempotence": True, "linger.ms": 200})
+    topic = f"later-{is_idempotent}"
+    make_topic(admin, topic)
+    client = producer(broker, **{"enable.idempotence": is_idempotent, "linger.ms": 200})
     delivered: list[tuple[KafkaError | None, int]] = []
     for value, headers in (
         (b"now", []),
@@ -62,7 +64,7 @@ def test_headers_delay_records_and_drop_repeated_ones(
         (b"last", []),
     ):
         client.produce(
-            "later",
+            topic,
             value,
             partition=0,
             headers=headers,
@@ -70,12 +72,12 @@ def test_headers_delay_records_and_drop_repeated_ones(
         )
     client.flush(PATIENCE_S)
     assert delivered == [(None, offset) for offset in range(5)]
-    assert polled(broker, "later") == ["now", "once", "last"]
-    produce(client, "later", [b"after"])
-    assert polled(broker, "later", wait_ms=1) == ["after"]
-    assert polled(broker, "later", wait_ms=20_000) == ["in a moment"]
-    reader = consumer(broker, "later")
-    reader.subscribe(["later"])
+    assert polled(broker, topic) == ["now", "once", "last"]
+    produce(client, topic, [b"after"])
+    assert polled(broker, topic, wait_ms=1) == ["after"]
+    assert polled(broker, topic, wait_ms=20_000) == ["in a moment"]
+    reader = consumer(broker, topic)
+    reader.subscribe([topic])
     found = received(reader, 5)
     reader.close()
     assert [(one.offset(), one.value()) for one in found] == [

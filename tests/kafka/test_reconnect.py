@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from penstock.server.kafka.schema import REQUESTS
 from penstock.server.kafka.wire import decode_response, encode_request
 from tests.kafka.brokers import KafkaAddress
 from tests.kafka.librdkafka import make_topic, produce, producer
@@ -16,7 +17,6 @@ from tests.kafka.test_hostile import answered, frame
 pytestmark = pytest.mark.tier("test")
 CLASSIC_JOIN, CLASSIC_HEARTBEAT, CLASSIC_SYNC = 11, 12, 14
 HEARTBEAT, SHARE_HEARTBEAT, SHARE_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE = 68, 76, 77, 78, 79
-_FLEXIBLE_SINCE = {CLASSIC_JOIN: 6, CLASSIC_HEARTBEAT: 4, CLASSIC_SYNC: 4}
 UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, SHARE_SESSION_NOT_FOUND, INVALID_RECORD_STATE = (
     25,
     69,
@@ -32,11 +32,17 @@ class Wire:
         self._stream = socket.create_connection((broker.host, broker.port), timeout=30)
 
     def ask(self, key: int, version: int, **values: Any) -> dict[str, Any]:
+        self.begin(key, version, **values)
+        return self.answer(key, version)
+
+    def begin(self, key: int, version: int, **values: Any) -> None:
         body = b"".join(encode_request(key, version, values))
         self._stream.sendall(frame(key, version, body))
+
+    def answer(self, key: int, version: int) -> dict[str, Any]:
         answer = answered(self._stream)
         assert answer, "the broker ended the connection"
-        skipped = 5 if version >= _FLEXIBLE_SINCE.get(key, 0) else 4
+        skipped = 5 if version >= REQUESTS[key].flexible else 4
         return decode_response(key, version, answer[skipped:])
 
     def cut(self) -> None:
@@ -152,7 +158,7 @@ def test_share_groups_are_described(
     make_topic(admin, "share-told", 2)
     produce(producer(broker), "share-told", [b"a"])
     wire = connect()
-    assert described(wire, "nobody")["error_code"] == GROUP_ID_NOT_FOUND
+    assert described(wire, "unknown")["error_code"] == GROUP_ID_NOT_FOUND
     share_heartbeat(wire, 0, ["share-told"], member="told")
     found = described(wire, "share")
     (member,) = [one for one in found["members"] if one["member_id"] == "told"]

@@ -1,6 +1,8 @@
 """Keys for Kafka clients: SCRAM and PLAIN over TLS, with each client; rights and prefixes as anywhere else."""
 
+import shutil
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,6 +117,52 @@ async def test_aiokafka(secured: Secured, mechanism: str) -> None:
     await reader.start()
     assert (await reader.getone()).value == b"hello"
     await reader.stop()
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat(secured: Secured, mechanism: str) -> None:
+    topic = f"kcat-{mechanism}"
+    settings = rdkafka(secured, mechanism)
+    del settings["bootstrap.servers"]
+    words = [f"-X{name}={value}" for name, value in settings.items()]
+
+    def kcat(*more: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["kcat", "-b", str(secured.address), *words, *more],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    sent = kcat("-P", "-t", topic, "-p", "0", given="hello\n")
+    assert sent.returncode == 0, sent.stderr
+    read = kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q")
+    assert (read.returncode, read.stdout) == (0, "hello\n"), read.stderr
+    refused = kcat("-Xsasl.password=wrong", "-L", "-m", "5")
+    assert refused.returncode != 0
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafkajs(secured: Secured, kafkajs: Path, mechanism: str) -> None:
+    def run(secret: str) -> subprocess.CompletedProcess[str]:
+        named = [mechanism.lower(), secured.user, secret, f"kafkajs-{mechanism}"]
+        return subprocess.run(
+            ["node", "kafkajs_sasl.js", str(secured.address), secured.authority, *named],
+            cwd=kafkajs,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    done = run(secured.secret)
+    assert done.returncode == 0, done.stderr
+    refused = run("wrong")
+    assert refused.returncode == 1
+    assert "SASL" in refused.stderr
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

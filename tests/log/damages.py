@@ -354,7 +354,7 @@ def _() -> Variants:
 
 def of_later_version(sample: Sample, number: int) -> Variants:
     path, position, head = sample.places[number]
-    for changes in ({"version": 2}, {"encoding": 1}, {"attributes": head.attributes | 1 << 15}):
+    for changes in ({"version": 3}, {"encoding": 2}, {"attributes": head.attributes | 1 << 15}):
         later = pack_head(head._replace(**changes), seed=SEED)
         yield sample, overwritten(sample.tree, path, position, later)
 

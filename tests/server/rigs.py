@@ -64,7 +64,9 @@ class InProcess:
             limits=self.settings.limits.limits_config(),
             observer=activity.observe,
         )
-        storage = StorageConfig(fsync=self.settings.storage.fsync, min_free_bytes=0)
+        # Free space counts only where a test says so.
+        min_free_bytes = settings.get(("storage", "min_free_bytes"), 0)
+        storage = StorageConfig(fsync=self.settings.storage.fsync, min_free_bytes=min_free_bytes)
         self.driver = ThreadDriver(self.disk, storage, world)
         loop = asyncio.get_running_loop()
         driver = AsyncDriver(self.driver, loop)

@@ -8,6 +8,7 @@ import pytest
 from penstock.api.keys import RevokeKey
 from penstock.api.principals import Role
 from penstock.errors import Unavailable
+from penstock.server.rate_limiter import RateLimiter
 from penstock.server.reading_settings import read_settings
 
 from .rigs import in_process
@@ -55,7 +56,7 @@ async def test_a_client_over_its_rate_is_told_so(tmp_path, request_of):
     async with in_process(tmp_path) as broker:
         await broker.topic()
         # Numbers that a float says exactly.
-        broker.app.rate.per_s, broker.app.rate._now = 4, lambda: 128.0
+        broker.app.rate = RateLimiter(4, lambda: 128.0)
         connection = connected(broker)
         found = [await status_of(connection, request_of()) for _ in range(8)]
         assert [one.split()[1] for one in found] == [b"200"] * 4 + [b"429"] * 4

@@ -266,14 +266,14 @@ def spoken(port: int, raw: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_bad_http_is_a_4xx_or_a_closed_connection(shared_broker, name):
-    answer = spoken(shared_broker.port, RAW[name])
+def test_bad_http_is_a_4xx_or_a_closed_connection(hasty_broker, name):
+    answer = spoken(hasty_broker.port, RAW[name])
     if answer:
         line, _, rest = answer.partition(b"\r\n")
         assert line.split()[1].startswith(b"4"), line
         assert json.loads(rest.partition(b"\r\n\r\n")[2])["error"]
-    assert shared_broker.call("GET", "/health").status == 200
-    assert shared_broker.call("GET", "/topics/empty").json["total_messages"] == 0
+    assert hasty_broker.call("GET", "/health").status == 200
+    assert hasty_broker.call("GET", "/topics/empty").json["total_messages"] == 0
 
 
 def test_chunk_extensions_are_read_over(shared_broker):
@@ -291,14 +291,14 @@ def test_chunk_extensions_are_read_over(shared_broker):
 
 
 @pytest.mark.tier("test")
-def test_slow_headers_and_slow_bodies_are_ended(shared_broker):
+def test_slow_headers_and_slow_bodies_are_ended(hasty_broker):
     for raw in (
         b"GET /topics HTTP/1.1\r\nHost: loc",
         HEAD + TYPE + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"a" * 1000,
         HEAD + TYPE + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: a",
         HEAD + TYPE + b"Content-Length: 100\r\n\r\n{",
     ):
-        with socket.create_connection(("127.0.0.1", shared_broker.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", hasty_broker.port), timeout=30) as connection:
             connection.sendall(raw)
             answer = b""
             while piece := connection.recv(65536):
@@ -307,20 +307,20 @@ def test_slow_headers_and_slow_bodies_are_ended(shared_broker):
             assert b"REQUEST_TIMEOUT" in answer
 
 
-def test_a_client_that_does_not_read_is_cut_off(shared_broker):
-    shared_broker.call("POST", "/topics", {"name": "large", "num_partitions": 1})
+def test_a_client_that_does_not_read_is_cut_off(hasty_broker):
+    hasty_broker.call("POST", "/topics", {"name": "large", "num_partitions": 1})
     for _ in range(8):
         message = {"messages": [{"value": "x" * 2_000_000}]}
-        assert shared_broker.call("POST", "/topics/large/messages", message).status == 200
+        assert hasty_broker.call("POST", "/topics/large/messages", message).status == 200
     raw = b"GET /topics/large/partitions/0/messages?max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.socket() as connection:
         # Small enough that the answer cannot hide in buffers of the system.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(30)
-        connection.connect(("127.0.0.1", shared_broker.port))
+        connection.connect(("127.0.0.1", hasty_broker.port))
         connection.sendall(raw)
-        # Only whoever asks is left.
-        while "penstock_http_connections 1\n" not in metrics_of(shared_broker):
+        # Only the connection that asks is left.
+        while "penstock_http_connections 1\n" not in metrics_of(hasty_broker):
             pass
         assert received_until_cut(connection) < 16_000_000
 

@@ -56,6 +56,8 @@ async def test_what_is_served_is_what_the_table_says(tmp_path):
         await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})
         report = {"kind": "archive", "state": "running", "topics": ["orders"]}
         await broker.call("PUT", "/pipelines/lake", report)
+        broker.app.binary.count("PublishBatch")
+        broker.app.binary.refuse("connections")
         broker.settle()
         text = (await broker.call("GET", "/metrics")).body.decode()
         served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))

@@ -180,7 +180,7 @@ async def test_a_reader_at_the_end_waits_for_more(tmp_path):
         await broker.topic()
         target = "/topics/orders/partitions/0/messages?offset=0&timeout=60s"
         waiting = asyncio.ensure_future(broker.call("GET", target))
-        await until(lambda: broker.app.driver._readers)
+        await until(lambda: broker.app.driver.waiting)
         await broker.publish("1")
         assert [one["value"] for one in (await waiting).json["messages"]] == ["1"]
 
@@ -407,7 +407,7 @@ async def test_a_stream_holds_no_more_than_it_may(tmp_path):
 
         target = b"/consume?topic=orders&group=g&max=2&lease_ms=60000"
         connection.data_received(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
-        await until(lambda: broker.app.driver._loaded)
+        await until(lambda: broker.app.driver.waiting)
         assert values() == ["1", "2"]
         receipt = re.search(r'"receipt_handle":"(.*?)"', wire.written.decode())[1]
         await broker.call("POST", "/messages/ack", {"receipt_handle": receipt})
@@ -434,13 +434,12 @@ async def test_server_sent_events(tmp_path):
 
 
 async def test_a_full_disk_refuses_publishes_and_nothing_else(tmp_path, monkeypatch):
-    async with in_process(tmp_path) as broker:
+    async with in_process(tmp_path, {("storage", "min_free_bytes"): 1 << 30}) as broker:
         await broker.topic()
         await broker.publish("1", "2")
         first, second = [one["receipt_handle"] for one in await broker.poll()]
-        guard = broker.driver.node.guard
-        monkeypatch.setattr(guard, "_min_free_bytes", 1 << 30)
         monkeypatch.setattr(broker.disk, "free_bytes", lambda: 1 << 20)
+        broker.clock.advance("1s")
         refused = await broker.call(
             "POST", "/topics/orders/messages", {"messages": [{"value": "3"}, {"value": "4"}]}
         )

@@ -41,6 +41,7 @@ BODIES = {
     "/pipelines/{pipeline}": {"kind": "archive", "state": "running", "topics": ["orders"]},
     "/offsets": "topics=orders",
     "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
+    "/transactions/publish": {"producer_id": 1, "epoch": 0, "topic": "orders", "value": "1"},
     "/produce": {"topic": "orders", "value": "1"},
     "/consume": "topic=orders&group=g",
     "/ack": {"topic": "orders", "group": "g", "partition": 0, "offset": 0},
@@ -80,7 +81,7 @@ async def test_every_route_asks_for_every_role(tmp_path):
             target = route.path.replace("{topic}", "orders").replace("{group}", "g")
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
             target = target.replace("{offset}", "0").replace("{pipeline}", "p")
-            target = target.replace("{query}", "q")
+            target = target.replace("{query}", "q").replace("{producer_id}", "1")
             bare = await broker.call(route.method, target)
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():

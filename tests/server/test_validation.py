@@ -132,7 +132,7 @@ def test_our_client_and_a_restart(tmp_path):
     for _ in range(2):
         with served(tmp_path / "data") as server, Client(server.binary_address) as client:
             if "orders" not in client.topics():
-                client.create_topic("orders", partitions=1, config={"validation": "reject"})
+                client.create_topic("orders", partitions=1, validation="reject")
                 client.execute(
                     RegisterSchema("orders-value", NewSchema("JSON", json.dumps(INTEGER)))
                 )

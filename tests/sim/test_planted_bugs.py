@@ -207,7 +207,9 @@ def expired_lease_still_ackable(patch: Patch) -> None:
     def ack(
         partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
     ) -> AnswerResult:
-        return consumption._answer(partition, commands.ack(delivery, lease, offsets), now)
+        outcome = commands.ack(delivery, lease, offsets)
+        partition.record(outcome.records, now)
+        return outcome.reply
 
     patch.setattr(consumption, "ack", ack)
 

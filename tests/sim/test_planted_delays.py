@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.partition import Now, Partition, clearing, delaying, firing, opening
-from penstock.broker.partition.delay_log import DelayLog
 from penstock.broker.partition.machine import PartitionMachine
+from penstock.broker.partition.side_log import SideLog
 from penstock.delivery import delays as delay_machine
 from penstock.delivery.delay_records import DelayCancelled, DelayKeys, DelayKind, PendingDelays
 from penstock.delivery.delays import Delays
@@ -59,7 +59,7 @@ def fired_again_after_a_restart(patch: Patch) -> None:
 
 @bug(4, Checker.DELAY)
 def lost_at_a_restart(patch: Patch) -> None:
-    patch.setattr(DelayLog, "batches_from", lambda log, offset: iter(()))
+    patch.setattr(SideLog, "batches_from", lambda log, offset: iter(()))
 
 
 @bug(4, Checker.DELAY, Checker.RECOVERY)

@@ -20,15 +20,16 @@ GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 @pytest.mark.xdist_group("spark")
 def test_every_step_of_the_tour(spark, broker, tmp_path, capsys):
     """In one session, as a reader would: what one step makes the next one uses."""
-    pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    tour, _, _ = GUIDE.read_text(encoding="utf-8").partition("\n## Options\n")
+    pieces = re.findall(r"```python\n(.*?)```", tour, re.DOTALL)
     assert len(pieces) == 3
     code = "\n".join(pieces).replace("penstock://127.0.0.1:9092", broker)
     code = code.replace('format("penstock")', f'format("penstock").option("url", "{broker}")')
     for folder in ("orders-parquet", "orders-checkpoint"):
         code = code.replace(f'"{folder}"', f'"{tmp_path / folder}"')
-    tour = tmp_path / "tour.py"
-    tour.write_text(code)
-    runpy.run_path(str(tour))
+    program = tmp_path / "tour.py"
+    program.write_text(code)
+    runpy.run_path(str(program))
     shown = capsys.readouterr().out
     assert "1000" in shown
     assert len(re.findall(r"\|\s*100\|", shown)) == 10

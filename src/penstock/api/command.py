@@ -27,6 +27,8 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     is_long: ClassVar[bool] = False
     # Opens, removes or syncs files itself: it runs while no sync is under way, and not in the thread of an event loop.
     is_structural: ClassVar[bool] = False
+    # Takes several syncs: a driver gives it again after each, until its reply `is_complete`.
+    takes_steps: ClassVar[bool] = False
 
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""

@@ -124,10 +124,18 @@ class TimedOffset(NamedTuple):
     epoch: int
 
 
-class FindTimestamp(Command[TimedOffset | None], frozen=True):
+class TimestampSearch(NamedTuple):
+    """What a step of a search found, and where the next one begins; None: the search is over."""
+
+    found: TimedOffset | None
+    next_offset: int | None
+
+
+class FindTimestamp(Command[TimestampSearch], frozen=True):
     """The first message whose own timestamp is at least a time; without one, the message with the latest timestamp.
 
-    None: there is none. Producers may set timestamps as they like, so every head is looked at. NotFound.
+    Producers may set timestamps as they like, so heads have to be looked at: those of one file a step, from `offset`
+    on. Files that were looked through once are passed over if nothing in them is late enough. NotFound.
     """
 
     action: ClassVar[Action] = Action.FETCH
@@ -136,6 +144,7 @@ class FindTimestamp(Command[TimedOffset | None], frozen=True):
     topic: str
     partition: int
     time_ns: int | None = None
+    offset: int = 0
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

@@ -42,6 +42,8 @@ class Action(Enum):
     CHANGE_KEYS = "create, rotate or revoke keys"
     SEE_SCHEMAS = "see schemas"
     REGISTER_SCHEMA = "register a schema"
+    SEE_TRANSACTIONS = "see transactions"
+    ABORT_TRANSACTION = "abort transactions of others"
     CHANGE_SCHEMAS = "delete schemas, or set their compatibility or mode"
 
 

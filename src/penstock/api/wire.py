@@ -4,7 +4,6 @@ The table of commands is made from the subclasses of `Command`. A field that hol
 the msgpack and follows it as a part, so that nothing of it is copied on the way in or out.
 """
 
-import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
@@ -13,8 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-from .. import errors
-from ..errors import BadRequest, PenstockError, Refused, Unavailable
+from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
@@ -31,8 +29,10 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schemas,
     topics,
+    transactions,
 )
 from .command import Command
+from .error_reply import ErrorReply, error_reply, rebuilt_error
 from .fetch import FetchReply, SkippedRange
 from .frames import Hello
 from .leased import LeasedMessages
@@ -58,6 +58,7 @@ MODULES = (
     queries,
     schemas,
     topics,
+    transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.
 _INTERNAL = frozenset(
@@ -79,19 +80,8 @@ _SIZE = Struct(">I")
 _OK, _ERROR = 0, 1
 _GUARANTEES = (Guarantee.BUFFERED, Guarantee.FSYNCED)
 _ACKS = tuple(Acks)
-_TEXT_CHARACTERS_MAX = 2000
 # A field of commands that the driver fills in, and refuses from clients.
 _NOT_SENT = "verdict"
-
-
-class ErrorReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as it travels. `retry_after_ms` is how long the client should wait before it tries again."""
-
-    code: str
-    message: str
-    is_retriable: bool = False
-    retry_after_ms: int | None = None
-    fields: dict[str, Any] = {}
 
 
 class CommandRequest(NamedTuple):
@@ -449,69 +439,3 @@ def _part_of_reply(body: memoryview, position: int) -> memoryview:
     if len(parts) != 1:
         raise BadRequest(f"a reply with one part was expected, found {len(parts)}")
     return parts[0]
-
-
-# Errors.
-
-# Several errors share a code; these are the most likely ones.
-_LIKELY = (
-    errors.InvalidConfig,
-    errors.TooManyRequests,
-    Refused,
-    Unavailable,
-    errors.NotFound,
-    errors.Internal,
-)
-
-
-def _by_code() -> dict[str, type[PenstockError]]:
-    found: dict[str, type[PenstockError]] = {}
-    waiting: list[type[PenstockError]] = [PenstockError]
-    while waiting:
-        kind = waiting.pop()
-        if kind is errors.Unreachable:
-            continue  # Only a client raises these.
-        found.setdefault(kind.code, kind)
-        waiting += kind.__subclasses__()
-    return found | {kind.code: kind for kind in _LIKELY}
-
-
-_ERROR_OF_CODE = _by_code()
-
-
-def error_reply(error: PenstockError) -> ErrorReply:
-    """An error as it travels: texts of its fields stay short."""
-    fields = {name: _plain(value) for name, value in error.fields.items()}
-    retry_after = fields.pop("retry_after_ms", None)
-    return ErrorReply(
-        error.code,
-        str(error)[:_TEXT_CHARACTERS_MAX],
-        error.retriable,
-        retry_after if isinstance(retry_after, int) else None,
-        fields,
-    )
-
-
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, int):
-        return value if -(1 << 63) <= value < 1 << 64 else str(value)[:200]
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value[:1000]]
-    return str(value)[:200]
-
-
-def rebuilt_error(reply: ErrorReply) -> PenstockError:
-    """The error that a server sent, of the class that its code names."""
-    family = Unavailable if reply.is_retriable else Refused
-    kind = _ERROR_OF_CODE.get(reply.code, family)
-    # The constructors of errors write the message; here the server has written it.
-    error = kind.__new__(kind)
-    PenstockError.__init__(error, reply.message[:_TEXT_CHARACTERS_MAX])
-    error.fields.update(reply.fields)
-    if reply.retry_after_ms is not None:
-        error.fields["retry_after_ms"] = reply.retry_after_ms
-    return error

@@ -195,7 +195,8 @@ def _partitions_in(disk: Disk, path: str) -> int:
 
 def _require_logs(disk: Disk, directory: str, identity: PartitionId) -> None:
     """Refuse a partition whose logs are not those of this topic and number."""
-    kinds = ["messages", "state", *(["delayed"] if disk.list(f"{directory}/delayed") else [])]
+    kinds = ["messages", "state"]
+    kinds += [one for one in ("delayed", "staging") if disk.list(f"{directory}/{one}")]
     for kind in kinds:
         path, expected = f"{directory}/{kind}", log_id_of(identity, kind)
         found = read_identity(disk, path)

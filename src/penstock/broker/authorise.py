@@ -20,6 +20,7 @@ READING = frozenset(
         Action.SEE_PIPELINES,
         Action.SEE_KEYS,
         Action.SEE_SCHEMAS,
+        Action.SEE_TRANSACTIONS,
     }
 )
 """Actions that change nothing. All others do, whatever the method of their route: a poll leases and makes groups."""
@@ -58,6 +59,9 @@ ALLOWED: Mapping[Action, frozenset[Role]] = MappingProxyType(
         Action.SEE_KEYS: _ADMIN,
         Action.CHANGE_KEYS: _ADMIN,
         Action.SEE_SCHEMAS: _ALL,
+        # They name topics, which a key with prefixes may not know.
+        Action.SEE_TRANSACTIONS: _ADMIN | {Role.READONLY},
+        Action.ABORT_TRANSACTION: _ADMIN,
         # A schema decides what a topic takes, as its settings do.
         Action.REGISTER_SCHEMA: _ADMIN,
         Action.CHANGE_SCHEMAS: _ADMIN,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api.health import EventKind, RecoveryEvent
-from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, OFF, LimitsConfig, TopicConfig
 from ..errors import (
     Damaged,
     DamagedFile,
@@ -27,7 +27,7 @@ from ..journeys.latency import Latencies
 from ..log import Log, open_log
 from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
-from ..model import Epoch, LogEnd, Offset
+from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy
 from .directories import (
     ids_present,
@@ -66,6 +66,7 @@ from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
 from .recovery import log_events, partition_events, snapshot_events
 from .topics import (
+    INTERNAL_PREFIX,
     FilesPlanned,
     FilesRemoved,
     GenerationsUsed,
@@ -140,6 +141,8 @@ class Catalogue:
         # The latest that a partition knows of a meta that is not this one.
         self._epoch_elsewhere = -1
         self.open: dict[str, Topic] = {}
+        # Topics of our own, which no command names.
+        self.internal: dict[str, Topic] = {}
         records = tidy(disk, self.topics, self.recovery)
         for facts in self.topics.by_name.values():
             self._add(
@@ -236,9 +239,10 @@ class Catalogue:
             self.record_meta(records, now)
 
     def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
-        topic = self.open.get(facts.name)
+        home = self.internal if facts.name.startswith(INTERNAL_PREFIX) else self.open
+        topic = home.get(facts.name)
         if topic is None:
-            topic = self.open[facts.name] = Topic(facts, router=Router(former=facts.former))
+            topic = home[facts.name] = Topic(facts, router=Router(former=facts.former))
         topic.partitions.extend(partitions)
         for partition in partitions:
             if isinstance(partition, Partition):
@@ -304,7 +308,7 @@ class Catalogue:
 
         With the `plan` that could not be run, those whom it covered hear of the fault from the caller.
         """
-        topic = self.open[partition.topic]
+        topic = self.internal.get(partition.topic) or self.open[partition.topic]
         directory = topic.facts.partition_directory(partition.number)
         fault = fault_of(partition.topic, partition.number, directory, cause)
         topic.partitions.fail(fault)
@@ -342,6 +346,18 @@ class Catalogue:
         """Called after a topic was made, has grown, or is gone."""
 
     def create_topic(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
+        if check_name(name, "topic").startswith(INTERNAL_PREFIX):
+            raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
+        self._create(name, partitions, config, now)
+        self.topic_changed(name, now)
+
+    def internal_topic(self, name: str, partitions: int, now: Now) -> Topic:
+        """A topic of our own, made if there was none."""
+        if name not in self.internal:
+            self._create(name, partitions, TopicConfig(retention_hours=OFF), now)
+        return self.internal[name]
+
+    def _create(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         self._skip_ids_present(name, partitions, config, now)
         outcome = self.topics.create(name, partitions, config)
         facts = outcome.reply
@@ -355,7 +371,6 @@ class Catalogue:
             raise
         self._append_ends(prepared, now)
         self._add(self.topics.find(name), prepared)
-        self.topic_changed(name, now)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
@@ -364,8 +379,8 @@ class Catalogue:
 
     def configure_topic(self, name: str, changes: Mapping[str, Any], now: Now) -> Topic:
         """Change settings; they hold from the next command on."""
-        self.record_meta(self.topics.configure(name, changes), now)
         topic = self.topic(name)
+        self.record_meta(self.topics.configure(name, changes), now)
         for partition in topic.partitions:
             partition.configure(topic.facts.config)
         return topic
@@ -373,7 +388,7 @@ class Catalogue:
     def add_partitions(self, name: str, total: int, now: Now) -> None:
         """More partitions; the dead-letter topic grows along, and every group reads the new ones from the start."""
         letters = self.topics.get(dead_letter_topic(name))
-        grown = [self.topics.find(name)]
+        grown = [self.topic(name).facts]
         if letters is not None and letters.partitions < total:
             grown.append(letters)
         records = [
@@ -426,7 +441,7 @@ class Catalogue:
 
     def delete_topic(self, name: str, now: Now) -> None:
         """Forget a topic and its dead letters durably, then their files; a recreated one has another directory."""
-        gone = [self.topics.find(name)]
+        gone = [self.topic(name).facts]
         if (letters := self.topics.get(dead_letter_topic(name))) is not None:
             gone.append(letters)
         self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
@@ -464,11 +479,19 @@ class Catalogue:
 
     def faults(self) -> list[Fault]:
         """All partitions that cannot be used."""
-        return [fault for topic in self.open.values() for fault in topic.partitions.faults]
+        topics = (*self.open.values(), *self.internal.values())
+        return [fault for topic in topics for fault in topic.partitions.faults]
 
     def partitions(self) -> list[Partition]:
         """All partitions that serve."""
-        return [one for topic in self.open.values() for one in topic.partitions]
+        topics = (*self.open.values(), *self.internal.values())
+        return [one for topic in topics for one in topic.partitions]
+
+    def partition_of(self, topic_id: int, number: int) -> Partition | None:
+        """A partition by its topic's id; None if that topic is gone. PartitionFaulty: it cannot be used."""
+        facts = self.topics.by_id.get(topic_id)
+        topic = None if facts is None else self.open.get(facts.name)
+        return None if topic is None else topic.partitions[number]
 
     def close(self) -> None:
         """Close every partition, then meta.

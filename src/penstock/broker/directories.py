@@ -1,6 +1,6 @@
 """The directories of topics: which are there, whose they are, and how they leave.
 
-    topics/<namespace>/<name>.<id>/partition-<n>/messages, state, delayed
+    topics/<namespace>/<name>.<id>/partition-<n>/messages, state, delayed, staging
     set-aside/<name>.<id>                   a topic that meta does not know
     set-aside/<name>.<id>-partition-<n>     a partition that meta does not know, of a topic that it does
     set-aside/<name>.<id>-2                 the next one, if the name was taken
@@ -24,7 +24,7 @@ from ..ports import Disk
 TOPICS, SET_ASIDE = "topics", "set-aside"
 DEFAULT_NAMESPACE = "default"
 """The namespace of all topics, as long as there are no others."""
-LOGS = ("messages", "state", "delayed")
+LOGS = ("messages", "state", "delayed", "staging")
 # A partition's id as one number has 20 bits for the partition and is a signed 64-bit integer.
 TOPIC_ID_MAX = (1 << 43) - 1
 _NUMBER = "0|[1-9][0-9]*"

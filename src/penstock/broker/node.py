@@ -30,9 +30,10 @@ from .partition import Now, Partition, consumption, delaying, firing, forwarding
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
-from .partition.outbox import Burial, Letter
+from .partition.outbox import Burial, Decision, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
+from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
@@ -61,10 +62,14 @@ class Node(Catalogue):
         cache_bytes: int = CACHE_BYTES,
         usual_sweep_times: int = 1,
         is_firing: bool = True,
+        is_resuming: bool = True,
         observer: Observer | None = None,
         violations: ViolationLedger | None = None,
     ) -> None:
-        """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick."""
+        """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick.
+
+        Not `is_resuming`: the caller applies what transactions decided, before it serves anything.
+        """
         super().__init__(
             disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
         )
@@ -83,6 +88,10 @@ class Node(Catalogue):
         self.assigned = Memberships(self)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
+        self.transactions = Transactions(self)
+        # Before anything is served: a group must not be told of what was before a decision that was made.
+        if is_resuming:
+            self.transactions.resume(now)
 
     def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
@@ -135,6 +144,7 @@ class Node(Catalogue):
                     consumption.expire(partition, delivery, now)
         self.assigned.tick(now)
         self.classic.tick(now)
+        self.transactions.tick(now)
         self._seen = now
         self.fire(now)
 
@@ -157,7 +167,8 @@ class Node(Catalogue):
             for delivery in partition.machine.groups.values()
         )
         members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
-        return min(min(due, default=float("inf")), members_ns, delayed_ns)
+        transactions_ns = self.transactions.next_due_ns()
+        return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
         """Move letters one step on their way. True if there is something to sync now."""
@@ -166,13 +177,18 @@ class Node(Catalogue):
             if source.machine.outbox.pending:
                 # Without room they stay where they are, and go when there is some again.
                 with suppress(NoSpace):
-                    resolve = partial(self._destination, source, now)
-                    has_moved = forwarding.step(source, resolve, now) or has_moved
+                    has_moved = self.forward(source, now) or has_moved
         return has_moved
+
+    def forward(self, source: Partition, now: Now) -> bool:
+        """Move the letters of one partition one step on their way. True: something moved."""
+        return forwarding.step(source, partial(self._destination, source, now), now)
 
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
             return self._dead_letter_partition(source, now)
+        if isinstance(letter, Decision):
+            return self.partition_of(letter.topic_id, letter.partition)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)
         return None

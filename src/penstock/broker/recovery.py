@@ -59,7 +59,12 @@ def partition_events(
     directory: str, opening: "Opening", *, topic: str, partition: int
 ) -> Iterator[RecoveryEvent]:
     """The events of opening one partition: its logs and the replay of its state."""
-    logs = {"messages": opening.messages, "state": opening.state, "delayed": opening.delayed}
+    logs = {
+        "messages": opening.messages,
+        "state": opening.state,
+        "delayed": opening.delayed,
+        "staging": opening.staging,
+    }
     for name, recovery in logs.items():
         if recovery is not None:
             yield from log_events(f"{directory}/{name}", recovery, topic=topic, partition=partition)

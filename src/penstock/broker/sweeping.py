@@ -13,7 +13,7 @@ from ..config import Cleanup, TopicConfig
 from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
 from . import groups
 from .partition import Now, Partition
-from .partition.clearing import clear_delayed
+from .partition.clearing import clear_delayed, clear_staged
 
 if TYPE_CHECKING:
     from .catalogue import Topic
@@ -161,8 +161,9 @@ def _sweep_partition(
     is_compacted = partition.config.cleanup is Cleanup.COMPACT
     segments = freed = 0
     if Sweep.RETENTION in sweeps:
-        cleared = clear_delayed(partition, now)
-        segments, freed = cleared.segments_rewritten, cleared.bytes_freed
+        for cleared in (clear_delayed(partition, now), clear_staged(partition, now)):
+            segments += cleared.segments_rewritten
+            freed += cleared.bytes_freed
     # The ledger has it. A damaged segment stays as it is, and the others have their turn.
     with suppress(DamagedBatch):
         if is_compacted and Sweep.COMPACTION in sweeps:

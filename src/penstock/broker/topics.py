@@ -290,10 +290,8 @@ class Topics:
     def create(
         self, name: str, partitions: int, config: TopicConfig
     ) -> Outcome[TopicRecord, TopicFacts]:
-        """A new topic. Names that start with two underscores are ours, and ids are never given twice."""
+        """A new topic. Ids are never given twice."""
         name = check_name(name, "topic")
-        if name.startswith(INTERNAL_PREFIX):
-            raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
         if self.get(name) is not None:
             raise AlreadyExists("topic", name)
         if not 1 <= partitions <= PARTITIONS_MAX:

@@ -104,9 +104,8 @@ def contents_of(command: StoreMessages[Any], limits: LimitsConfig) -> Contents:
             return _of_body(body)
         case PublishRecords():
             batch = memoryview(command.batch)
-            return _of_body(
-                records_of(read_header(batch), batch, size_max=limits.batch_bytes_max).body()
-            )
+            records = records_of(read_header(batch), batch, size_max=limits.batch_bytes_max)
+            return _of_body(records.body())
     raise AssertionError(f"{type(command).__name__} stores no messages")
 
 

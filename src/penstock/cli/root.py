@@ -23,6 +23,9 @@ COMMANDS = {
     "consume": LazyCommand("penstock.cli.consume:consume", "Print messages of a server."),
     "group": LazyCommand("penstock.cli.group:group", "Look at groups, move them and forget them."),
     "delay": LazyCommand("penstock.cli.delay:delay", "Messages that wait for their time."),
+    "transactions": LazyCommand(
+        "penstock.cli.transactions:transactions", "List transactions, look at them, abort them."
+    ),
     "dlq": LazyCommand(
         "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."
     ),

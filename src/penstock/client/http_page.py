@@ -7,7 +7,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from ..api.wire import ErrorReply, rebuilt_error
+from ..api.error_reply import ErrorReply, rebuilt_error
 from ..errors import (
     BadAnswer,
     Forbidden,

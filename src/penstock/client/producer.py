@@ -8,7 +8,7 @@ from secrets import randbits
 from threading import Lock
 from typing import Any, NamedTuple, TypedDict
 
-from ..api.arguments import choice, number, plain_function, text, whole_number
+from ..api.arguments import choice, instance, number, plain_function, text, whole_number
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
@@ -17,6 +17,7 @@ from .failures import wait_asked_s
 from .producer_batch import LIMITS, Batch, CheckedMessage, partition_of
 from .publish import BatchStored
 from .retry import RetryPolicy, chance, may_repeat
+from .schema_codec import SchemaCodec
 from .value_appender import BatchLimits
 
 _COMPRESSIONS = {one.name.lower(): one for one in Compression}
@@ -30,7 +31,8 @@ class ProducerOptions(TypedDict, total=False):
     """`linger_ms`: how long a message may wait for others. `buffer_bytes_max`: beyond it `send` waits.
 
     `delivery_timeout_s`: after so long a batch that could not be stored is given up. `on_delivery` is called for every
-    batch with the number of its messages and, if it failed, the error.
+    batch with the number of its messages and, if it failed, the error. With a `schema`, from `Client.schema` or
+    `Client.register_schema`, values are what it describes, and with a `key_schema` keys are.
     """
 
     acks: str
@@ -42,6 +44,8 @@ class ProducerOptions(TypedDict, total=False):
     is_idempotent: bool
     compression: str
     on_delivery: Callable[[int, Exception | None], None] | None
+    schema: SchemaCodec | None
+    key_schema: SchemaCodec | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,8 @@ class ProducerSettings:
     is_idempotent: bool = True
     compression: str = "none"
     on_delivery: Callable[[int, Exception | None], None] | None = None
+    schema: SchemaCodec | None = None
+    key_schema: SchemaCodec | None = None
 
     def __post_init__(self) -> None:
         whole_number("batch_messages_max", self.batch_messages_max, 1)
@@ -67,6 +73,9 @@ class ProducerSettings:
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
         plain_function("on_delivery", self.on_delivery)
         acks_of(self.acks)
+        for name in ("schema", "key_schema"):
+            if getattr(self, name) is not None:
+                instance(name, getattr(self, name), SchemaCodec)
 
     @property
     def linger_s(self) -> float:

@@ -9,7 +9,7 @@ from .blobs import Bools
 from .body import HEADER_COLUMNS, U32_MAX, Body, Column
 from .decode import BATCH_BYTES_MAX, offsets_of, open_body
 from .encode import Encoded, assemble
-from .head import BODY_BYTES_MAX, Head, place
+from .head import BODY_BYTES_MAX, HEAD_BYTES, Head, place
 from .numbers import Numbers, as_array, moved, narrow
 
 Int64s = npt.NDArray[np.int64]
@@ -47,6 +47,17 @@ def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
     if found > size_max:
         raise TooLarge("batch in bytes, with when it expires,", found=found, limit=size_max)
     return made
+
+
+def dense(batch: Buffer, head: Head) -> Encoded:
+    """Returns a batch without the gaps that clearing left in its range, as its producer made it."""
+    if head.is_dense:
+        # Like a part of it, the body may lack keys: whoever stores it looks.
+        return Encoded(head, [memoryview(batch)[HEAD_BYTES : head.length]], True)
+    body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+    body.numbers.pop(Column.OFFSET_DELTAS, None)
+    span = head.base_timestamp, head.max_timestamp, head.message_count - 1
+    return assemble(body, span, head.marks, compression=head.compression, size_max=BODY_BYTES_MAX)
 
 
 def _offsets(body: Body, head: Head) -> Int64s:

@@ -92,21 +92,18 @@ def encode(
         base = latest = columns.timestamps
     else:
         raise Refused(f"timestamp must be an integer of 64 bits, got {columns.timestamps}")
-    for column, items, what, limit in (
-        (Column.KEYS, columns.keys, "key", limits.key_bytes_max),
-        (Column.VALUES, columns.values, "value", limits.value_bytes_max),
-        (
-            Column.IDEMPOTENCY_KEYS,
-            columns.idempotency_keys,
-            "idempotency key",
-            limits.key_bytes_max,
-        ),
-        (Column.DELAY_KEYS, columns.delay_keys, "delay key", limits.key_bytes_max),
+    blobs = blobs_of(columns.values, "value", limit=limits.value_bytes_max)
+    if blobs.lengths is not None:
+        body.blobs[Column.VALUES] = blobs
+    for column, items, what in (
+        (Column.KEYS, columns.keys, "key"),
+        (Column.IDEMPOTENCY_KEYS, columns.idempotency_keys, "idempotency key"),
+        (Column.DELAY_KEYS, columns.delay_keys, "delay key"),
     ):
         if items is not None:
             if len(items) != count:
                 raise _miscounted(len(items), count, what)
-            blobs = blobs_of(items, what, limit=limit)
+            blobs = blobs_of(items, what, limit=limits.key_bytes_max)
             if blobs.lengths is not None:
                 body.blobs[column] = blobs
     if columns.headers is not None:

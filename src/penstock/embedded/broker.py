@@ -77,6 +77,7 @@ from .directory import Path, open_driver, storage_of
 from .handle import Handle
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
+from .transaction import Sessions, Transaction
 
 Place = str | int | datetime
 """Where to begin: "earliest", "latest", an offset, or the first message published at a time or later."""
@@ -112,6 +113,7 @@ class Broker(Handle, BrokerDelays):
         opened = open_driver(path, storage, clock=clock, logger=logger)
         # For programs that build on the broker: benchmarks, tools.
         self.driver, self._give_up_disk = opened
+        self._sessions = Sessions()
         self._opened()
 
     @property
@@ -209,6 +211,18 @@ class Broker(Handle, BrokerDelays):
             for one in several("the messages of publish_many", messages)
         ]
         return publish(self.driver, Publish(topic, ready, partition), acks_of(acks))
+
+    def transaction(self, *, timeout: Duration = "60s") -> Transaction:
+        """Publish to several topics and partitions, all or none.
+
+            with broker.transaction() as t:
+                t.publish("orders", b"...", key="customer-7")
+                t.publish("audit", b"...")
+
+        No reader sees any of it before the block has ended, and none of it if the block raises. Open for longer than
+        `timeout` (at most 15 minutes) it is aborted, and the end of the block raises `TransactionEnded`.
+        """
+        return Transaction(self.driver, self._sessions, timeout)
 
     def read(
         self, topic: str, partition: int, start: Place = "earliest", *, limit: int = 500

@@ -55,6 +55,8 @@ class Segment:
     last_time_known: int | None = None
     is_index_saved: bool = True
     messages_known: int | None = None
+    # No message of a sealed segment has a later timestamp of its own; None: not known yet.
+    latest_known: int | None = None
 
     @property
     def path(self) -> str:
@@ -137,6 +139,12 @@ class Segment:
                 return count + count * (self.size - found.position) // seen
             count += 0 if isinstance(found, BrokenBatch) else found.head.message_count
         return count
+
+    def heads_from(self, position: int) -> Iterator[Head]:
+        """Returns the heads of the whole batches from a position on."""
+        for found in self._walk(position):
+            if isinstance(found, HeadPosition):
+                yield found.head
 
     def unload_index(self) -> None:
         """Free the memory of the index. One that had to be built is saved first."""

@@ -52,7 +52,8 @@ def truncate(log: Log, offset: int) -> Offset:
         remove_segment(log.disk, log.directory, gone.base_offset)
         log.disk.sync_directory(log.directory)
     segment.size = segment.synced_size = position
-    segment.loaded = segment.last_time_known = segment.messages_known = None
+    segment.loaded = segment.last_time_known = None
+    segment.messages_known = segment.latest_known = None
     segment.file.truncate(position)
     segment.file.sync()
     return end_offset

@@ -170,6 +170,22 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "penstock_http_connections": Metric(MetricKind.GAUGE, (), "Open connections."),
         "penstock_http_waiting": Metric(MetricKind.GAUGE, (), "Long polls and streams that wait."),
+        "penstock_binary_requests_total": Metric(
+            MetricKind.COUNTER,
+            ("api", "outcome"),
+            "Requests of the binary port, by command or request of Kafka's, and its first error.",
+        ),
+        "penstock_binary_refused_total": Metric(
+            MetricKind.COUNTER,
+            ("reason",),
+            "Connections, frames and requests of the binary port that were turned away.",
+        ),
+        "penstock_binary_connections": Metric(
+            MetricKind.GAUGE, (), "Open connections of the binary port."
+        ),
+        "penstock_binary_bytes_total": Metric(
+            MetricKind.COUNTER, ("direction",), "Bytes that the binary port received and sent."
+        ),
         "penstock_tasks": Metric(
             MetricKind.GAUGE, (), "Tasks of the event loop, requests among them."
         ),

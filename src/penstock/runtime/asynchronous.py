@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
-from .threads import FOR_EVER, ThreadDriver
+from .threads import FOR_EVER, STEPS_MAX, Stepwise, ThreadDriver
 from .tickets import Ticket
 from .waiting_polls import PollWaiter, Waiter
 
@@ -140,9 +140,16 @@ class AsyncDriver:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
             return self.driver.execute(command, principal)
-        reply, ticket = self.driver.start(command, principal, writers=int(is_synced))
+        writers = int(is_synced or command.takes_steps)
+        reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)
+        for _ in range(STEPS_MAX if command.takes_steps else 0):
+            if cast("Stepwise", reply).is_complete:
+                break
+            reply, ticket = self.driver.start(command, principal, writers=writers)
+            if ticket is not None and not cast("Stepwise", reply).is_complete:
+                await self.settled(ticket)
         return reply
 
     def start(self, command: Command[R], principal: Principal = LOCAL) -> R:

@@ -11,7 +11,7 @@ the node again from its files, which hold everything that was written, whole.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -52,8 +52,15 @@ _RETRY_NS = _S_NS
 FOR_EVER = -1
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
 _STEPPED_SWEEP_TIMES = 12
-# A dead letter arrives after two syncs; more than this many means that something keeps it.
-_STEPS_MAX = 8
+# A dead letter arrives after two syncs, a decision after three; more than this many means that something keeps it.
+STEPS_MAX = 8
+
+
+class Stepwise(Protocol):
+    """The reply to a command that takes several syncs."""
+
+    @property
+    def is_complete(self) -> bool: ...
 
 
 class ThreadDriver:
@@ -130,6 +137,8 @@ class ThreadDriver:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_query:
             return self.query(lambda now: self.node.execute(command, principal, now).outcome())
+        if command.takes_steps:
+            return self._execute_in_steps(command, principal)
         reply, ticket = self.begin(command, principal)
         if ticket is not None:
             self._point.wait(ticket)
@@ -137,6 +146,18 @@ class ThreadDriver:
             # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
             # their turn under new settings.
             self.tick()
+        return reply
+
+    def _execute_in_steps(self, command: Command[R], principal: Principal) -> R:
+        """Each step rests on a sync, as those of a dead letter do."""
+        reply = self.start(command, principal)[0]
+        self.sync()
+        for _ in range(STEPS_MAX):
+            if cast("Stepwise", reply).is_complete:
+                break
+            reply = self.start(command, principal)[0]
+            if not cast("Stepwise", reply).is_complete:
+                self.sync()
         return reply
 
     def begin(self, command: Command[R], principal: Principal = LOCAL) -> tuple[R, Ticket | None]:
@@ -483,7 +504,7 @@ class ThreadDriver:
     def settle(self) -> None:
         """Return once everything is durable and no dead letter is on its way any more."""
         self.sync()
-        for _ in range(_STEPS_MAX):
+        for _ in range(STEPS_MAX):
             if not self.query(lambda _now: self._has_letters()):
                 return
             self.sync()

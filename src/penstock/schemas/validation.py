@@ -5,10 +5,10 @@ subject's. A message without an id has to be JSON, and fits the latest schema.
 """
 
 from collections.abc import Callable, Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from ..api.publish import Verdict
+from ..codec.schema_id import HEAD_BYTES, has_schema_id, schema_id_of
 from ..config import Validation
 from ..errors import SchemaViolation
 from ..model import Buffer
@@ -16,8 +16,6 @@ from .checking import Fault
 from .languages import JSON, Schema
 from .registry import Registry
 
-_WIRE = Struct(">bI")
-_MAGIC = b"\0"
 # Of one subject: those that messages name are few, and schemas that were read take much memory.
 _READ_MAX = 64
 
@@ -46,18 +44,18 @@ class SubjectSchemas:
 
     def is_valid(self, content: Buffer, read: ReadSchema) -> bool:
         """Whether a key or a value fits the schema that it names, or the latest."""
-        if content[:1] != _MAGIC:
+        if not has_schema_id(content):
             latest = self._latest
             return latest is not None and self._schema(latest, read).is_valid(content)
-        schema_id = _id_of(content)
-        return schema_id in self._ids and self._schema(schema_id, read).is_valid(content[5:])
+        schema_id, rest = schema_id_of(content), content[HEAD_BYTES:]
+        return schema_id in self._ids and self._schema(schema_id, read).is_valid(rest)
 
     def fault_in(self, content: Buffer, read: ReadSchema) -> tuple[Fault, int | None]:
         """Why a key or a value does not fit, and the id of the schema that it does not fit."""
         if not self._ids:
             return ("", "the subject has no schema"), None
-        has_id = content[:1] == _MAGIC
-        schema_id = _id_of(content) if has_id else self._latest
+        has_id = has_schema_id(content)
+        schema_id = schema_id_of(content) if has_id else self._latest
         if schema_id is None:
             return (
                 "",
@@ -66,7 +64,7 @@ class SubjectSchemas:
         if schema_id not in self._ids:
             return ("", f"schema {schema_id} is not a version of the subject"), schema_id
         schema = self._schema(schema_id, read)
-        found = schema.fault_in(content[5:] if has_id else content)
+        found = schema.fault_in(content[HEAD_BYTES:] if has_id else content)
         return found or ("", "it does not fit"), schema_id
 
     def _schema(self, schema_id: int, read: ReadSchema) -> Schema:
@@ -77,11 +75,6 @@ class SubjectSchemas:
                 self._read = {}
             self._read[schema_id] = found
         return found
-
-
-def _id_of(content: Buffer) -> int | None:
-    """The id behind the zero byte; None if the bytes end before it does."""
-    return None if len(content) < _WIRE.size else int(_WIRE.unpack_from(content)[1])
 
 
 class Binding(NamedTuple):

@@ -10,6 +10,7 @@ from ..api.groups import CloseGroup, ResetGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.schemas import DeleteSubject, DeleteVersion, SetCompatibility, SetMode
 from ..api.topics import AddPartitions, ConfigureTopic, CreateTopic, DeleteTopic, SweepTopics
+from ..api.transactions import ForceAbort
 
 
 class AuditNote(NamedTuple):
@@ -67,6 +68,7 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     ResetGroup: _note(lambda one, _: f"group {one.group} to {_start_text(one.to)}"),
     TakeBack: _note(lambda one, _: f"{', '.join(sorted(one.topics()))}: messages taken back"),
     RedriveDeadLetters: _redriven,
+    ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
     SetCompatibility: _note(
         lambda one, _: (
             f"{_whose(one)}: compatibility {one.level.value if one.level else 'as usual'}"

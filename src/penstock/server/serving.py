@@ -132,6 +132,7 @@ class Serving:
             rate=app.rate,
             budget=app.send_budget,
             shared=app.shared,
+            traffic=app.binary,
             logger=self.logger,
         )
         service.http_port = listener.getsockname()[1]

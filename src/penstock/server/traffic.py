@@ -20,6 +20,25 @@ class Latency:
 
 
 @dataclass(slots=True)
+class BinaryTraffic:
+    """Of the binary port. Requests by name and outcome, both from tables of ours, so their number is bounded."""
+
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    # What was turned away before it was a request, by reason.
+    refused: dict[str, int] = field(default_factory=dict)
+    connections: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def count(self, api: str, outcome: str = "ok") -> None:
+        place = (api, outcome)
+        self.requests[place] = self.requests.get(place, 0) + 1
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+@dataclass(slots=True)
 class Traffic:
     """By method, route and status. Routes are those of our table, so their number is bounded."""
 

@@ -16,6 +16,7 @@ from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
 from ..model import Message, TopicPartition
+from ..transactions.records import TransactionDecided
 from .answers import Receipts, check_delivery
 from .delay_book import DelayBook
 from .driver import name_of
@@ -23,6 +24,7 @@ from .event import Event, EventTime
 from .group_book import MessageStatus
 from .journey_book import compare_journeys
 from .partition_book import PartitionBook, StoredMessage
+from .transaction_book import TransactionBook
 from .violation import Checker, Violation
 
 
@@ -74,6 +76,7 @@ class Books:
         self.by_source: dict[int, PartitionBook] = {}
         self.sightings = Sightings()
         self.receipts = Receipts()
+        self.transactions = TransactionBook(lambda value: self.sightings.offsets.get(value, []))
         self.notice, self.is_disk_honest = notice, is_disk_honest
         # A disk that lied may have lost a letter and kept the record that it arrived.
         self.is_forgiving = False
@@ -118,6 +121,7 @@ class Books:
                 partition.config.keep_unread,
                 self.is_disk_honest,
                 DelayBook(str(name), partition.config.dedup_window_ms * 1_000_000),
+                self.transactions,
             )
             self.by_partition[name] = self.by_source[source] = book
         return book
@@ -147,8 +151,11 @@ class Books:
                     case Buried():
                         self.notice("intent")
                     case Forwarded():
-                        self._require_copy(book, record.sequence)
+                        if record.sequence in book.forwarded:
+                            self._require_copy(book, record.sequence)
                         self.notice("done")
+                    case TransactionDecided():
+                        self.notice("intent")
                     case Leased():
                         # After a crash another message may stand at the offset of one that was not durable.
                         is_durable = offsets_of(record.runs).max() < messages.durable_end
@@ -173,6 +180,14 @@ class Books:
             self.notice("forwarded" if is_durable else "leased unsynced")
             return
         value = stored.message.value or b""
+        if stored.transaction is not None:
+            durable_to = lambda source: self.by_source[source].durable_to  # noqa: E731  # A way in, not a function.
+            self.transactions.published(book.name, stored.transaction, value, durable_to)
+            self.notice("forwarded")
+            if before := self.sightings.add(value, name_of(partition), offset):
+                story = f"{book.name}: {value!r} is published twice, first at {before}"
+                raise Violation(Checker.TRANSACTION, story)
+            return
         if value not in event.values:
             raise Violation(
                 Checker.NO_PHANTOM, f"{book.name}: no client sent {value!r} now ({offset})"
@@ -284,12 +299,16 @@ class Books:
             book.compare(partition)
         self.require_one_home()
         self._compare_journeys(node)
+        if not self.is_forgiving:
+            self.transactions.require_whole()
 
     def compare(self, node: Node) -> None:
         for partition in node.partitions():
             self._book(partition).compare(partition)
         self.require_one_home()
         self._compare_journeys(node)
+        if not self.is_forgiving:
+            self.transactions.require_whole()
 
     def _compare_journeys(self, node: Node) -> None:
         for partition in node.partitions():
@@ -323,6 +342,8 @@ class Books:
         for book in self.by_partition.values():
             if book.pending:
                 found.append(f"{book.name}: letters {sorted(book.pending)} are on their way")
+            if book.decisions:
+                found.append(f"{book.name}: decisions {sorted(book.decisions)} are on their way")
             if overdue := book.delays.overdue(self.wall_ns):
                 found.append(f"{book.name}: delays {overdue} are overdue")
             found += [

@@ -91,7 +91,7 @@ class DelayProducer:
         try:
             driver.node.tick(driver.now())
             if self.world.entropy.random() < 0.3:
-                driver.clear_delayed()
+                driver.clear_side_logs()
         except Unavailable as error:
             self.world.note(f"put off: {error.code}")
 

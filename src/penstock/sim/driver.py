@@ -11,7 +11,7 @@ from ..api.command import Command
 from ..api.principals import LOCAL
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
-from ..broker.partition.clearing import clear_delayed
+from ..broker.partition.clearing import clear_delayed, clear_staged
 from ..errors import NoSpace
 from ..model import TopicPartition
 from .schedule import MS, Schedule
@@ -26,17 +26,20 @@ def name_of(partition: Partition) -> TopicPartition:
 
 @dataclass(slots=True)
 class PendingReply:
-    """A reply that is released when the three logs are durable to these ends."""
+    """A reply that is released when the four logs are durable to these ends."""
 
     messages_at: int
     state_at: int
     release: Callable[[], None]
     delayed_at: int = 0
+    staging_at: int = 0
 
     def is_due(self, partition: Partition) -> bool:
         is_stored = self.messages_at <= partition.messages.durable_end
         is_delayed = self.delayed_at <= partition.delayed.durable_end
-        return is_stored and is_delayed and self.state_at <= partition.journal.log.durable_end
+        is_staged = self.staging_at <= partition.staging.durable_end
+        is_recorded = self.state_at <= partition.journal.log.durable_end
+        return is_stored and is_delayed and is_staged and is_recorded
 
 
 @dataclass(slots=True)
@@ -102,7 +105,7 @@ class SimDriver:
         plan = self._choose_plan(partition)
         self.hooks.notice("planned")
         if plan.delayed is None:
-            self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
+            self._staging_next(partition, plan)
         else:
             self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
 
@@ -123,6 +126,18 @@ class SimDriver:
     def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
         assert plan.delayed is not None
         plan.delayed.run()
+        self.hooks.notice("messages synced")
+        self._staging_next(partition, plan)
+
+    def _staging_next(self, partition: Partition, plan: PartitionPlan) -> None:
+        what, call = "sync messages of", self._messages
+        if plan.staging is not None:
+            what, call = "sync stagings of", self._staging
+        self._next(partition, 10, what, partial(call, partition, plan))
+
+    def _staging(self, partition: Partition, plan: PartitionPlan) -> None:
+        assert plan.staging is not None
+        plan.staging.run()
         self.hooks.notice("messages synced")
         self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
 
@@ -156,9 +171,10 @@ class SimDriver:
         for partition in self.node.partitions():
             if name_of(partition) not in self.busy:
                 partition.retain(self.now())
-        self.clear_delayed()
+        self.clear_side_logs()
 
-    def clear_delayed(self) -> None:
+    def clear_side_logs(self) -> None:
         for partition in self.node.partitions():
             if name_of(partition) not in self.busy:
                 clear_delayed(partition, self.now())
+                clear_staged(partition, self.now())

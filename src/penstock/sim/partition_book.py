@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from ..broker.partition import FORMAT, Partition
 from ..broker.partition.records import (
+    Arrived,
     CommitNoted,
     DelayLogMade,
     Forwarded,
@@ -41,10 +42,20 @@ from ..delivery.records import (
 from ..log import Log
 from ..log.checkpoint import read_checkpoint
 from ..model import Message
+from ..transactions.records import (
+    ProducerForgotten,
+    ProducerInitialised,
+    StagingLogMade,
+    StagingsEnded,
+    TransactionConcluded,
+    TransactionDecided,
+    TransactionGrown,
+)
 from .delay_book import DelayBook
 from .event import Event
 from .group_book import GroupBook
 from .journey_book import JourneyBook
+from .transaction_book import TransactionBook
 from .violation import Checker, Violation
 
 
@@ -57,6 +68,8 @@ class StoredMessage(NamedTuple):
     source: int
     # Which delayed message it was, -1 if none.
     delay_id: int = -1
+    # The producer and number of its transaction, if it is of one.
+    transaction: tuple[int, int] | None = None
 
 
 class Intent(NamedTuple):
@@ -86,10 +99,13 @@ class PartitionBook:
     is_keeping_unread: bool
     is_disk_honest: bool
     delays: DelayBook
+    transactions: TransactionBook
     stored: list[StoredMessage] = field(default_factory=list)
     groups: dict[int, GroupBook] = field(default_factory=dict)
     pending: dict[int, Intent] = field(default_factory=dict)
     forwarded: dict[int, Intent] = field(default_factory=dict)
+    # Of letters with the decision about a transaction, those that have not arrived.
+    decisions: set[int] = field(default_factory=set)
     # Of letters that came here: source and sequence to offset.
     copies: dict[tuple[int, int], int] = field(default_factory=dict)
     promises: Promises = field(default_factory=Promises)
@@ -121,9 +137,10 @@ class PartitionBook:
                 story = f"{self.name}: offset {self.end} came again in epoch {head.epoch}"
                 raise Violation(Checker.OFFSET_UNIQUE, story)
             source = head.origin_source if head.origin is Origin.OUTBOX else 0
+            key = (head.producer_id, head.transaction_id) if head.transaction_id else None
             delay_ids = _delay_ids(batch, head)
             for message, delay_id in zip(decode_messages(batch, head), delay_ids, strict=True):
-                stored = StoredMessage(message, head.append_time, head.epoch, source, delay_id)
+                stored = StoredMessage(message, head.append_time, head.epoch, source, delay_id, key)
                 fresh.append((self.end, stored))
                 self.stored.append(stored)
         return fresh
@@ -236,7 +253,21 @@ class PartitionBook:
     def _delay_log_made(self, _: DelayLogMade, __: int, ___: Event) -> None:
         """Says nothing of messages or groups."""
 
+    def _decided(self, record: TransactionDecided, journal_end: int, _: Event) -> None:
+        self._on_undo(journal_end, self.transactions.decided(self.source, record, journal_end))
+        first = record.first_sequence
+        letters = set(range(first, first + len(record.counts)))
+        self.decisions |= letters
+        self._on_undo(journal_end, lambda: self.decisions.difference_update(letters))
+
+    def _says_nothing(self, _record: PartitionRecord, _journal_end: int, _: Event) -> None:
+        """What it comes to is seen in the messages, and in the answers that producers get."""
+
     def _forwarded(self, record: Forwarded, journal_end: int, _: Event) -> None:
+        if record.sequence in self.decisions:
+            self.decisions.discard(record.sequence)
+            self._on_undo(journal_end, lambda: self.decisions.add(record.sequence))
+            return
         intent = self.pending.pop(record.sequence, None)
         if intent is None:
             story = f"{self.name}: letter {record.sequence} arrived, but it was never sent"
@@ -320,8 +351,9 @@ class PartitionBook:
             group.compare(partition.machine.groups[number])
         self.delays.compare(partition)
         letters = partition.machine.outbox.pending
-        if set(letters) != set(self.pending):
-            story = f"{self.name} has letters {sorted(letters)}, not {sorted(self.pending)}"
+        expected_letters = {*self.pending, *self.decisions}
+        if set(letters) != expected_letters:
+            story = f"{self.name} has letters {sorted(letters)}, not {sorted(expected_letters)}"
             raise Violation(Checker.DLQ_ATOMIC, story)
 
     def compare_touched(self, partition: Partition) -> None:
@@ -367,4 +399,17 @@ _APPLY: dict[type, Callable[[PartitionBook, Any, int, Event], None]] = {
     Expired: PartitionBook._expired,
     Absent: PartitionBook._absent,
     Overtaken: PartitionBook._overtaken,
+    TransactionDecided: PartitionBook._decided,
+    **dict.fromkeys(
+        (
+            Arrived,
+            ProducerForgotten,
+            ProducerInitialised,
+            StagingLogMade,
+            StagingsEnded,
+            TransactionConcluded,
+            TransactionGrown,
+        ),
+        PartitionBook._says_nothing,
+    ),
 }

@@ -16,7 +16,7 @@ def require_same_recovery(node: Node, disk: SimDisk, now: Now) -> None:
     Violation: the state of a partition differs.
     """
     entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is nothing.
-    second = Node(SimDisk(disk.tree()), now=now, entropy=entropy)
+    second = Node(SimDisk(disk.tree()), now=now, entropy=entropy, is_resuming=False)
     for one, other in zip(node.partitions(), second.partitions(), strict=True):
         found, again = state_of(one), state_of(other)
         for name, state in found.items():
@@ -38,6 +38,10 @@ def state_of(partition: Partition) -> dict[str, object]:
         "keys": list(machine.dedup.items()),
         "producers": [(key, one) for key, one in machine.producers.by_id.items()],
     }
+    stagings = machine.stagings
+    state["stagings"] = ({**stagings.open}, {**stagings.ended}, stagings.live, stagings.bytes)
+    state["staging producers"] = [*machine.staging_producers.by_id.items()]
+    state["coordinator"] = [*machine.coordinator.snapshot()]
     delays = machine.delays
     state["delays"] = {one: delays.dues.of(one) for one in each_offset(delays.pending)}
     state["finished delays"] = (delays.finished, delays.counts, delays.by_key)

@@ -19,6 +19,7 @@ class Checker(Enum):
     EXPIRY = "Expiry"
     DELAY = "Delay"
     KEYS = "Keys"
+    TRANSACTION = "TransactionAtomic"
     SCHEMAS = "Schemas"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"

@@ -36,6 +36,7 @@ from .producers import Producer, ProducerKind
 from .recovery import require_same_recovery
 from .schedule import MS, SECOND, Schedule, SimClock
 from .schema_registrants import SchemaRegistrant
+from .transaction_producers import TransactionProducer
 from .violation import Checker, Violation
 
 TOPIC = "jobs"
@@ -141,6 +142,11 @@ class World:
             for number in range(self.parameters.delay_producers)
         ]
 
+        self.transaction_producers = [
+            TransactionProducer(f"ledger-{number * 7}", TOPIC, self)
+            for number in range(self.parameters.transaction_producers)
+        ]
+
     def run(self, seconds: int) -> Result:
         try:
             self._start()
@@ -158,6 +164,7 @@ class World:
             *self.members,
             *self.assigned,
             *self.delay_producers,
+            *self.transaction_producers,
             *self.administrators,
             *self.schema_registrants,
         ]
@@ -180,6 +187,8 @@ class World:
             producer.is_stopping = True
         for delay_producer in self.delay_producers:
             delay_producer.is_stopping = True
+        for transaction_producer in self.transaction_producers:
+            transaction_producer.is_stopping = True
         for member in (*self.members, *self.assigned):
             member.is_draining = True
         for until_ns in range(seconds * SECOND, seconds * SECOND + _HEAL_NS, SECOND):
@@ -195,6 +204,7 @@ class World:
         found = self.books.unfinished()
         busy = [one.name for one in self.producers if one.outstanding]
         busy += [one.name for one in self.delay_producers if one.outstanding]
+        busy += [one.name for one in self.transaction_producers if one.outstanding]
         found += [f"{name} waits for a reply" for name in busy]
         if self.driver is not None and any(self.driver.waiting.values()):
             found.append("replies are held back")
@@ -316,7 +326,7 @@ class World:
         if not self.parameters.is_lying:
             self._lose_and_restore(now)
         try:
-            node = Node(self.disk, now=now, entropy=self.entropy)
+            node = Node(self.disk, now=now, entropy=self.entropy, is_resuming=False)
             if TOPIC not in node.open:
                 settings = settings_of(self.parameters.config)
                 create = CreateTopic(TOPIC, self.parameters.partitions, settings)
@@ -411,6 +421,9 @@ class World:
                 self._unserved = ALL_SERVED
             if self.entropy.random() < 0.3:
                 require_same_recovery(node, self.disk, now)
+            # What was decided is applied only now, so that the books see what the crash has left.
+            node.transactions.resume(now)
+            self.books.follow(node, event)
         except Fatal:
             self._lose_power()
             self.schedule.after(50 * MS, self._start)

@@ -10,3 +10,4 @@ Spark finds `format("penstock")` through the module `pyspark_penstock`. The guid
 
 from .java import NoJava as NoJava
 from .session import session as session
+from .typed_frame import with_data as with_data

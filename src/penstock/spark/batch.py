@@ -76,8 +76,16 @@ def read_task(
     from .range_reader import RangeReader
 
     freeze_loaded_modules()
-    decoder = Decoder(wanted.topic, wanted.partition, options.columns)
+    columns = options.columns
+    if options.schema_id is not None and "value" not in columns:
+        columns = (*columns, "value")
+    decoder = Decoder(wanted.topic, wanted.partition, columns)
     with options.connect() as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)
         files = FileReader(options.data_dir) if options.mode is Mode.FILES else None
-        yield from decoder.record_batches(filter(is_wanted, reader.stored(files)))
+        found = decoder.record_batches(filter(is_wanted, reader.stored(files)))
+        if options.schema_id is not None:
+            from .typed import TypedValues
+
+            found = TypedValues.of_id(client, options.schema_id).added(found, options.columns)
+        yield from found

@@ -70,6 +70,14 @@ OPTIONS = (
     Option("includeHeaders", UsedBy.BOTH, "false", "add the column `headers`"),
     Option("columns", UsedBy.BOTH, "all but headers", "only these columns, separated by commas"),
     Option(
+        "schema",
+        UsedBy.BOTH,
+        "",
+        "registry: add the columns `data`, typed by a schema of the broker's registry, and `data_error`",
+    ),
+    Option("schemaSubject", UsedBy.BOTH, "TOPIC-value", "the subject of that schema"),
+    Option("schemaVersion", UsedBy.BOTH, "latest", "its version"),
+    Option(
         "failOnDataLoss",
         UsedBy.BOTH,
         "true",
@@ -155,6 +163,10 @@ class SourceOptions:
     rows_a_trigger: int | None = None
     tasks_min: int | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    # The subject of values and a version of it; and, once the driver has asked the broker, the id of its schema.
+    subject: str | None = None
+    version: int = LATEST
+    schema_id: int | None = None
     is_loss_fatal: bool = True
     group: str | None = None
     query: str | None = None
@@ -180,13 +192,18 @@ class SourceOptions:
         return Client(self.url, key=key, settings=settings)
 
 
-def parse_options(given: Mapping[str, str], used_by: UsedBy) -> SourceOptions:
-    """Returns the options of `spark.read` or `spark.readStream`. Refused names the option and says what it takes."""
+def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOptions:
+    """Returns the options of `spark.read` or `spark.readStream`, or of either, where Spark does not say which.
+
+    Refused names the option and says what it takes.
+    """
     asked = _OptionReader(_known(given, used_by))
     is_stream = used_by is UsedBy.STREAM
-    group = asked.named("group")
+    group, topics = asked.named("group"), _topics(asked)
     return SourceOptions(
-        topics=_topics(asked),
+        topics=topics,
+        subject=_subject(asked, topics),
+        version=_version(asked),
         start=_place(asked, "starting", FROM_LATEST if is_stream else FROM_EARLIEST),
         end=_place(asked, "ending", FROM_LATEST),
         url=asked.text("url") or DEFAULT_URL,
@@ -203,6 +220,31 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy) -> SourceOptions:
         data_dir=asked.text("dataDir"),
         retries=_retries(asked),
     )
+
+
+def _subject(asked: "_OptionReader", topics: Topics) -> str | None:
+    word, named = asked.text("schema"), asked.text("schemaSubject")
+    if word is None:
+        if named is not None or asked.text("schemaVersion") is not None:
+            raise Refused("schemaSubject and schemaVersion need schema=registry")
+        return None
+    if word.lower() != "registry":
+        raise Refused(f"option schema must be registry, got {word[:40]!r}")
+    names = topics.fixed_names() or ()
+    if named is None and len(names) != 1:
+        raise Refused("option schemaSubject has to be given unless one topic is read")
+    return named or f"{names[0]}-value"
+
+
+def _version(asked: "_OptionReader") -> int:
+    if (asked.text("schemaVersion") or "latest").lower() == "latest":
+        return LATEST
+    return asked.number("schemaVersion") or LATEST
+
+
+def asks_registry(given: Mapping[str, str]) -> bool:
+    """Whether the columns depend on a schema of the broker."""
+    return _OptionReader(_known(given, None)).text("schema") is not None
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:

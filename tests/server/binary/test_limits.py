@@ -18,11 +18,18 @@ from penstock.api.groups import ListGroups
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
-from penstock.api.schemas import Level, SetCompatibility
+from penstock.api.schemas import (
+    DescribeSchema,
+    Level,
+    ListSubjects,
+    NewSchema,
+    RegisterSchema,
+    SetCompatibility,
+)
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DescribeTopic, ListTopics
 from penstock.api.wire import encode_hello
-from penstock.errors import Forbidden, TooManyRequests, Unauthenticated
+from penstock.errors import Forbidden, NotFound, TooManyRequests, Unauthenticated
 from penstock.server.audit import verify
 
 from ..rigs import served
@@ -85,6 +92,12 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     assert mine.call(ListGroups()) == {}
     assert set(mine.call(DescribeDelays())) == {"mine-a"}
     assert [one.name for one in mine.call(ListKeys())] == ["mine"]
+    schema = mine.call(RegisterSchema("mine-a-value", NewSchema("AVRO", '"int"'))).schema
+    other = admin.call(RegisterSchema("other-value", NewSchema("AVRO", '"long"'))).schema
+    assert mine.call(ListSubjects()) == ["mine-a-value"]
+    assert mine.call(DescribeSchema(schema_id=schema.schema_id)).text == '"int"'
+    with pytest.raises(NotFound):
+        mine.call(DescribeSchema(schema_id=other.schema_id))
     with pytest.raises(Forbidden):
         mine.call(Read("other", 0))
     with pytest.raises(Forbidden):

@@ -22,7 +22,15 @@ from penstock.api.publish import (
 )
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DeleteTopic, DescribeTopic
-from penstock.codec import Columns, batches_in, encode
+from penstock.api.transactions import (
+    EndTransaction,
+    InitProducer,
+    ListTransactions,
+    Placed,
+    StageBatch,
+    Staged,
+)
+from penstock.codec import Columns, Marks, batches_in, encode
 from penstock.codec.leased import decode_leased
 from penstock.errors import (
     AlreadyExists,
@@ -31,6 +39,7 @@ from penstock.errors import (
     MalformedBatch,
     NotFound,
     TooLarge,
+    TransactionEnded,
     UnknownMember,
 )
 from penstock.model import Message
@@ -295,3 +304,16 @@ def test_unknown_keys_and_versions_are_refused(client):
     client.send(bytes(frame))
     with pytest.raises(BadRequest, match="version 9"):
         client.value(6)
+
+
+def test_a_transaction(client, topic):
+    session = client.call(InitProducer("port"))
+    marks = Marks(producer_id=session.producer_id, producer_epoch=session.epoch, first_sequence=0)
+    some = encode(Columns(values=[b"a", b"b"], timestamps=1), marks=marks).to_bytes()
+    assert client.call(StageBatch(topic, 0, some)) == Staged(0, 0, False)
+    end = client.call(EndTransaction(*session, is_commit=True))
+    assert end.places == (Placed(topic, 0, 0, 2),)
+    assert client.call(EndTransaction(*session, is_commit=True)) == end
+    with pytest.raises(TransactionEnded):
+        client.call(EndTransaction(*session, is_commit=False))
+    assert client.call(ListTransactions()) != []

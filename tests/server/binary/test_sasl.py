@@ -24,6 +24,7 @@ def service_of(broker):
         rate=app.rate,
         budget=app.send_budget,
         shared=app.shared,
+        traffic=app.binary,
         logger=app.logger,
     )
 

@@ -25,6 +25,7 @@ from . import (
     queries,
     schemas,
     topics,
+    transactions,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
@@ -43,4 +44,5 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **queries.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transactions.HANDLERS,
 }

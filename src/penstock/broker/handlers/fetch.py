@@ -20,6 +20,7 @@ from ...api.fetch import (
     ReadReply,
     SkippedRange,
     TimedOffset,
+    TimestampSearch,
 )
 from ...api.leased import LeasedPart
 from ...api.receipts import Place
@@ -50,6 +51,9 @@ _NO_LEASE = 0
 # Compaction leaves few and small batches without messages; so many bytes of them are some milliseconds.
 _IDLE_BYTES_MAX = 4 << 20
 _READ_BYTES_MIN = 1 << 16
+
+# Before every time.
+_NEVER = -(1 << 63)
 
 
 def fetch(node: "Node", command: Fetch, _now: Now) -> FetchReply:
@@ -159,33 +163,59 @@ def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int,
     return (known[-1], log.end_of_epoch(known[-1])) if known else (-1, -1)
 
 
-def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> TimedOffset | None:
+def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> TimestampSearch:
     log = node.partition(command.topic, command.partition).messages
-    found: Head | None = None
-    offset, wanted = int(log.start_offset), command.time_ns
+    wanted, offset = command.time_ns, max(command.offset, log.start_offset)
+    number = log.segment_number(offset)
     while offset < log.end_offset:
-        try:
-            head = log.head_at(offset)
-        except DamagedBatch as damage:
-            offset = damage.next_offset or log.end_offset
+        latest = log.segments[number].latest_known
+        if latest is None or wanted is None or latest >= wanted:
+            found = _timed_in_segment(log, number, offset, wanted)
+            end = log.end_of(number)
+            is_over = end >= log.end_offset or (wanted is not None and found is not None)
+            return TimestampSearch(found, None if is_over else end)
+        offset, number = log.end_of(number), number + 1
+    return TimestampSearch(None, None)
+
+
+def _timed_in_segment(log: Log, number: int, offset: int, wanted: int | None) -> TimedOffset | None:
+    """The message that is searched for, if it lies in a segment, from an offset on."""
+    segment, latest = log.segments[number], _NEVER
+    found: TimedOffset | None = None
+    best: Head | None = None
+    for head in segment.heads_from(0):
+        if not head.message_count:
             continue
-        if head.message_count and (wanted is None or head.max_timestamp >= wanted):
-            if wanted is None:
-                is_later = found is None or head.max_timestamp > found.max_timestamp
-                found = head if is_later else found
-            elif (timed := _timed_in(log, head, wanted)) is not None:
-                return timed
-        offset = head.next_offset
-    return None if found is None else _timed_in(log, found, found.max_timestamp)
+        latest = max(latest, head.max_timestamp)
+        if head.next_offset <= offset:
+            continue
+        if wanted is None and head.base_offset < log.start_offset:
+            # Its latest message may be deleted.
+            found = _timed_in(log, head, None)
+        elif wanted is None:
+            best = head if best is None or head.max_timestamp > best.max_timestamp else best
+        elif found is None and head.max_timestamp >= wanted:
+            found = _timed_in(log, head, wanted)
+    if segment is not log.segments[-1]:
+        segment.latest_known = latest
+    if best is None or (found is not None and found.timestamp >= best.max_timestamp):
+        return found
+    return _timed_in(log, best, best.max_timestamp) or found
 
 
-def _timed_in(log: Log, head: Head, time_ns: int) -> TimedOffset | None:
-    """The first message of a batch with such a timestamp. One before the log's start does not count."""
-    data = log.read(max(head.base_offset, log.start_offset), bytes_max=1).data
+def _timed_in(log: Log, head: Head, time_ns: int | None) -> TimedOffset | None:
+    """The first message of a batch with such a timestamp, without one the latest; none of those that are deleted."""
+    try:
+        data = log.read(max(head.base_offset, log.start_offset), bytes_max=1).data
+    except DamagedBatch:
+        return None
     body = open_body(data, head, size_max=BODY_BYTES_MAX)
     times = moved(body.number(Column.TIMESTAMPS), body.count, head.base_timestamp)
     offsets = np.asarray(offsets_of(body, head), dtype=np.int64)
-    found = np.flatnonzero((times >= time_ns) & (offsets >= log.start_offset))
+    is_kept = offsets >= log.start_offset
+    if time_ns is None:
+        time_ns = int(times[is_kept].max()) if is_kept.any() else _NEVER
+    found = np.flatnonzero((times >= time_ns) & is_kept)
     if not len(found):
         return None
     return TimedOffset(int(offsets[found[0]]), int(times[found[0]]), head.epoch)

@@ -137,7 +137,8 @@ def _stored(
 ) -> Sequence[Published]:
     partition = node.partition(command.topic, command.partition)
     encoded, messages, due_at = batch
-    if messages is not None and due_at is None and encoded.head.marks == NO_MARKS:
+    is_ours = isinstance(command, PublishBatch) and encoded.head.marks == NO_MARKS
+    if is_ours and messages is not None and due_at is None:
         found = Publish(command.topic, messages, command.partition, verdict=command.verdict)
         return publish(node, found, now)
     # A producer asks again for what was stored before schemas were asked for, or before they changed.

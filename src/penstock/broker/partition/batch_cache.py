@@ -7,11 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...codec import Head
+from ...codec.body import Column
 from ...codec.decode import expired_among, message_columns, open_body
 from ...codec.head import BODY_BYTES_MAX
 from ...log import Log, Run
 from ...model import MessageColumns
 
+_NONE_LATE = np.empty(0, np.int64)
 _READ_BYTES = 256 * 1024
 # What lies between the batches of one lane belongs to the others and is wanted soon.
 _READ_BYTES_WITH_LANES = 1024 * 1024
@@ -87,6 +89,9 @@ class CachedBatch:
 
     def expired(self, now_ns: int) -> npt.NDArray[np.int64]:
         """Offsets whose time to live is over."""
+        expires_at = self.body.numbers.get(Column.EXPIRES_AT, 0)
+        if isinstance(expires_at, int) and not 0 < expires_at <= now_ns:
+            return _NONE_LATE
         offsets: npt.NDArray[np.int64] = np.asarray(self.columns().offsets, dtype=np.int64)
         return offsets[expired_among(self.body, now_ns)]
 

@@ -272,10 +272,12 @@ def _with_unfit(
     unfit: Undeliverable, opened: CachedBatch, offsets: BitMap64, now_ns: int
 ) -> Undeliverable:
     """What one batch adds to the offsets that cannot be handed out."""
-    head, late = opened.head, BitMap64(list(opened.expired(now_ns)))
+    head, late = opened.head, opened.expired(now_ns)
+    if head.is_dense and not len(late):
+        return unfit
     covered = BitMap64(range(head.base_offset, head.next_offset)) & offsets
     absent = _NONE if head.is_dense else covered - BitMap64(list(opened.columns().offsets))
-    return Undeliverable(unfit.expired | (covered & late), unfit.absent | absent)
+    return Undeliverable(unfit.expired | (covered & BitMap64(late.tolist())), unfit.absent | absent)
 
 
 def _rows_of_all(partition: Partition, seen: list[CachedBatch], offsets: BitMap64) -> list[Rows]:

@@ -1,6 +1,7 @@
 """Carries letters from the outbox of one partition to where they belong, one step at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 
 from pyroaring import BitMap64
@@ -13,10 +14,11 @@ from ...delivery.image import in_pieces
 from ...errors import Damaged, NotFound, PartitionFaulty
 from ...model import Message
 from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
-from .outbox import Burial, Channel, Letter, Redrive, Sent
+from .outbox import Burial, Channel, Decision, Letter, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
+from .staging import apply_decision, conclusions
 
 Resolve = Callable[[Letter], Partition | None]
 """The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
@@ -39,14 +41,22 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     records: list[PartitionRecord] = [Forwarded(0, one) for one in _arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
     has_moved = False
+    blocked: set[Partition] = set()
     for destination, letters in _by_destination(due, resolve):
-        if isinstance(destination, PartitionFaulty):
+        if isinstance(destination, PartitionFaulty) or destination in blocked:
             continue  # They stay in the outbox until the partition can take them.
-        has_moved = True
         if destination is None:
             records.extend(_returned(source, letters))
         else:
-            records.extend(_send(source, destination, letters, now))
+            try:
+                records.extend(_send(source, destination, letters, now))
+            except Damaged:
+                # What a transaction staged there cannot be read: those behind it must not arrive before it.
+                blocked.add(destination)
+                continue
+        has_moved = True
+    done = {one.sequence for one in records if isinstance(one, Forwarded)}
+    records.extend(conclusions(source.machine.coordinator, done, partial(_found, resolve)))
     source.record(records, now)
     return has_moved or bool(records)
 
@@ -76,8 +86,14 @@ def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFault
         return error
 
 
+def _found(resolve: Resolve, letter: Decision) -> Partition | None:
+    """Where a letter went; None also for a partition that cannot be asked any more."""
+    found = _destination(letter, resolve)
+    return None if isinstance(found, PartitionFaulty) else found
+
+
 def _channel_of(letter: Letter) -> Channel:
-    is_record = isinstance(letter, Redrive) and letter.group != ""
+    is_record = isinstance(letter, Decision) or (isinstance(letter, Redrive) and letter.group != "")
     return Channel.STATE if is_record else Channel.MESSAGES
 
 
@@ -92,7 +108,7 @@ def _send(
         arrived = destination.machine.arrived[channel].get(where, 0)
         fresh = [letter for letter in run if letter.sequence > arrived]
         is_message = channel is Channel.MESSAGES
-        refused += (_append if is_message else _reopen)(source, destination, fresh, now)
+        refused += (_append if is_message else _take_effect)(source, destination, fresh, now)
         log = destination.messages if is_message else destination.journal.log
         sent = Sent(destination.identity, channel, log.end_offset)
         outbox.sent.update((one.sequence, sent) for one in run if one not in refused)
@@ -125,19 +141,26 @@ def _with_messages(
         if isinstance(letter, Burial):
             yield letter, as_dead_letter(source, letter)
             continue
+        assert isinstance(letter, Redrive), "a decision goes as a record"
         try:
             yield letter, as_redriven(source, letter)
         except (Damaged, NotFound):
             refused.append(letter)
 
 
-def _reopen(
+def _take_effect(
     source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
 ) -> list[Letter]:
-    """To one group alone: it gets its old message once more. In one batch with the note that the letter came."""
+    """As records, in one batch with the note that the letter came.
+
+    A transaction ends here; or one group alone gets its old message once more.
+    """
     refused: list[Letter] = []
     for letter in letters:
-        assert isinstance(letter, Redrive), "only these go to a group"
+        if isinstance(letter, Decision):
+            apply_decision(source, destination, letter, now)
+            continue
+        assert isinstance(letter, Redrive), "a dead letter goes as a message"
         if not can_reopen(destination, letter):
             refused.append(letter)
             continue
@@ -159,11 +182,13 @@ def can_reopen(destination: Partition, letter: Redrive) -> bool:
 
 
 def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRecord]:
-    """No partition can take these, so they are dead letters again."""
-    if not letters:
-        return []
-    number = source.machine.numbers[REDRIVE_GROUP]
-    return [Returned(number, letter.sequence) for letter in letters]
+    """No partition can take these: they are dead letters again; and what a decision was about went with its topic."""
+    return [
+        Forwarded(0, letter.sequence)
+        if isinstance(letter, Decision)
+        else Returned(source.machine.numbers[REDRIVE_GROUP], letter.sequence)
+        for letter in letters
+    ]
 
 
 def _arrived(source: Partition, resolve: Resolve) -> list[int]:

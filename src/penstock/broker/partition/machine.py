@@ -33,8 +33,16 @@ from ...delivery.records import Buried, Moved, Reopened
 from ...log.log import AppendResult
 from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy
+from ...transactions import Coordinator, Stagings
+from ...transactions.records import (
+    CoordinatorRecord,
+    StagingLogMade,
+    StagingProducerImage,
+    StagingRecord,
+    TransactionDecided,
+)
 from .dedup import Dedup
-from .outbox import Burial, Channel, Letter, Outbox
+from .outbox import Burial, Channel, Decision, Letter, Outbox, Redrive
 from .producers import Producer, Producers, Sent
 from .records import (
     Arrived,
@@ -86,6 +94,11 @@ class PartitionMachine:
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
         self.has_delay_log = False
+        self.stagings, self.has_staging_log = Stagings(), False
+        # Sequences of stagings go on whatever becomes of them, so they count apart from those of messages.
+        self.staging_producers = Producers()
+        # Only a partition of `__transactions` has producers in it.
+        self.coordinator = Coordinator()
         # Epoch and first id of delayed messages that a batch of the message log names, until they are taken in.
         self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
@@ -181,7 +194,9 @@ class PartitionMachine:
 
     def apply_head(self, head: Head) -> None:
         """Take note of a batch of which the head says everything: see `is_all_in_head`."""
-        if head.producer_id != PRODUCER_NONE:
+        if head.transaction_id:
+            self.stagings.published(head)
+        elif head.producer_id != PRODUCER_NONE:
             self.producers.add(head)
         if head.attributes & KINDS == _USUAL_KIND:
             self.enqueued[NORMAL].add(head.message_count, head.append_time)
@@ -197,6 +212,12 @@ class PartitionMachine:
             self.lanes.add_run(head.base_offset, next_offset, priority)
             self.enqueued[priority].add(head.message_count, head.append_time)
         self.covered = next_offset
+
+    def apply_staged(self, head: Head) -> None:
+        """Take note of a batch of the staging log."""
+        self.stagings.staged(head)
+        if head.message_count:
+            self.staging_producers.add(head)
 
     def apply(self, record: PartitionRecord, now_ns: int = 0) -> None:
         """Follow a decision, made at a time; in a replay no time passes."""
@@ -256,11 +277,13 @@ class PartitionMachine:
 
     def _returned(self, record: Returned) -> None:
         letter = self.outbox.pending[record.sequence]
+        assert isinstance(letter, Redrive), "nothing else returns"
         self.groups[record.group].apply(Reopened(record.group, (letter.offset, 1)))
         self.outbox.done(record.sequence)
 
     def _forwarded(self, record: Forwarded) -> None:
         self.outbox.done(record.sequence)
+        self.coordinator.arrived(record.sequence)
 
     def _arrived(self, record: Arrived) -> None:
         self._note_arrival(Channel.STATE, record.source, record.sequence)
@@ -280,10 +303,38 @@ class PartitionMachine:
     def _dedup_image(self, record: DedupImage) -> None:
         self.dedup.restore(record.keys)
 
-    def _producer_image(self, record: ProducerImage) -> None:
+    def _producer_image(self, record: ProducerImage | StagingProducerImage) -> None:
+        is_plain = isinstance(record, ProducerImage)
         producer = Producer(record.epoch, record.next_sequence)
         producer.recent.extend(Sent(*sent) for sent in record.recent)
-        self.producers.by_id[record.producer_id] = producer
+        producers = self.producers if is_plain else self.staging_producers
+        producers.by_id[record.producer_id] = producer
+
+    def _coordinated(self, record: CoordinatorRecord) -> None:
+        self.coordinator.apply(record, self.now_ns)
+
+    def _decided(self, record: TransactionDecided) -> None:
+        participants = self.coordinator.producers[record.producer_id].participants
+        for place, (participant, count) in enumerate(
+            zip(participants, record.counts, strict=True), record.first_sequence
+        ):
+            self.outbox.add(
+                Decision(
+                    place,
+                    record.producer_id,
+                    record.number,
+                    *participant,
+                    record.is_commit,
+                    count,
+                )
+            )
+        self._coordinated(record)
+
+    def _staging(self, record: StagingRecord) -> None:
+        self.stagings.apply(record)
+
+    def _staging_log_made(self, record: StagingLogMade) -> None:
+        self.has_staging_log = True
 
     def _delay(self, record: DelayRecord) -> None:
         self.delays.apply(record)
@@ -313,6 +364,15 @@ class PartitionMachine:
         for producer_id, producer in self.producers.by_id.items():
             recent = tuple((*sent,) for sent in producer.recent)
             yield ProducerImage(0, producer_id, producer.epoch, producer.next_sequence, recent)
+        for producer_id, producer in self.staging_producers.by_id.items():
+            recent = tuple((*sent,) for sent in producer.recent)
+            yield StagingProducerImage(
+                0, producer_id, producer.epoch, producer.next_sequence, recent
+            )
+        yield from self.coordinator.snapshot()
+        if self.has_staging_log:
+            yield StagingLogMade(0)
+        yield from self.stagings.snapshot()
         if self.has_delay_log:
             yield DelayLogMade(0)
         yield from self.delays.snapshot()
@@ -332,6 +392,8 @@ class PartitionMachine:
 def _letter_bytes(letter: Letter) -> int:
     if isinstance(letter, Burial):
         return _LETTER_BYTES + len(letter.error)
+    if isinstance(letter, Decision):
+        return _LETTER_BYTES
     return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
 
 
@@ -370,4 +432,9 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     LaneImage: PartitionMachine._lane_image,
     DelayLogMade: PartitionMachine._delay_log_made,
     **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
+    **dict.fromkeys(get_args(CoordinatorRecord), PartitionMachine._coordinated),
+    TransactionDecided: PartitionMachine._decided,
+    **dict.fromkeys(get_args(StagingRecord), PartitionMachine._staging),
+    StagingProducerImage: PartitionMachine._producer_image,
+    StagingLogMade: PartitionMachine._staging_log_made,
 }

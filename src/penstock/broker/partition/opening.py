@@ -18,9 +18,9 @@ from ...model import LogId, Offset
 from ...ports import Disk, File
 from ..topics import PartitionEnds
 from .damage import behind
-from .delay_log import DelayLog
 from .machine import PartitionMachine
 from .partition import Now, Partition, PartitionId, Setting
+from .side_log import SideLog
 
 _READ_BYTES = 1 << 20
 # State logs are small and are cut by snapshots, never by age.
@@ -37,6 +37,7 @@ class Opening:
     state: Recovery
     replayed: ReplayResult
     delayed: Recovery | None = None
+    staging: Recovery | None = None
     # Where the delay log ends, if messages or state speak of delayed messages beyond; below zero if not.
     delays_lost_from: int = -1
 
@@ -60,7 +61,7 @@ def open_partition(
     }
     with ExitStack() as opened:
         # All are looked at before any is changed: a partition that cannot be opened stays as it is.
-        delayed = _delay_log(disk, directory, identity, setting, ends.delayed)
+        delayed = _side_log(disk, directory, identity, setting, "delayed", end=ends.delayed)
         opened.callback(delayed.discard)
 
         def is_supported(head: Head) -> bool:
@@ -83,13 +84,17 @@ def open_partition(
             opened.callback(one.log.discard)
             examined.append(one)
         setting.require_meta(examined[0].log)
+        staging = _side_log(disk, directory, identity, setting, "staging")
+        opened.callback(staging.discard)
         delayed.finish()
+        staging.finish()
         (messages, found), (state, state_found) = (one.finish() for one in examined)
         machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-        partition = Partition(identity, setting, (messages, state, delayed), machine)
+        partition = Partition(identity, setting, (messages, state, delayed, staging), machine)
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
-    return partition, Opening(found, state_found, replayed, delayed.recovery, delays_lost_from)
+    side_logs = delayed.recovery, staging.recovery
+    return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from)
 
 
 def _needed_from(disk: Disk, directory: str) -> int:
@@ -120,9 +125,12 @@ def create_partitions(
                 written += parts
                 synced.append(path)
             messages, state = logs
-            delayed = _delay_log(disk, directory, identity, setting, ())
+            side_logs = (
+                _side_log(disk, directory, identity, setting, "delayed"),
+                _side_log(disk, directory, identity, setting, "staging"),
+            )
             machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-            partition = Partition(identity, setting, (messages, state, delayed), machine)
+            partition = Partition(identity, setting, (messages, state, *side_logs), machine)
             _recover(partition, -1, now)
             made.append(partition)
         parents = {directory.rpartition("/")[0]: None for directory in directories}
@@ -131,17 +139,19 @@ def create_partitions(
     return made
 
 
-def _delay_log(
+def _side_log(
     disk: Disk,
     directory: str,
     identity: PartitionId,
     setting: Setting,
-    end: tuple[int, ...],
-) -> DelayLog:
-    return DelayLog(
+    kind: str,
+    *,
+    end: tuple[int, ...] = (),
+) -> SideLog:
+    return SideLog(
         disk,
-        f"{directory}/delayed",
-        log_id_of(identity, "delayed"),
+        f"{directory}/{kind}",
+        log_id_of(identity, kind),
         segment_bytes=setting.config.segment_size_bytes,
         on_damage=partial(setting.damage.found, setting.topic, identity.number),
         known=KnownEnd(*end) if end else None,
@@ -171,6 +181,7 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     skipped = _apply_batches(messages, machine, partition.config)
     machine.count_from_here()
     delays_lost_from = _apply_delayed(delayed, machine, partition.config, skipped)
+    _apply_staged(partition.staging, machine)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(partition.entropy)
     _grant_grace(machine, partition.config, now)
@@ -214,8 +225,18 @@ def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig
     return skipped
 
 
+def _apply_staged(staging: SideLog, machine: PartitionMachine) -> None:
+    """Take in what the staging log shows and no snapshot knew, after the messages, which know what was published.
+
+    DamagedBatch: a transaction that is open, or decided, may have it.
+    """
+    staging.require(machine.stagings.covered, is_made=machine.has_staging_log)
+    for head, _ in staging.batches_from(machine.stagings.covered):
+        machine.apply_staged(head)
+
+
 def _apply_delayed(
-    delayed: DelayLog, machine: PartitionMachine, config: TopicConfig, skipped: Sequence[range]
+    delayed: SideLog, machine: PartitionMachine, config: TopicConfig, skipped: Sequence[range]
 ) -> int:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired.
 

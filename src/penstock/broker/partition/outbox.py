@@ -42,7 +42,20 @@ class Redrive(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", ta
     edit: Edit | None = None
 
 
-Letter = Burial | Redrive
+class Decision(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=3):
+    """The decision about a transaction on its way to a partition that holds stagings of it."""
+
+    sequence: int
+    producer_id: int
+    number: int
+    topic_id: int
+    partition: int
+    is_commit: bool
+    # How many messages were staged there, all durable before the decision.
+    message_count: int
+
+
+Letter = Burial | Redrive | Decision
 
 
 class Channel(Enum):
@@ -80,8 +93,9 @@ class Outbox:
         self.sent.pop(sequence, None)
 
     def pinned_from(self) -> int | None:
-        """The lowest offset whose payload is still needed."""
-        return min((letter.offset for letter in self.pending.values()), default=None)
+        """The lowest offset whose payload is still needed; what a decision is about lies where it goes."""
+        offsets = (one.offset for one in self.pending.values() if not isinstance(one, Decision))
+        return min(offsets, default=None)
 
     def edit_bytes(self) -> int:
         """What the edits of all pending letters take."""

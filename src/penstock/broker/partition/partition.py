@@ -16,7 +16,7 @@ import msgspec
 
 from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
-from ...codec import Columns, Compression, Encoded, Marks, Origin, encode
+from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
@@ -31,11 +31,11 @@ from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
 from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
+from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
 from .changes import Changes
 from .damage import DamageLedger
-from .delay_log import DelayLog
 from .delay_prefetch import Prefetch, PrefetchCache
 from .delivery_times import DeliveryTimes
 from .history import History
@@ -49,6 +49,7 @@ from .records import (
     Redriven,
     StartMoved,
 )
+from .side_log import SideLog
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
 _READ_BYTES = 1 << 20
@@ -78,11 +79,12 @@ class PartitionId(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The ends of the three logs of a partition: everything written before has a place below them."""
+    """The ends of the four logs of a partition: everything written before has a place below them."""
 
     messages: int
     state: int
     delayed: int
+    staging: int
 
 
 # As calling the classes does it, without a call of its own.
@@ -93,7 +95,7 @@ _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
 
 
 class PartitionPlan(msgspec.Struct, eq=False):
-    """What makes a partition durable: delayed messages, messages, then state, then perhaps a snapshot of all.
+    """What makes a partition durable: delayed messages, stagings, messages, then state, then perhaps a snapshot of all.
 
     A batch of messages may name delayed ones that it came with (`append_with_delays`): these have to be there first.
     """
@@ -102,11 +104,14 @@ class PartitionPlan(msgspec.Struct, eq=False):
     state: SyncPlan
     snapshot: SnapshotPlan | None
     delayed: SyncPlan | None = None
+    staging: SyncPlan | None = None
     is_snapshot_written: bool = False
 
     def run(self) -> None:
         if self.delayed is not None:
             self.delayed.run()
+        if self.staging is not None:
+            self.staging.run()
         self.messages.run()
         self.state.run()
         if self.snapshot is not None:
@@ -142,12 +147,12 @@ class Partition:
         self,
         identity: PartitionId,
         setting: Setting,
-        logs: tuple[Log, Log, DelayLog],
+        logs: tuple[Log, Log, SideLog, SideLog],
         machine: PartitionMachine,
     ) -> None:
         self.identity, self.machine, self.number = identity, machine, identity.number
         self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
-        self.messages, state_log, self.delayed = logs
+        self.messages, state_log, self.delayed, self.staging = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.history = History(state_log, FORMAT)
         self.damage, self.changes = setting.damage, setting.changes
@@ -190,9 +195,11 @@ class Partition:
     @property
     def position(self) -> Position:
         """Where its logs end now."""
-        delayed = self.delayed.log
+        delayed, staging = self.delayed.log, self.staging.log
         delayed_end = 0 if delayed is None else delayed.end_offset
-        return Position(self.messages.end_offset, self.journal.log.end_offset, delayed_end)
+        staging_end = 0 if staging is None else staging.end_offset
+        messages, state = self.messages.end_offset, self.journal.log.end_offset
+        return Position(messages, state, delayed_end, staging_end)
 
     @property
     def is_dirty(self) -> bool:
@@ -202,15 +209,18 @@ class Partition:
             messages.end_offset > messages.durable_end
             or state.end_offset > state.durable_end
             or delayed.end_offset > delayed.durable_end
+            or self.staging.end_offset > self.staging.durable_end
         )
 
     def has_more_than(self, plan: PartitionPlan) -> bool:
         """Whether something was written since a plan was made."""
         delayed_to = 0 if plan.delayed is None else plan.delayed.up_to
+        staging_to = 0 if plan.staging is None else plan.staging.up_to
         return (
             self.messages.end_offset > plan.messages.up_to
             or self.journal.log.end_offset > plan.state.up_to
             or self.delayed.end_offset > delayed_to
+            or self.staging.end_offset > staging_to
         )
 
     def append(self, encoded: Encoded, now: Now) -> Published:
@@ -219,7 +229,8 @@ class Partition:
         OutOfSequence: it is neither a producer's next batch nor one of its last. NoSpace: nothing happened.
         """
         head, machine = encoded.head, self.machine
-        if head.producer_id != PRODUCER_NONE:
+        # A staging was numbered when it was staged.
+        if head.producer_id != PRODUCER_NONE and not head.transaction_id:
             repeat = machine.producers.repeat_of(head)
             if repeat is not None:
                 end = repeat.base_offset + repeat.message_count
@@ -242,6 +253,23 @@ class Partition:
         return Published(
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
+
+    def stage(self, encoded: Encoded, now: Now) -> Head | None:
+        """Append a batch of a transaction to the staging log; None: it repeats one that its producer staged before.
+
+        OutOfSequence: it is neither a producer's next staging nor one of its last. NoSpace: nothing happened.
+        """
+        if self.machine.staging_producers.repeat_of(encoded.head) is not None:
+            return None
+        if not self.machine.has_staging_log:
+            self.staging.make()
+            self.record((StagingLogMade(0),), now)
+        head = self.staging.append(encoded, now_ns=now.wall_ns).head
+        self.machine.apply_staged(head)
+        self._bytes_since_snapshot += head.length
+        self._decisions_since_snapshot += 1
+        self.changes.touched.add((self, 0))
+        return head
 
     def make_delay_log(self, now: Now) -> None:
         """Have a delay log, durably, before anything goes there."""
@@ -300,13 +328,18 @@ class Partition:
                 self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven):
+            if isinstance(one, Buried | Redriven | TransactionDecided):
                 self._note_intent(one)
 
-    def _note_intent(self, record: Buried | Redriven) -> None:
+    def _note_intent(self, record: Buried | Redriven | TransactionDecided) -> None:
+        recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
+        if isinstance(record, TransactionDecided):
+            first = record.first_sequence
+            recorded_at.update(dict.fromkeys(range(first, first + len(record.counts)), end))
+            return
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
         if sequence >= 0:
-            self.machine.outbox.recorded_at[sequence] = self.journal.log.end_offset
+            recorded_at[sequence] = end
 
     def open_group(self, name: str, start: int, now: Now) -> Delivery:
         """The group's delivery; a new group starts at `start`."""
@@ -335,21 +368,25 @@ class Partition:
         ):
             return self.plan_snapshot()
         messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
-        return PartitionPlan(messages, state, None, self.delayed.plan_sync())
+        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
+        return PartitionPlan(messages, state, None, delayed, staging)
 
     def plan_snapshot(self) -> PartitionPlan:
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         plan = self.journal.plan_snapshot(self.messages, self.machine)
-        return PartitionPlan(plan.messages, plan.state, plan.snapshot, self.delayed.plan_sync())
+        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
+        return PartitionPlan(plan.messages, plan.state, plan.snapshot, delayed, staging)
 
     def synced(self, plan: PartitionPlan) -> None:
         self.delayed.synced(plan.delayed)
+        self.staging.synced(plan.staging)
         if not plan.is_snapshot_written:
             self.messages.synced(plan.messages)
             self.journal.log.synced(plan.state)
             return
         # What follows syncs the state log to its end, and that may speak of what came since.
         self.delayed.sync()
+        self.staging.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
         self.newest_covers = plan.messages.up_to
         self.newest_snapshot = plan.state.up_to
@@ -497,13 +534,14 @@ class Partition:
         self.prefetch.clear()
         self.messages.discard()
         self.delayed.discard()
+        self.staging.discard()
         self.journal.log.discard()
 
     def close(self, *, with_checkpoint: bool = False) -> None:
         """Snapshot and close, so that the next open replays nothing. What is all on the disk already is not written,
         unless a checkpoint of the messages is asked for.
         """
-        logs = (self.messages, self.journal.log, self.delayed.log)
+        logs = (self.messages, self.journal.log, self.delayed.log, self.staging.log)
         for log in logs:
             if log is not None:
                 # A checkpoint that comes with the snapshot is the last one, too.
@@ -515,6 +553,7 @@ class Partition:
             self.take_snapshot()
         self.messages.close(with_checkpoint=with_checkpoint)
         self.delayed.close()
+        self.staging.close()
         self.journal.log.close()
 
 

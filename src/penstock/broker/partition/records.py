@@ -9,6 +9,7 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
+from ...transactions import TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -139,4 +140,5 @@ PartitionRecord = (
     | LaneImage
     | DelayLogMade
     | DelayRecord
+    | TransactionRecord
 )

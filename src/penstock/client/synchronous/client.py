@@ -18,6 +18,14 @@ from ...api.delays import (
     GetDelayed,
 )
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
+from ...api.schemas import (
+    LATEST,
+    DescribeSchema,
+    DescribeVersion,
+    FindSchema,
+    RegisterSchema,
+    SchemaDescription,
+)
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
 from ...errors import NotFound, PenstockError, Refused
@@ -46,6 +54,14 @@ from ..publish import (
     batch_stored_of,
     outgoing_of,
     published_of,
+)
+from ..schema_codec import (
+    VERSION_MAX,
+    SchemaClosure,
+    SchemaCodec,
+    decode_plain,
+    id_in,
+    new_schema,
 )
 from ..settings import ClientSettings
 from ..worker import WorkerOptions
@@ -96,6 +112,7 @@ class Client(Admin):
         self.connector = Connector(address, key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
+        self._schemas: dict[int, SchemaCodec] = {}
 
     @property
     def url(self) -> str:
@@ -309,6 +326,69 @@ class Client(Admin):
         if not receipts:
             return []
         return answers.results(self.execute(answers.command()), time.time_ns())
+
+    # Schemas
+
+    def schema(self, subject: str, version: int = LATEST) -> SchemaCodec:
+        """A version of a subject, for a producer's `schema`, or to `encode` values with. NotFound."""
+        number = whole_number("version", version, LATEST, VERSION_MAX)
+        command = DescribeVersion(text("subject", subject), number, serialized=True)
+        return self._schema_codec((self.execute(command)).schema)
+
+    def register_schema(
+        self,
+        subject: str,
+        schema: str,
+        language: str = "AVRO",
+        references: Sequence[tuple[str, str, int]] = (),
+    ) -> SchemaCodec:
+        """The version of a subject that has this schema; one that is not there is registered, which takes the right to.
+
+        A reference is a name, a subject and a version. InvalidSchema, IncompatibleSchema.
+        """
+        new = new_schema(schema, language, references)
+        try:
+            found = self.execute(FindSchema(text("subject", subject), new))
+        except NotFound:
+            found = self.execute(RegisterSchema(subject, new))
+        return self.schema(subject, found.version)
+
+    def schema_of_id(self, schema_id: int) -> SchemaCodec:
+        """A schema by its id, whatever subjects it has. NotFound."""
+        number = whole_number("schema_id", schema_id, 0, VERSION_MAX)
+        known = self._schemas.get(number)
+        if known is not None:
+            return known
+        found = self.execute(DescribeSchema(schema_id=number, serialized=True))
+        return self._schema_codec(found)
+
+    def decode(self, content: bytes | None, *, reader: SchemaCodec | None = None) -> Any:
+        """The value of a key or a value that names its schema, as serialisers write it; other content has to be JSON.
+
+        Refused if it is neither. With a `reader`, Avro is resolved to that schema. Schemas are asked for once.
+        """
+        if content is None:
+            return None
+        schema_id = id_in(instance("a content", content, bytes))
+        if schema_id is None:
+            return decode_plain(content)
+        if reader is not None:
+            instance("reader", reader, SchemaCodec)
+        codec = self._schemas.get(schema_id) or self.schema_of_id(schema_id)
+        return codec.decode(content, reader)
+
+    def _schema_codec(self, found: SchemaDescription) -> SchemaCodec:
+        known = self._schemas.get(found.schema_id)
+        if known is None:
+            closure = SchemaClosure(found)
+            while (needed := closure.needed()) is not None:
+                command = DescribeVersion(
+                    needed.subject, needed.version, deleted=True, serialized=True
+                )
+                closure.add(needed, (self.execute(command)).schema)
+            known = SchemaCodec(found, closure.in_order())
+            self._schemas[found.schema_id] = known
+        return known
 
     # Producers, consumers and workers
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from ...api.arguments import value_of
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
-from ...errors import PenstockError
-from ..commands import Content, acks_of
+from ...errors import PenstockError, Refused
+from ..commands import acks_of
 from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
 from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
 from ..publish import Published, batch_stored_of
@@ -95,8 +95,8 @@ class Producer:
 
     def send(
         self,
-        value: Content | UnsetType = UNSET,
-        key: Content = None,
+        value: Any = UNSET,
+        key: Any = None,
         headers: HeadersIn | None = None,
         priority: int | str | None = None,
         ttl: Duration | None = None,
@@ -109,6 +109,7 @@ class Producer:
         Without `partition` its key decides, and without a key batches take turns.
 
         `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
+        Value and key are bytes, text or None, or what the producer's schemas describe; Refused if they are not.
         """
         # The plain case in as few steps as possible: a million messages a second take this way.
         if (
@@ -125,16 +126,23 @@ class Producer:
             except (StopIteration, ValueError):
                 # The batch is full or sealed, or another thread is appending to it.
                 pass
-        message = checked_message(
-            value_of(value, json), key, extra_of(headers or (), priority, ttl)
-        )
+        schema, key_schema = self.settings.schema, self.settings.key_schema
+        if schema is None:
+            value = value_of(value, json)
+        elif json is UNSET:
+            value = schema.encode(value)
+        else:
+            raise Refused("json is for producers without a schema: give the value as it is")
+        if key_schema is not None:
+            key = key_schema.encode(key)
+        message = checked_message(value, key, extra_of(headers or (), priority, ttl))
         if not self._queues.queues:
             self._start()
         # Plain values come here once a batch, all others each time.
         self._wait_for_space()
         delivery: Delivery
         delivery, full = self._queues.add(message, partition)
-        if message.key is None and partition is None:
+        if message.key is None and partition is None and schema is None:
             self._append = delivery.batch.append
         for queue in full:
             self._send_sealed(queue, _SOON_S)

@@ -19,10 +19,12 @@ from ...api.members import JoinGroup, PollMember
 from ...api.principals import Principal
 from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
 from ...api.queries import HoldFiles, QueryStart
+from ...api.schemas import DescribeSchema, ListSubjects, ListUses
 from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
@@ -52,14 +54,17 @@ def admitted(
     return _scoped(command, principal.prefixes) if principal.prefixes else command
 
 
+_WITHIN = (DescribeKey, ListKeys, RevokeKey, RotateKey, DescribeSchema, ListSubjects, ListUses)
+
+
 def _scoped(command: Command[Any], prefixes: tuple[str, ...]) -> Command[Any]:
-    """Of commands that are asked of all topics or keys, a principal with prefixes asks for its own."""
+    """Of commands that are asked of all topics, keys or schemas, a principal with prefixes asks for its own."""
     if isinstance(command, ScopedCommand):
         is_bare = command.topic is None and not command.prefixes
         return replace(command, prefixes=prefixes) if is_bare else command
     if isinstance(command, ListTopics) and not command.prefixes:
         return replace(command, prefixes=prefixes)
-    if isinstance(command, DescribeKey | ListKeys | RevokeKey | RotateKey) and not command.within:
+    if isinstance(command, _WITHIN) and not command.within:
         return replace(command, within=prefixes)
     return command
 
@@ -193,6 +198,8 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     FindTrace: _search,
     Publish: _messages,
     PublishEach: _messages,
+    Stage: _messages,
+    ListTransactions: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,

@@ -1,6 +1,6 @@
 """Our own api keys: hello, commands, and the end of those that wait."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -45,11 +45,13 @@ from ...errors import (
     Unauthenticated,
 )
 from ...runtime.asynchronous import ParkedPoll
+from ...runtime.threads import STEPS_MAX
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
 from ..settings import Settings
 from .admission import FETCH_BYTES_MAX, admitted, visible
+from .coroutines import RunningCoroutine
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
 from .waits import MemberWait, ParkedRead
@@ -132,6 +134,7 @@ class Commands:
         """Carry out a command, or begin to; its reply follows now or later."""
         service, principal = self._service, connection.principal
         if service.is_full:
+            service.traffic.refuse("requests")
             connection.fail(correlation, service.overload())
             return
         command: Command[Any] | None = None
@@ -149,19 +152,35 @@ class Commands:
             if command is not asked.command:
                 asked = CommandRequest(command, asked.acks, asked.wait_ms)
             self._ways[type(command)](connection, correlation, asked, principal)
-        except PenstockError as error:
+        except Exception as error:
             self._fail(connection, correlation, command, error)
-        except Exception:
-            service.logger.exception("a command failed")
-            connection.fail(correlation, Internal())
+
+    def _finish(
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Command[Any],
+        answer: Callable[[], None],
+    ) -> None:
+        """Answer a request that waited. Whatever goes wrong with that is its answer: no request is left without one."""
+        try:
+            answer()
+        except Exception as error:
+            self._fail(connection, correlation, command, error)
 
     def _fail(
         self,
         connection: "Connection",
         correlation: int,
         command: Command[Any] | None,
-        error: PenstockError,
+        error: Exception,
     ) -> None:
+        """Answer with an error; one that is not ours is a mistake of the server, and logged with its traceback."""
+        name = "unknown" if command is None else type(command).__name__
+        if not isinstance(error, PenstockError):
+            self._service.logger.error("%s failed", name, exc_info=error)
+            error = Internal()
+        self._service.traffic.count(name, error.code)
         principal = connection.principal
         if isinstance(error, Forbidden) and command is not None and principal is not None:
             topic = str(error.fields.get("topic", ""))
@@ -179,6 +198,8 @@ class Commands:
         return self._usual_way_of(kind)
 
     def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
+        if kind.takes_steps and not is_audited(kind):
+            return self._in_steps
         if kind.is_long or kind.is_structural or is_audited(kind):
             return self._in_thread
         return self._query if kind.is_query else self._change
@@ -219,6 +240,40 @@ class Commands:
             send = partial(self._reply_synced, connection, correlation, command, reply)
             self._when_synced(connection, ticket, send)
 
+    def _in_steps(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        """For a command that takes several syncs; its reply leaves when it is complete."""
+        self._step(connection, correlation, asked, by, STEPS_MAX)
+
+    def _step(
+        self,
+        connection: "Connection",
+        correlation: int,
+        asked: CommandRequest,
+        by: Principal,
+        left: int,
+    ) -> None:
+        reply, ticket = self._driver.driver.start(asked.command, by, writers=1)
+        is_last = reply.is_complete or not left
+        # Even a first step that is the last one has recorded something.
+        if ticket is None or (is_last and left < STEPS_MAX):
+            self._reply(connection, correlation, asked.command, reply)
+            return
+
+        def go_on(synced: Ticket) -> None:
+            connection.end_request()
+            try:
+                synced.check()
+                if is_last:
+                    self._reply(connection, correlation, asked.command, reply)
+                else:
+                    self._step(connection, correlation, asked, by, left - 1)
+            except PenstockError as error:
+                self._fail(connection, correlation, asked.command, error)
+
+        self._when_synced(connection, ticket, go_on)
+
     def _when_synced(
         self, connection: "Connection", ticket: Ticket, send: Callable[[Ticket], None]
     ) -> None:
@@ -239,12 +294,13 @@ class Commands:
         ticket: Ticket,
     ) -> None:
         connection.end_request()
-        try:
+
+        def answer() -> None:
             ticket.check()
-        except PenstockError as error:
-            connection.fail(correlation, error)
-        else:
-            connection.reply(correlation, encode_reply(type(command), reply, Guarantee.FSYNCED))
+            pieces = encode_reply(type(command), reply, Guarantee.FSYNCED)
+            self._succeed(connection, correlation, command, pieces)
+
+        self._finish(connection, correlation, command, answer)
 
     def _synced(self, ticket: Ticket) -> None:
         for send in self._unsynced.pop(ticket):
@@ -279,21 +335,13 @@ class Commands:
 
         def done(found: Any) -> None:
             connection.end_request()
-            error = found.exception()
-            if error is None:
-                if isinstance(command, RotateKey | RevokeKey):
-                    self._service.auth.ends.look()
-                try:
-                    reply = reply_of(found.result())
-                except PenstockError as refusal:
-                    self._fail(connection, correlation, command, refusal)
-                else:
-                    self._reply(connection, correlation, command, reply)
-            elif isinstance(error, PenstockError):
-                self._fail(connection, correlation, command, error)
-            else:
-                self._service.logger.error("a command failed", exc_info=error)
-                connection.fail(correlation, Internal())
+            self._finish(connection, correlation, command, partial(answer, found))
+
+        def answer(found: Any) -> None:
+            reply = found.result()
+            if isinstance(command, RotateKey | RevokeKey):
+                self._service.auth.ends.look()
+            self._reply(connection, correlation, command, reply_of(reply))
 
         future.add_done_callback(done)
 
@@ -321,13 +369,15 @@ class Commands:
         self, connection: "Connection", correlation: int, command: Command[Any], reply: Any
     ) -> None:
         principal = connection.principal
-        try:
-            if principal is not None and principal.prefixes:
-                reply = visible(reply, command, principal)
-            pieces = encode_reply(type(command), reply, Guarantee.BUFFERED)
-        except PenstockError as error:
-            self._fail(connection, correlation, command, error)
-            return
+        if principal is not None and principal.prefixes:
+            reply = visible(reply, command, principal)
+        pieces = encode_reply(type(command), reply, Guarantee.BUFFERED)
+        self._succeed(connection, correlation, command, pieces)
+
+    def _succeed(
+        self, connection: "Connection", correlation: int, command: Command[Any], pieces: Any
+    ) -> None:
+        self._service.traffic.count(type(command).__name__)
         connection.reply(correlation, pieces)
 
     def _poll_topic(
@@ -361,7 +411,8 @@ class Commands:
 
         def done() -> None:
             connection.unpark(correlation)
-            self._polled(connection, correlation, command, poll, member)
+            answer = partial(self._polled, connection, correlation, command, poll, member)
+            self._finish(connection, correlation, command, answer)
 
         longest_ms = self._service.settings.consumer.poll_timeout_ms_max
         timeout_ns = min(wait_ms, longest_ms) * _MS_NS
@@ -388,20 +439,17 @@ class Commands:
             standing = STANDING
             if poll.was_parked:
                 self._shared.end_poll(member)
-        try:
-            messages = poll.outcome()
-            if isinstance(command, PollMember):
-                asked = DescribeMember(command.group, command.member)
-                standing = self._driver.driver.execute(asked)
-        except PenstockError as error:
-            self._fail(connection, correlation, command, error)
-        else:
-            self._deliver(connection, correlation, messages, standing)
+        messages = poll.outcome()
+        if isinstance(command, PollMember):
+            asked = DescribeMember(command.group, command.member)
+            standing = self._driver.driver.execute(asked)
+        self._deliver(connection, correlation, command, messages, standing)
 
     def _deliver(
         self,
         connection: "Connection",
         correlation: int,
+        command: Command[Any],
         messages: LeasedMessages,
         standing: Standing | None,
     ) -> None:
@@ -411,7 +459,8 @@ class Commands:
             messages, others = messages.cut(fitting)
             with suppress(PenstockError):
                 self._driver.driver.start(others.release())
-        connection.reply(correlation, encode_leased_reply(leased_parts(messages), standing))
+        pieces = encode_leased_reply(leased_parts(messages), standing)
+        self._succeed(connection, correlation, command, pieces)
 
     def _answer_shared(
         self,
@@ -431,32 +480,31 @@ class Commands:
             return
         self._service.budget.require_room()
         connection.check_parking(correlation)
-        waiting = self._poll_topics(connection, correlation, asked, member)
-        connection.park(correlation, self._loop.create_task(waiting))
+        principal = connection.principal
+        assert principal is not None, "it was asked for"
+
+        def done(messages: LeasedMessages | None, error: Exception | None) -> None:
+            connection.unpark(correlation)
+            if error is not None or messages is None:
+                self._fail(connection, correlation, command, error or Internal())
+                return
+            answer = partial(self._deliver, connection, correlation, command, messages, STANDING)
+            self._finish(connection, correlation, command, answer)
+
+        waiting = self._poll_topics(polls, principal, asked.wait_ms, member)
+        running = RunningCoroutine(self._loop, waiting, done)
+        running.begin()
+        if not running.is_done:
+            connection.park(correlation, running)
 
     async def _poll_topics(
-        self,
-        connection: "Connection",
-        correlation: int,
-        asked: CommandRequest,
-        member: SharedMember,
-    ) -> None:
+        self, polls: Sequence[Poll], principal: Principal, wait_ms: int, member: SharedMember
+    ) -> LeasedMessages:
         """A poll of several topics, which are waited for together. An open poll is a sign of life."""
-        principal, command = connection.principal, asked.command
-        assert principal is not None, "it was asked for"
-        assert isinstance(command, PollMember), "the caller looked"
-        polls = self._shared.polls(command, member)
         longest_ms = self._service.settings.consumer.poll_timeout_ms_max
-        timeout_ns = min(asked.wait_ms, longest_ms) * _MS_NS
         member.polls += 1
         try:
-            messages = await self._driver.poll(polls, principal, timeout_ns)
-        except PenstockError as error:
-            connection.unpark(correlation)
-            self._fail(connection, correlation, command, error)
-        else:
-            connection.unpark(correlation)
-            self._deliver(connection, correlation, messages, STANDING)
+            return await self._driver.poll(polls, principal, min(wait_ms, longest_ms) * _MS_NS)
         finally:
             self._shared.end_poll(member)
 
@@ -469,22 +517,21 @@ class Commands:
         found: FetchReply | ReadReply = self._driver.driver.execute(asked.command, by)
         awaited = found.wake_at
         if awaited is None or not wait_ms or self._driver.is_draining:
-            connection.reply(correlation, _read_reply(command, found))
+            self._succeed(connection, correlation, command, _read_reply(command, found))
             return
         connection.check_parking(correlation)
         longest_ms = self._service.settings.consumer.poll_timeout_ms_max
 
         def done() -> None:
             connection.unpark(correlation)
-            try:
-                # All requests that waited are answered together.
-                self._service.budget.require_room()
-                again: Command[Any] = replace(command, start=Start.at_offset(awaited))
-                pieces = _read_reply(command, self._driver.driver.execute(again, by))
-            except PenstockError as error:
-                self._fail(connection, correlation, command, error)
-            else:
-                connection.reply(correlation, pieces)
+            self._finish(connection, correlation, command, answer)
+
+        def answer() -> None:
+            # All requests that waited are answered together.
+            self._service.budget.require_room()
+            again: Command[Any] = replace(command, start=Start.at_offset(awaited))
+            found = self._driver.driver.execute(again, by)
+            self._succeed(connection, correlation, command, _read_reply(command, found))
 
         place = (command.topic, command.partition, awaited)
         parked = ParkedRead(self._driver, place, done)

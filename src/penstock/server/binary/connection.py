@@ -2,9 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from inspect import isawaitable
 from typing import Protocol
 
 from ...api.fetch import FileRange
@@ -27,10 +26,13 @@ from ...errors import BadRequest, PenstockError, TooManyRequests, Unauthenticate
 from ...model import Buffer
 from ..file_sender import FileSender, read_range
 from .commands import Commands
+from .coroutines import RunningCoroutine
 from .service import BinaryService, Piece, Pieces
 
 # One connection leaves the loop to others after so many requests.
 _TURN_REQUESTS = 64
+# One of Kafka's names many partitions, and its batches are converted: a few are a turn.
+_KAFKA_REQUEST_SHARE = 8
 # Replies up to this size are put together; larger ones go to the transport piece by piece.
 _JOINED_BYTES_MAX = 64 << 10
 # A frame that is smaller is not counted against what all may hold.
@@ -73,7 +75,7 @@ class Connection(asyncio.Protocol):
         self.in_flight = 0
         self.parked: dict[int, Waiting] = {}
         self._ordered: deque[tuple[RequestHeader, memoryview]] = deque()
-        self._answering: asyncio.Future[Pieces | None] | None = None
+        self._answering: RunningCoroutine[Pieces | None] | None = None
         # For `sweep`, on its clock.
         self._has_heard = True
         self._made_at = self._heard_at = 0.0
@@ -90,13 +92,16 @@ class Connection(asyncio.Protocol):
         self.local_host = str(transport.get_extra_info("sockname")[0])
         connections = self.service.connections
         if len(connections) >= self.service.settings.http.connections_max:
+            self.service.traffic.refuse("connections")
             self.is_lost = True
             transport.abort()
             return
         connections.add(self)
+        self.service.traffic.connections = len(connections)
 
     def data_received(self, data: bytes) -> None:
         self._has_heard = True
+        self.service.traffic.bytes_in += len(data)
         splitter = self._splitter
         before = splitter.held_bytes
         self._frames += splitter.feed(data)
@@ -112,6 +117,7 @@ class Connection(asyncio.Protocol):
         """Frames that arrive may not fill the memory, however many connections they come on."""
         limit = self.service.settings.http.bodies_bytes_max
         if self.service.held_bytes > limit:
+            self.service.traffic.refuse("bytes")
             error = TooManyRequests("bytes of requests at once", limit=limit, retry_after_ms=1000)
             _, correlation = key_and_correlation(self._splitter.pending_frame)
             self._end_with(correlation, error)
@@ -124,8 +130,8 @@ class Connection(asyncio.Protocol):
             while frames and left and self.in_flight < limit:
                 if self._is_writing_paused or self._file_sender is not None or self.is_lost:
                     break
-                left -= 1
-                self._handle(frames.popleft())
+                is_kafkas = self._handle(frames.popleft())
+                left = max(0, left - (_KAFKA_REQUEST_SHARE if is_kafkas else 1))
         finally:
             self._is_collecting = False
             self._flush()
@@ -136,6 +142,7 @@ class Connection(asyncio.Protocol):
                 self._is_reading_paused = False
                 self.transport.resume_reading()
             if self._splitter.error is not None:
+                self.service.traffic.refuse("frame")
                 self._log_end(self._splitter.error)
                 self.transport.close()
             return
@@ -155,17 +162,19 @@ class Connection(asyncio.Protocol):
         if not self.is_lost:
             self._go_on()
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview) -> bool:
+        """Begin with a request; whether it is one of Kafka's."""
         try:
             header, body = read_header(frame)
         except BadRequest as error:
+            self.service.traffic.refuse("frame")
             key, correlation = key_and_correlation(frame)
             if key >= OWN_KEYS_FROM:
                 self.fail(correlation, error)
             else:
                 self._log_end(error)
                 self.close()
-            return
+            return False
         key, version, correlation, _ = header
         if key < OWN_KEYS_FROM:
             self._order(header, body)
@@ -179,11 +188,12 @@ class Connection(asyncio.Protocol):
             self._commands.cancel(self, correlation, body)
         else:
             self.fail(correlation, BadRequest(f"there is no api key {key}"))
+        return key < OWN_KEYS_FROM
 
     # Kafka's requests, in their order.
 
     def _order(self, header: RequestHeader, body: memoryview) -> None:
-        if self._answering is not None:
+        if self._answering is not None or self._ordered:
             self.in_flight += 1
             self._ordered.append((header, body))
         else:
@@ -195,39 +205,35 @@ class Connection(asyncio.Protocol):
             self._log_end(BadRequest(f"api key {header.api_key} is not served"))
             self.close()
             return
-        try:
-            found = kafka.answer(header, body, self)
-        except Exception as error:
-            self._answer_failed(header, error)
-            return
-        if not isawaitable(found):
-            self.reply(header.correlation, found)
-            return
         self.in_flight += 1
-        answering = asyncio.ensure_future(_awaited(found), loop=self.service.loop)
+        answering = RunningCoroutine(
+            self.service.loop, kafka.answer(header, body, self), partial(self._answered, header)
+        )
         self._answering = answering
-        answering.add_done_callback(partial(self._answered, header))
+        answering.begin()
 
-    def _answered(self, header: RequestHeader, found: "asyncio.Future[Pieces | None]") -> None:
+    def _answered(
+        self, header: RequestHeader, pieces: Pieces | None, error: Exception | None
+    ) -> None:
         self._answering = None
         self.in_flight -= 1
-        if self.is_lost or found.cancelled():
+        if self.is_lost:
             return
-        error = found.exception()
         if error is not None:
             self._answer_failed(header, error)
             return
-        self.reply(header.correlation, found.result())
-        self._answer_next()
+        self.reply(header.correlation, pieces)
+        if self._ordered:
+            self.service.loop.call_soon(self._answer_next)
         self._resume()
 
     def _answer_next(self) -> None:
-        """Those that waited for their turn, until one of them takes its time."""
-        while self._ordered and self._answering is None and not self.is_lost:
+        """One that waited for its turn."""
+        if self._ordered and self._answering is None and not self.is_lost:
             self.in_flight -= 1
             self._answer(*self._ordered.popleft())
 
-    def _answer_failed(self, header: RequestHeader, error: BaseException) -> None:
+    def _answer_failed(self, header: RequestHeader, error: Exception) -> None:
         if not isinstance(error, PenstockError):
             self.service.logger.error("api key %d failed", header.api_key, exc_info=error)
         else:
@@ -268,7 +274,9 @@ class Connection(asyncio.Protocol):
     def _write(self, pieces: list[Buffer]) -> None:
         if self.is_lost:
             return
-        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+        size = sum(map(len, pieces))
+        self.service.traffic.bytes_out += size
+        if size <= _JOINED_BYTES_MAX:
             self.transport.write(b"".join(pieces))
         else:
             self.transport.writelines(pieces)
@@ -284,6 +292,7 @@ class Connection(asyncio.Protocol):
                 self._write([*head, read_range(body)])
                 return
             start = b"".join(head)
+            self.service.traffic.bytes_out += len(start) + body.size
             sender = FileSender(self.service.loop, socket.fileno(), start, body, self._file_sent)
             if not sender.begin():
                 self._file_sender = sender
@@ -388,6 +397,7 @@ class Connection(asyncio.Protocol):
         self.is_lost = True
         service = self.service
         service.connections.discard(self)
+        service.traffic.connections = len(service.connections)
         service.held_bytes -= self._splitter.held_bytes
         service.budget.end(self)
         if service.kafka is not None:
@@ -446,7 +456,3 @@ class Connection(asyncio.Protocol):
 def _plain(pieces: Pieces) -> list[Buffer]:
     """Pieces none of which is of a file: that may be the last one only."""
     return pieces  # type: ignore[return-value]  # As a reply is made.
-
-
-async def _awaited(found: Awaitable[Pieces | None]) -> Pieces | None:
-    return await found

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...api.fetch import FileRange
@@ -14,6 +14,7 @@ from ...model import Buffer
 from ...runtime.asynchronous import AsyncDriver
 from ..audit import AuditLog
 from ..settings import Settings
+from ..traffic import BinaryTraffic
 from .shared_groups import Registry
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ _RETRY_MS = 1000
 class KafkaPort(Protocol):
     """What answers api keys below 10,000. Requests of one connection are carried out and answered in their order."""
 
-    def answer(
+    async def answer(
         self, header: RequestHeader, body: memoryview, connection: "Connection"
-    ) -> Pieces | Awaitable[Pieces | None] | None:
+    ) -> Pieces | None:
         """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection."""
         ...
 
@@ -95,11 +96,12 @@ class BinaryService:
         rate: _Rate,
         budget: _SendBudget,
         shared: Registry,
+        traffic: BinaryTraffic,
         logger: logging.Logger,
     ) -> None:
         self.driver, self.settings, self.auth = driver, settings, auth
         self.rate, self.budget, self.logger = rate, budget, logger
-        self.shared, self.loop = shared, driver.loop
+        self.shared, self.traffic, self.loop = shared, traffic, driver.loop
         self.kafka: KafkaPort | None = None
         self.http_port = 0
         self.connections: set[Connection] = set()

@@ -25,7 +25,7 @@ from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
 from ..settings import Settings
 from ..sharing import SharedMember, SharedMembers
-from ..traffic import Traffic
+from ..traffic import BinaryTraffic, Traffic
 from .auth import Auth
 from .limits import BodyMemory, Room
 from .metrics import SyncTimes
@@ -98,6 +98,8 @@ class App:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
+    # Of the other port, which counts here.
+    binary: BinaryTraffic = field(default_factory=BinaryTraffic)
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
     _prefix: bytes = field(default_factory=lambda: token_hex(6).encode())

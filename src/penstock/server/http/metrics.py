@@ -14,7 +14,7 @@ from ...api.journeys import ATTEMPT_BOUNDS, LATENCY_BOUNDS_S, DescribeJourneys, 
 from ...api.principals import Principal
 from ...observability.prometheus import Histogram, render
 from ...runtime.malloc import malloc_bytes
-from ..traffic import BUCKETS_S, Latency
+from ..traffic import BUCKETS_S, BinaryTraffic, Latency
 
 if TYPE_CHECKING:
     from .app import App
@@ -98,8 +98,20 @@ def _of_traffic(app: "App") -> Iterator[Sample | Histogram]:
         yield Sample("penstock_publish_errors_total", {"code": code}, count)
     for kind, count in [*activity.answers.items()]:
         yield Sample("penstock_answers_total", {"answer": kind}, count)
+    yield from _of_binary(app.binary)
     yield _histogram("penstock_fsync_seconds", {}, syncs.latency)
     yield Sample("penstock_fsync_waiters_total", {}, syncs.waiters)
+
+
+def _of_binary(traffic: BinaryTraffic) -> Iterator[Sample]:
+    for (api, outcome), count in [*traffic.requests.items()]:
+        labels = {"api": api, "outcome": outcome}
+        yield Sample("penstock_binary_requests_total", labels, count)
+    for reason, count in [*traffic.refused.items()]:
+        yield Sample("penstock_binary_refused_total", {"reason": reason}, count)
+    yield Sample("penstock_binary_connections", {}, traffic.connections)
+    for direction, size in (("in", traffic.bytes_in), ("out", traffic.bytes_out)):
+        yield Sample("penstock_binary_bytes_total", {"direction": direction}, size)
 
 
 def _histogram(name: str, labels: dict[str, str], latency: Latency) -> Histogram:

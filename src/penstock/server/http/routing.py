@@ -137,7 +137,7 @@ _NAMES = {
     "pipeline": "pipeline",
     "query": "query",
 }
-_NUMBERS = frozenset({"partition", "offset"})
+_NUMBERS = frozenset({"partition", "offset", "producer_id"})
 
 
 def _checked(params: dict[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transactions,
 )
 from .routing import Route
 
@@ -30,6 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *queries.ROUTES,
     *consuming.ROUTES,
     *answering.ROUTES,
+    *transactions.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,

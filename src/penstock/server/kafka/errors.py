@@ -32,6 +32,7 @@ from ...errors import (
     UnsupportedFormat,
 )
 from ...groups.classic import FencedMember, ProtocolConflict, RebalanceInProgress
+from .wire import Values
 
 
 class Code(IntEnum):
@@ -122,6 +123,8 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (Unavailable, Code.REQUEST_TIMED_OUT),
     (Damaged, Code.CORRUPT_MESSAGE),
 )
+_OK = "ok"
+_ERROR_FIELDS = ("error_code", "acknowledge_error_code")
 # The same error means another thing where a group, and no topic, was asked for.
 _CODES_OF_GROUPS = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Code.GROUP_ID_NOT_FOUND,
@@ -151,3 +154,26 @@ def _sequence_code(error: OutOfSequence) -> Code:
     # A producer that this partition does not know, or forgot; or one that another took the place of.
     is_replaced = "replaced" in str(error)
     return Code.INVALID_PRODUCER_EPOCH if is_replaced else Code.UNKNOWN_PRODUCER_ID
+
+
+def outcome_of(values: Values) -> str:
+    """The name of the first error in a response, in small letters; `ok` if there is none."""
+    code = _first_error(values)
+    if not code:
+        return _OK
+    return Code(code).name.lower()
+
+
+def _first_error(values: Values) -> int:
+    for name, value in values.items():
+        if name in _ERROR_FIELDS and value:
+            return int(value)
+        if isinstance(value, dict):
+            found = _first_error(value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            found = next((code for one in value if (code := _first_error(one))), 0)
+        else:
+            continue
+        if found:
+            return found
+    return 0

@@ -93,19 +93,22 @@ async def _growth(
 ) -> None:
     """Return when one of some partitions ends beyond an offset, or when the time is up."""
     driver = session.driver
-    grown = asyncio.Event()
+    is_over: asyncio.Future[None] = driver.loop.create_future()
+
+    def end() -> None:
+        if not is_over.done():
+            is_over.set_result(None)
 
     def wake() -> None:
-        driver.call_from_anywhere(grown.set)
+        driver.call_from_anywhere(end)
 
     for place in places:
         driver.subscribe(place, wake)
+    timer = driver.loop.call_later(timeout_s, end)
     try:
-        async with asyncio.timeout(timeout_s):
-            await grown.wait()
-    except TimeoutError:
-        return
+        await is_over
     finally:
+        timer.cancel()
         for place in places:
             driver.unsubscribe(place, wake)
 

@@ -1,6 +1,6 @@
 """Offsets of a partition: where it begins and ends, by time, and where an epoch ended."""
 
-from ...api.fetch import DescribeBounds, FindEpochEnd, FindTimestamp
+from ...api.fetch import DescribeBounds, FindEpochEnd, FindTimestamp, TimedOffset
 from ...errors import PenstockError
 from .errors import code_of
 from .session import KafkaSession
@@ -33,7 +33,7 @@ async def _offset(session: KafkaSession, topic: str, part: Values) -> Values:
     if time_ms == _LATEST_TIERED:
         return {}
     time_ns = None if time_ms == _MAX_TIMESTAMP else time_ms * _MS
-    found = await session.execute(FindTimestamp(topic, partition, time_ns))
+    found = await _timed(session, topic, partition, time_ns)
     if found is None:
         return {}
     return {
@@ -41,6 +41,20 @@ async def _offset(session: KafkaSession, topic: str, part: Values) -> Values:
         "timestamp": found.timestamp // _MS,
         "leader_epoch": found.epoch,
     }
+
+
+async def _timed(
+    session: KafkaSession, topic: str, partition: int, time_ns: int | None
+) -> TimedOffset | None:
+    """The first message of a time, or without one the latest, file by file: others have their turn between."""
+    latest: TimedOffset | None = None
+    offset: int | None = 0
+    while offset is not None:
+        step = await session.execute(FindTimestamp(topic, partition, time_ns, offset))
+        found, offset = step
+        if found is not None and (latest is None or found.timestamp > latest.timestamp):
+            latest = found
+    return latest
 
 
 async def offset_for_leader_epoch(session: KafkaSession, request: Values) -> Values:

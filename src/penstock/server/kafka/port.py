@@ -20,7 +20,7 @@ from . import (
     topics,
 )
 from .converted import ConvertedBatches
-from .errors import Code
+from .errors import Code, outcome_of
 from .members import KafkaMembers
 from .schema import REQUESTS, Schema
 from .session import KafkaSession
@@ -94,6 +94,20 @@ class KafkaServer:
         BadRequest: no such request is served in this version, or the bytes are none. Unauthenticated. Whatever is
         raised ends the connection.
         """
+        key, traffic = header.api_key, self._service.traffic
+        name = REQUESTS[key].name if key in REQUESTS else "unknown"
+        try:
+            pieces, outcome = await self._answered(header, body, connection)
+        except Exception:
+            traffic.count(name, "closed")
+            raise
+        traffic.count(name, outcome)
+        return pieces
+
+    async def _answered(
+        self, header: RequestHeader, body: memoryview, connection: "Connection"
+    ) -> tuple[Pieces | None, str]:
+        """The response, and its outcome for metrics."""
         key, version, _, client_id = header
         session = self._sessions.get(connection)
         if session is None:
@@ -110,7 +124,8 @@ class KafkaServer:
                 )
             # A client of the future: it goes on with a version that it is told of here.
             found: Values = {"error_code": Code.UNSUPPORTED_VERSION}
-            return [*encode_response(key, 0, found | {"api_keys": metadata.served_versions()})]
+            told = found | {"api_keys": metadata.served_versions()}
+            return [*encode_response(key, 0, told)], outcome_of(told)
         if key not in _OPEN:
             session.require_key()
             await _turn(session)
@@ -118,12 +133,12 @@ class KafkaServer:
         request["version"] = version
         values = await HANDLERS[key](session, request)
         if values is None:
-            return None
+            return None, outcome_of({})
         pieces: Pieces = [*encode_response(key, version, values)]
         # The response to ApiVersions comes before client and broker have agreed on anything.
         if version >= schema.flexible and key != _API_VERSIONS:
             pieces.insert(0, _NO_TAGS)
-        return pieces
+        return pieces, outcome_of(values)
 
 
 async def _turn(session: KafkaSession) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from ...api.wire import ErrorReply, error_reply, rebuilt_error
+from ...api.error_reply import ErrorReply, error_reply, rebuilt_error
 from ...errors import PenstockError, Unavailable
 from .spark_errors import spark_errors
 

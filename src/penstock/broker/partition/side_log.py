@@ -1,4 +1,5 @@
-"""The log of a partition's delayed messages. Most partitions have none, so its files come with the first of them.
+"""A log beside the messages of a partition: of those that are delayed, or of stagings. Most partitions have neither,
+so its files come with the first batch.
 
 The state journal says whether it was made: from then on a log that is missing is damage.
 """
@@ -20,7 +21,7 @@ _READ_BYTES = 1 << 20
 _SEGMENT_BYTES_MAX = 16 << 20
 
 
-class DelayLog:
+class SideLog:
     """A log that is made when it is first written to."""
 
     def __init__(

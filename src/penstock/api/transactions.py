@@ -1,0 +1,221 @@
+"""Transactions: sessions of producers, messages that are staged, and the commit or abort that ends it."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from ..model import Buffer, Message
+from .command import EVERY_TOPIC, Command
+from .principals import Action
+
+TIMEOUT_MS = 60_000
+TIMEOUT_MS_MAX = 15 * 60_000
+
+
+class ProducerSession(NamedTuple):
+    """A producer that may begin transactions: its id, and the epoch that it says with every command."""
+
+    producer_id: int
+    epoch: int
+
+
+class InitProducer(Command[ProducerSession], frozen=True):
+    """Begin a session of the producer of this name. An earlier one is fenced, and its open transaction aborted.
+
+    The first producer of a node makes the topic in which transactions are decided. Refused: the name or the time-out
+    is out of its limits. TransactionInProgress: the epochs of the producer are used up, and its last is being applied.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    is_structural: ClassVar[bool] = True
+    name: str
+    timeout_ms: int = TIMEOUT_MS
+
+
+class _OfProducer(msgspec.Struct, frozen=True):
+    producer_id: int
+    epoch: int
+
+
+class ProducerHeartbeat(_OfProducer, Command[None], frozen=True):
+    """Say that a producer is alive: the time-out of its open transaction counts from now, up to 15 minutes in all.
+
+    NotFound, ProducerFenced.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    is_volatile: ClassVar[bool] = True
+    # If it is given, it has to be the producer's.
+    name: str = ""
+
+
+class BeginTransaction(_OfProducer, Command[str], frozen=True):
+    """Begin a transaction, if none is open; its id. The first `Stage` does the same.
+
+    NotFound, ProducerFenced, TransactionInProgress.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+
+
+class Staged(NamedTuple):
+    """A message that waits for its transaction's end: it has no offset yet.
+
+    `sequence` is its number among the stagings of its producer in this partition.
+    """
+
+    partition: int
+    sequence: int
+    is_duplicate: bool
+
+
+class Stage(_OfProducer, Command[Sequence[Staged]], frozen=True):
+    """Stage messages in the open transaction of a producer, which begins with the first; all or none.
+
+    With a partition and a sequence, which is that of the first message, a repeat is recognised. NotFound,
+    ProducerFenced, OutOfSequence, TransactionInProgress; Refused: a message has an idempotency key.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    topic: str
+    messages: Sequence[Message]
+    partition: int | None = None
+    sequence: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class StageBatch(Command[Staged], frozen=True):
+    """Stage a batch that a client encoded, whole, with its producer's marks: a repeat is recognised.
+
+    As `Stage`; the reply is about its first message.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    topic: str
+    partition: int
+    batch: Buffer
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class Placed(NamedTuple):
+    """Messages of a transaction that follow each other in a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    message_count: int
+
+
+class TransactionEnd(NamedTuple):
+    """Where the end of a transaction is.
+
+    Drivers answer with it when it is complete; before that only if a partition cannot take its part now. Then the
+    decision stands, and the same command tells later what came of it. `epoch` is the producer's for the next
+    transaction, `places` is where its messages are, in the order in which partitions joined.
+    """
+
+    transaction_id: str
+    state: str
+    epoch: int
+    is_complete: bool
+    places: tuple[Placed, ...]
+
+
+class EndTransaction(_OfProducer, Command[TransactionEnd], frozen=True):
+    """Commit or abort the open transaction of a producer. Repeats are harmless, and get the same answer.
+
+    NotFound; ProducerFenced: the epoch is an old one; TransactionEnded: it ended in the other way, by its time-out
+    perhaps; PartitionFaulty: a partition with stagings cannot be asked.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    takes_steps: ClassVar[bool] = True
+    is_commit: bool
+
+
+class ForceAbort(Command[TransactionEnd], frozen=True):
+    """Abort the open transaction of a producer, whatever its epoch: for administrators.
+
+    NotFound: there is no such producer, or it has no transaction. TransactionEnded: it is decided.
+    """
+
+    action: ClassVar[Action] = Action.ABORT_TRANSACTION
+    takes_steps: ClassVar[bool] = True
+    transaction_id: str
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class Participant(NamedTuple):
+    """What a transaction has staged in a partition."""
+
+    topic: str
+    partition: int
+    messages: int
+    size_bytes: int
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """A producer's transaction: the open one, or the last."""
+
+    transaction_id: str
+    producer_id: int
+    name: str
+    epoch: int
+    state: str
+    timeout_ms: int
+    # How long it is open; None if it is not.
+    open_ms: int | None
+    participants: tuple[Participant, ...]
+    places: tuple[Placed, ...]
+    reason: str
+
+
+class ListTransactions(Command[list[Transaction]], frozen=True):
+    """Transactions of all producers, ordered by producer id; those in one state, if it is given."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+    state: str | None = None
+    after: int = -1
+    limit: int = 1000
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class TransactionStats(msgspec.Struct, frozen=True):
+    """Producers by the state of their transaction, and what is staged on this node."""
+
+    states: dict[str, int]
+    staged_messages: int
+    staged_bytes: int
+    # How long the oldest open transaction is open; None: there is none.
+    oldest_open_ms: int | None
+
+
+class SeeTransactionStats(Command[TransactionStats], frozen=True):
+    """How many transactions there are, and how much they have staged."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class DescribeTransaction(Command[Transaction], frozen=True):
+    """One transaction, by its id. NotFound: it is neither the open one nor the last of its producer."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+    transaction_id: str
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC

@@ -1,0 +1,282 @@
+"""Transactions: sessions, stagings and ends. What becomes of an end is in the letters that it sends."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.publish import Publish, PublishBatch
+from ...api.transactions import (
+    TIMEOUT_MS_MAX,
+    BeginTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    ForceAbort,
+    InitProducer,
+    ListTransactions,
+    Participant,
+    Placed,
+    ProducerHeartbeat,
+    ProducerSession,
+    SeeTransactionStats,
+    Stage,
+    StageBatch,
+    Staged,
+    Transaction,
+    TransactionEnd,
+    TransactionStats,
+)
+from ...codec import Encoded, Marks
+from ...codec.columns import columns_of
+from ...codec.edit import expiring
+from ...config import OFF
+from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
+from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
+from ...transactions.stagings import TransactionKey
+from ...transactions.states import TransactionState
+from ..partition import Now, Partition, publishing
+from ..partition.backlog import require_room
+from ..partition.batches import checked_batch
+from ..partition.changes import Handler
+from ..transactions import checked_timeout
+from ..validation import require_valid
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_MS = 1_000_000
+_FORCED = "an administrator aborted it"
+_SEQUENCE_MAX = (1 << 31) - 1
+
+
+def init_producer(node: "Node", command: InitProducer, now: Now) -> ProducerSession:
+    name = command.name
+    if not 1 <= len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+        raise Refused(
+            f"a producer's name is 1 to {NAME_LENGTH_MAX} characters that can be printed, "
+            f"got {len(name)}",
+            limit=NAME_LENGTH_MAX,
+        )
+    timeout_ms = checked_timeout(command.timeout_ms, TIMEOUT_MS_MAX)
+    producer = node.transactions.init(name, timeout_ms, now)
+    return ProducerSession(producer.producer_id, producer.epoch)
+
+
+def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
+    coordinator = node.transactions.coordinator(command.producer_id)
+    producer = coordinator.session(command.producer_id, command.epoch)
+    if command.name not in ("", producer.name):
+        raise NotFound("producer", command.name[:60])
+    coordinator.alive(producer, now.monotonic_ns)
+
+
+def begin(node: "Node", command: BeginTransaction, now: Now) -> str:
+    return id_of(node.transactions.enrol(command.producer_id, command.epoch, (), now))
+
+
+def id_of(producer: Producer) -> str:
+    """What users call a transaction."""
+    return f"{producer.producer_id}-{producer.number}"
+
+
+def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
+    topic, messages, first = node.topic(command.topic), command.messages, command.sequence
+    if first is not None and (command.partition is None or not 0 <= first <= _SEQUENCE_MAX):
+        raise Refused(f"a sequence is 0 to {_SEQUENCE_MAX}, and counts in the partition it names")
+    if not messages:
+        return []
+    if any(one.idempotency_key for one in messages):
+        raise Refused(
+            "a message of a transaction has no idempotency key: sequences recognise a repeat"
+        )
+    # Refused here, before the transaction begins.
+    node.transactions.coordinator(command.producer_id).require(command.producer_id, command.epoch)
+    if node.bindings:
+        require_valid(node, Publish(command.topic, messages, command.partition))
+    node.guard.admit(messages, now)
+    chosen = publishing.routed(topic.partitions, topic.router, messages, command.partition)
+    batches: list[tuple[Partition, Sequence[int], Encoded]] = []
+    for number, indexes in chosen.items():
+        partition = topic.partitions[number]
+        sequence = _next_sequence(partition, command) if first is None else first
+        marks = Marks(
+            producer_id=command.producer_id,
+            producer_epoch=command.epoch,
+            first_sequence=sequence,
+        )
+        columns = columns_of([messages[one] for one in indexes])
+        encoded = publishing.encode_for(partition, columns, now, marks=marks)
+        _require_room(partition, encoded)
+        batches.append((partition, indexes, encoded))
+    partitions = [partition for partition, _, _ in batches]
+    producer = node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
+    found: dict[int, Staged] = {}
+    for partition, indexes, encoded in batches:
+        first_of = _stage(partition, encoded, producer, now)
+        for place, index in enumerate(indexes):
+            found[index] = first_of._replace(sequence=first_of.sequence + place)
+    return [found[index] for index in range(len(messages))]
+
+
+def _next_sequence(partition: Partition, command: Stage) -> int:
+    known = partition.machine.staging_producers.by_id.get(command.producer_id)
+    return known.next_sequence if known is not None and known.epoch == command.epoch else 0
+
+
+def _require_room(partition: Partition, encoded: Encoded) -> None:
+    head = encoded.head
+    # A repeat adds nothing. A gap is refused here, before the transaction knows of the partition.
+    is_new = partition.machine.staging_producers.repeat_of(head) is None
+    if is_new and partition.has_backlog_limit:
+        require_room(partition, head.message_count, head.length)
+
+
+def _stage(partition: Partition, encoded: Encoded, producer: Producer, now: Now) -> Staged:
+    head = encoded.head._replace(transaction_id=producer.number)
+    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
+    is_repeat = partition.stage(numbered, now) is None
+    return Staged(partition.number, head.first_sequence, is_repeat)
+
+
+def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
+    partition = node.partition(command.topic, command.partition)
+    encoded, _, due_at = checked_batch(command.batch, node.limits)
+    head = encoded.head
+    if head.producer_id < 0:
+        raise MalformedBatch("a batch of a transaction has its producer's id, epoch and sequence")
+    if encoded.has_idempotency_keys or due_at is not None:
+        raise Refused(
+            "a message of a transaction has no idempotency key, and comes with the commit"
+        )
+    node.transactions.coordinator(head.producer_id).require(head.producer_id, head.producer_epoch)
+    if node.bindings:
+        require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
+    node.guard.admit_bytes(head.length, now)
+    ttl_ms = partition.config.ttl_ms
+    if ttl_ms != OFF:
+        expires_at = now.wall_ns + ttl_ms * _MS
+        encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
+    _require_room(partition, encoded)
+    producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
+    return _stage(partition, encoded, producer, now)
+
+
+def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
+    producer_id, epoch = command.producer_id, command.epoch
+    producer = node.transactions.end(producer_id, epoch, now, is_commit=command.is_commit)
+    if epoch == producer.epoch and not producer.is_open:
+        # Nothing was staged since the last end, so there is nothing to decide.
+        state = (
+            TransactionState.COMPLETE_COMMIT
+            if command.is_commit
+            else TransactionState.COMPLETE_ABORT
+        )
+        return TransactionEnd(id_of(producer), state.value, epoch, True, ())
+    return _end_of(node, producer)
+
+
+def _end_of(node: "Node", producer: Producer) -> TransactionEnd:
+    state = producer.state
+    places = tuple(_places(node, producer))
+    return TransactionEnd(id_of(producer), state.value, producer.epoch, state.is_complete, places)
+
+
+def _places(node: "Node", producer: Producer) -> Iterator[Placed]:
+    for topic_id, partition, offset, count in producer.places:
+        facts = node.topics.by_id.get(topic_id)
+        yield Placed("" if facts is None else facts.name, partition, offset, count)
+
+
+def force_abort(node: "Node", command: ForceAbort, now: Now) -> TransactionEnd:
+    home, producer = _found(node, command.transaction_id)
+    if producer.is_open:
+        node.transactions.decide(home, producer, now, is_commit=False, reason=_FORCED)
+    elif producer.state.is_commit or producer.reason != _FORCED:
+        raise TransactionEnded(producer.producer_id, producer.state.value, producer.reason)
+    return _end_of(node, producer)
+
+
+def _found(node: "Node", transaction_id: str) -> tuple[Partition, Producer]:
+    producer_id, _, number = transaction_id.partition("-")
+    if producer_id.isdecimal() and number.isdecimal() and len(producer_id) < 20:
+        home = node.transactions.home(int(producer_id))
+        producer = home.machine.coordinator.producers.get(int(producer_id))
+        if producer is not None and str(producer.number) == number and producer.number:
+            return home, producer
+    raise NotFound("transaction", transaction_id[:60])
+
+
+def describe(node: "Node", command: DescribeTransaction, now: Now) -> Transaction:
+    return _described(node, _found(node, command.transaction_id)[1], now)
+
+
+def list_transactions(node: "Node", command: ListTransactions, now: Now) -> list[Transaction]:
+    known = {one.value for one in TransactionState}
+    if command.state is not None and command.state not in known:
+        raise Refused(f"a state is one of {', '.join(sorted(known))}, not {command.state[:60]}")
+    producers = (
+        producer
+        for home in node.transactions.coordinators()
+        for producer in home.machine.coordinator.producers.values()
+        if command.state in (None, producer.state.value) and producer.producer_id > command.after
+    )
+    ordered = sorted(producers, key=lambda one: one.producer_id)
+    return [_described(node, one, now) for one in islice(ordered, max(0, command.limit))]
+
+
+def stats(node: "Node", _command: SeeTransactionStats, now: Now) -> TransactionStats:
+    coordinators = [one.machine.coordinator for one in node.transactions.coordinators()]
+    producers = [one for each in coordinators for one in each.producers.values()]
+    began_ns = min((one.began_ns for one in producers if one.is_open), default=None)
+    stagings = [one.machine.stagings for one in node.partitions()]
+    return TransactionStats(
+        {**Counter(one.state.value for one in producers)},
+        sum(len(one.live) for one in stagings),
+        sum(one.bytes for one in stagings),
+        None if began_ns is None else (now.monotonic_ns - began_ns) // _MS,
+    )
+
+
+def _described(node: "Node", producer: Producer, now: Now) -> Transaction:
+    open_ms = (now.monotonic_ns - producer.began_ns) // _MS if producer.is_open else None
+    return Transaction(
+        id_of(producer),
+        producer.producer_id,
+        producer.name,
+        producer.epoch,
+        producer.state.value,
+        producer.timeout_ms,
+        open_ms,
+        tuple(_participants(node, producer)),
+        tuple(_places(node, producer)),
+        producer.reason,
+    )
+
+
+def _participants(node: "Node", producer: Producer) -> Iterator[Participant]:
+    key = TransactionKey(producer.producer_id, producer.number)
+    for topic_id, number in producer.participants:
+        facts = node.topics.by_id.get(topic_id)
+        topic = None if facts is None else node.open.get(facts.name)
+        if topic is None:
+            continue
+        partition = topic.partitions.serving_at(number)
+        staged = None if partition is None else partition.machine.stagings.open.get(key)
+        stagings = [] if staged is None else [*staged.stagings.values()]
+        count = sum(one.message_count for one in stagings)
+        yield Participant(topic.facts.name, number, count, sum(one.length for one in stagings))
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    InitProducer: init_producer,
+    ProducerHeartbeat: heartbeat,
+    BeginTransaction: begin,
+    Stage: stage,
+    StageBatch: stage_batch,
+    EndTransaction: end,
+    ForceAbort: force_abort,
+    ListTransactions: list_transactions,
+    DescribeTransaction: describe,
+    SeeTransactionStats: stats,
+}

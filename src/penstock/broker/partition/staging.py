@@ -1,0 +1,82 @@
+"""The end of transactions where their stagings are: published, or dropped, once.
+
+A published batch says in its head which staging it was, so that a restart in the middle goes on with the others. The
+record that ends the transaction here comes last, in one batch with the note that the letter came.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ...codec import Encoded
+from ...codec.edit import dense
+from ...errors import DamagedFile
+from ...transactions import Coordinator
+from ...transactions.coordinator import Producer
+from ...transactions.records import Place, StagingsEnded, TransactionConcluded
+from ...transactions.stagings import Staged, Staging, TransactionKey
+from .outbox import Decision
+from .partition import Now, Partition
+from .records import Arrived
+
+_NOTHING = Staged()
+
+
+def apply_decision(source: Partition, destination: Partition, letter: Decision, now: Now) -> None:
+    """Publish what a transaction has staged here, or drop it. NoSpace, Damaged: the letter has to come again.
+
+    DamagedFile also if not everything is here that was when the transaction was decided.
+    """
+    stagings = destination.machine.stagings
+    key = TransactionKey(letter.producer_id, letter.number)
+    staged = stagings.open.get(key, _NOTHING)
+    if letter.is_commit:
+        if staged.message_count != letter.message_count:
+            reason = (
+                f"transaction {letter.number} of producer {letter.producer_id} is committed with "
+                f"{letter.message_count} messages, and {staged.message_count} are there"
+            )
+            raise DamagedFile(destination.staging.directory, reason)
+        for staging in staged.unpublished():
+            _publish(destination, staging, now)
+    runs = staged.runs() if letter.is_commit else ()
+    arrived = Arrived(0, source.identity.as_source, letter.sequence)
+    ended = StagingsEnded(0, letter.producer_id, letter.number, letter.is_commit, runs)
+    destination.record((arrived, ended), now)
+
+
+def _publish(partition: Partition, staging: Staging, now: Now) -> None:
+    log = partition.staging.log
+    assert log is not None, "there is a staging, so there is a log"
+    run = log.read(staging.offset, bytes_max=staging.length)
+    stored, encoded = run.heads[0], dense(run.data, run.heads[0])
+    # Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging.
+    head = encoded.head._replace(origin_source=stored.epoch, origin_sequence=staging.offset)
+    partition.append(Encoded(head, encoded.body, has_idempotency_keys=False), now)
+
+
+def conclusions(
+    coordinator: Coordinator,
+    arrived: set[int],
+    find: Callable[[Decision], Partition | None],
+) -> Iterator[TransactionConcluded]:
+    """Records for the decisions that are applied everywhere once these letters have arrived."""
+    producers = {
+        one.producer_id: one
+        for sequence in arrived
+        if (one := coordinator.waits_for(sequence)) is not None
+    }
+    for producer in producers.values():
+        if producer.letters <= arrived:
+            places = tuple(places_of(producer, find)) if producer.state.is_commit else ()
+            yield TransactionConcluded(0, producer.producer_id, producer.number, places)
+
+
+def places_of(producer: Producer, find: Callable[[Decision], Partition | None]) -> Iterable[Place]:
+    """Where the messages of a transaction are, as the partitions that published them know it."""
+    for topic_id, number in producer.participants:
+        letter = Decision(0, producer.producer_id, producer.number, topic_id, number, True, 0)
+        partition = find(letter)
+        ended = None
+        if partition is not None:
+            ended = partition.machine.stagings.ended.get(producer.producer_id)
+        if ended is not None and ended.number == producer.number:
+            yield from ((topic_id, number, first, count) for first, count in ended.runs)

@@ -1,0 +1,205 @@
+"""The coordinators of a node: where they are, what they decide, and what a start has to finish.
+
+A coordinator is the state of a partition of `__transactions`; the low digits of a producer's id say of which one. What
+it decides is durable there before a letter with the decision leaves, and a decision waits for the stagings.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import NoSpace, NotFound, PartitionFaulty, Refused, TransactionInProgress
+from ..transactions import Coordinator
+from ..transactions.coordinator import EPOCH_MAX, Participant, Producer
+from ..transactions.records import (
+    CoordinatorRecord,
+    StagingsEnded,
+    TransactionConcluded,
+    TransactionGrown,
+)
+from ..transactions.stagings import Staged, TransactionKey
+from .partition import Now, Partition
+from .partition.partitioner import partition_of
+
+if TYPE_CHECKING:
+    from .node import Node
+
+TOPIC = "__transactions"
+PARTITIONS = 4
+# With the number of the coordinator below it an id stays within what every JSON reader takes for a whole number.
+_ID_BITS = 48
+_HOUR_NS = 3600 * 1_000_000_000
+_NEVER_NS = float("inf")
+TIMED_OUT = "it was open for too long"
+REPLACED = "the producer began a new session"
+
+
+class Transactions:
+    """Finds coordinators and has them record; of one node."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._forget_at_ns = 0
+
+    # Where coordinators are.
+
+    def coordinators(self) -> Sequence[Partition]:
+        """The partitions of `__transactions` that serve; none before the first producer."""
+        topic = self._node.internal.get(TOPIC)
+        return () if topic is None else [*topic.partitions]
+
+    def home(self, producer_id: int) -> Partition:
+        """The partition that coordinates a producer. NotFound: there is no such producer. PartitionFaulty."""
+        topic = self._node.internal.get(TOPIC)
+        if topic is None or producer_id < 0:
+            raise NotFound("producer", producer_id)
+        return topic.partitions[producer_id % PARTITIONS]
+
+    def coordinator(self, producer_id: int) -> Coordinator:
+        return self.home(producer_id).machine.coordinator
+
+    # What commands have recorded.
+
+    def init(self, name: str, timeout_ms: int, now: Now) -> Producer:
+        """A new session of the producer of this name. Its open transaction is aborted."""
+        topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
+        number = partition_of(name.encode(), PARTITIONS)
+        home = topic.partitions[number]
+        coordinator = home.machine.coordinator
+        known = coordinator.by_name.get(name)
+        if known is not None and known.is_open:
+            self.decide(home, known, now, is_commit=False, reason=REPLACED)
+        if known is not None and known.epoch + 1 >= EPOCH_MAX and known.state.is_decided:
+            raise TransactionInProgress(known.producer_id, known.state.value)
+        new_id = self._node.entropy.getrandbits(_ID_BITS) * PARTITIONS + number
+        while new_id in coordinator.producers:
+            new_id += PARTITIONS
+        record = coordinator.initialised(name, timeout_ms, new_id=new_id, at_ns=now.wall_ns)
+        home.record((record,), now)
+        return coordinator.by_name[name]
+
+    def enrol(
+        self, producer_id: int, epoch: int, partitions: Sequence[Partition], now: Now
+    ) -> Producer:
+        """The producer, its transaction open, with these partitions in it. ProducerFenced, TransactionInProgress."""
+        home = self.home(producer_id)
+        coordinator = home.machine.coordinator
+        producer = coordinator.require(producer_id, epoch)
+        record = coordinator.grown(
+            producer, tuple((*one.identity,) for one in partitions), now.wall_ns
+        )
+        if record is not None:
+            home.record((record,), now)
+        return producer
+
+    def end(self, producer_id: int, epoch: int, now: Now, *, is_commit: bool) -> Producer:
+        """Decide the open transaction of a producer, if its stagings are durable; or find that it is decided.
+
+        The producer's state says how far it is. TransactionEnded, ProducerFenced, PartitionFaulty.
+        """
+        home = self.home(producer_id)
+        producer = home.machine.coordinator.ending(producer_id, epoch, is_commit=is_commit)
+        if producer.is_open and (not is_commit or self._is_staged(producer)):
+            self.decide(home, producer, now, is_commit=is_commit)
+        return producer
+
+    def decide(
+        self, home: Partition, producer: Producer, now: Now, *, is_commit: bool, reason: str = ""
+    ) -> None:
+        """Record the decision about an open transaction. From here on it is never undone."""
+        counts = tuple(self._counts(producer)) if is_commit else (0,) * len(producer.participants)
+        record: CoordinatorRecord = home.machine.coordinator.decided(
+            producer,
+            counts,
+            is_commit=is_commit,
+            first_sequence=home.machine.outbox.next_sequence,
+            reason=reason,
+            at_ns=now.wall_ns,
+        )
+        records = [record]
+        if not counts:
+            records.append(TransactionConcluded(0, producer.producer_id, producer.number, ()))
+        home.record(records, now)
+
+    def _staged(self, producer: Producer) -> Iterator[tuple[Partition | None, Staged]]:
+        """What the open transaction has in each of its partitions; None for one whose topic is gone."""
+        key = TransactionKey(producer.producer_id, producer.number)
+        for participant in producer.participants:
+            partition = self._node.partition_of(*participant)
+            found = None if partition is None else partition.machine.stagings.open.get(key)
+            yield partition, found or Staged()
+
+    def _counts(self, producer: Producer) -> Iterator[int]:
+        return (staged.message_count for _, staged in self._staged(producer))
+
+    def _is_staged(self, producer: Producer) -> bool:
+        """Whether everything that the transaction has staged would survive a power cut. PartitionFaulty."""
+        return all(
+            partition is None or staged.end <= partition.staging.durable_end
+            for partition, staged in self._staged(producer)
+        )
+
+    # What time does.
+
+    def next_due_ns(self) -> float:
+        return min(
+            (one.machine.coordinator.next_due_ns for one in self.coordinators()), default=_NEVER_NS
+        )
+
+    def tick(self, now: Now) -> None:
+        """Abort transactions that were open for too long, and forget producers that were idle for very long."""
+        is_hourly = now.monotonic_ns >= self._forget_at_ns
+        if is_hourly:
+            self._forget_at_ns = now.monotonic_ns + _HOUR_NS
+        for home in self.coordinators():
+            coordinator = home.machine.coordinator
+            for producer in coordinator.overdue(now.monotonic_ns):
+                self.decide(home, producer, now, is_commit=False, reason=TIMED_OUT)
+            if is_hourly:
+                home.record(coordinator.idle(now.wall_ns), now)
+
+    # What a start finishes.
+
+    def resume(self, now: Now) -> None:
+        """Apply every decision that was made, and have coordinators and partitions agree on what is open.
+
+        On a full disk decisions are applied when there is room again.
+        """
+        with suppress(NoSpace):
+            for home in self.coordinators():
+                while home.machine.outbox.pending and self._node.forward(home, now):
+                    pass
+            for partition in self._node.partitions():
+                for key, staged in [*partition.machine.stagings.open.items()]:
+                    with suppress(PartitionFaulty):
+                        self._agree(partition, key, staged, now)
+
+    def _agree(self, partition: Partition, key: TransactionKey, staged: Staged, now: Now) -> None:
+        """A crash may have kept a staging and lost what its coordinator recorded about it, or the other way round."""
+        drop = StagingsEnded(0, *key, False, ())
+        try:
+            home = self.home(key.producer_id)
+            producer = home.machine.coordinator.find(key.producer_id)
+        except NotFound:
+            partition.record((drop,), now)
+            return
+        is_last = producer.number == key.number
+        if is_last and producer.state.is_decided:
+            return  # The letter is on its way.
+        identity: Participant = (*partition.identity,)
+        is_open = is_last and producer.is_open
+        is_next = producer.number + 1 == key.number and not producer.is_open
+        if not staged.stagings or not (is_open or is_next):
+            partition.record((drop,), now)
+        elif not is_open or identity not in producer.participants:
+            grown = TransactionGrown(0, *key, producer.epoch, (identity,), now.wall_ns)
+            home.record((grown,), now)
+
+
+def checked_timeout(timeout_ms: int, longest_ms: int) -> int:
+    if not 1 <= timeout_ms <= longest_ms:
+        raise Refused(
+            f"transaction_timeout_ms must be in 1..{longest_ms}, got {timeout_ms}",
+            limit=longest_ms,
+        )
+    return timeout_ms

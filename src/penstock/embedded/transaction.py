@@ -1,0 +1,107 @@
+"""Transactions of an embedded broker: messages for any of its topics, all of them or none."""
+
+from collections.abc import Iterable
+from threading import Lock
+from types import TracebackType
+from typing import Self, Unpack
+
+from ..api.arguments import several, text
+from ..api.transactions import EndTransaction, InitProducer, Placed, ProducerSession, Stage
+from ..api.units import Duration, duration_ms
+from ..errors import PenstockError, Refused
+from ..model import Message
+from ..runtime.threads import ThreadDriver
+from .delay import is_delayed
+from .messages import MessageOptions, Value, make_message
+
+
+class Sessions:
+    """Sessions of the broker's own producers: one for each transaction that is open at the same time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._free: dict[int, list[ProducerSession]] = {}
+        self._made = 0
+
+    def take(self, driver: ThreadDriver, timeout_ms: int) -> ProducerSession:
+        with self._lock:
+            free = self._free.get(timeout_ms)
+            if free:
+                return free.pop()
+            self._made += 1
+            name = f"embedded-{self._made}"
+        return driver.execute(InitProducer(name, timeout_ms))
+
+    def give_back(self, session: ProducerSession, timeout_ms: int) -> None:
+        with self._lock:
+            self._free.setdefault(timeout_ms, []).append(session)
+
+
+class Transaction:
+    """Made by `Broker.transaction`, for one `with` block: committed at its end, aborted if it raises."""
+
+    def __init__(self, driver: ThreadDriver, sessions: Sessions, timeout: Duration) -> None:
+        self._driver, self._sessions = driver, sessions
+        self._timeout_ms = duration_ms(timeout)
+        self._session: ProducerSession | None = None
+        self.places: tuple[Placed, ...] = ()
+        """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
+
+    def __enter__(self) -> Self:
+        if self._session is not None:
+            raise Refused("a transaction is for one `with` block")
+        self._session = self._sessions.take(self._driver, self._timeout_ms)
+        return self
+
+    def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        partition: int | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Add a message. It has an offset, and is seen, once the block has ended."""
+        if is_delayed(options):
+            raise Refused(
+                "a message of a transaction comes with its commit: no delay or deliver_at"
+            )
+        message = make_message(value, options, now_ns=self._driver.now().wall_ns)
+        self._stage(topic, [message], partition)
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Message | Value], *, partition: int | None = None
+    ) -> None:
+        """Add several messages."""
+        now_ns = self._driver.now().wall_ns
+        ready = [
+            one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
+            for one in several("the messages of publish_many", messages)
+        ]
+        self._stage(topic, ready, partition)
+
+    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
+        if self._session is None:
+            raise Refused("a transaction is used inside of its `with` block")
+        topic = text("a topic's name", topic)
+        # Not waited for: the commit waits until all of it is on the disk.
+        self._driver.start(Stage(*self._session, topic, messages, partition))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None, "it was entered"
+        session, self._session = self._session, None
+        try:
+            end = self._driver.execute(EndTransaction(*session, is_commit=error is None))
+        except PenstockError:
+            # One that raised already says why: what was staged goes with its time-out, or with the next session.
+            if error is None:
+                raise
+            return
+        self.places = end.places
+        next_session = ProducerSession(session.producer_id, end.epoch)
+        self._sessions.give_back(next_session, self._timeout_ms)

@@ -1,0 +1,243 @@
+"""Transactions: sessions of producers, messages that are staged, commits and aborts."""
+
+import msgspec
+
+from ...api.json.messages import message_of
+from ...api.json.paging import page_limit
+from ...api.json.transactions import (
+    BegunOut,
+    EndOut,
+    HeartbeatIn,
+    InitIn,
+    SessionIn,
+    SessionOut,
+    StagedOut,
+    StageIn,
+    TransactionOut,
+    TransactionsOut,
+    TransactionsQuery,
+    TransactionStatsOut,
+    end_out,
+    stats_out,
+    transaction_out,
+)
+from ...api.principals import Action
+from ...api.transactions import (
+    BeginTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    ForceAbort,
+    InitProducer,
+    ListTransactions,
+    ProducerHeartbeat,
+    SeeTransactionStats,
+    Stage,
+)
+from ...errors import (
+    BacklogFull,
+    BadRequest,
+    NoSpace,
+    NotFound,
+    OutOfSequence,
+    PartitionFaulty,
+    ProducerFenced,
+    TooLarge,
+    TransactionEnded,
+    TransactionInProgress,
+)
+from .requests import Request
+from .responses import Answer, json_response, nothing
+from .routing import Route, TopicIn
+
+_INIT = msgspec.json.Decoder(InitIn)
+_SESSION = msgspec.json.Decoder(SessionIn)
+_HEARTBEAT = msgspec.json.Decoder(HeartbeatIn)
+_STAGE = msgspec.json.Decoder(StageIn)
+
+
+async def init(request: Request) -> Answer:
+    said = request.json(_INIT)
+    found = await request.execute(InitProducer(said.transactional_id, said.transaction_timeout_ms))
+    return json_response(SessionOut(*found))
+
+
+async def heartbeat(request: Request) -> Answer:
+    said = request.json(_HEARTBEAT)
+    producer_id = int(request.params["producer_id"])
+    await request.execute(ProducerHeartbeat(producer_id, said.epoch, said.transactional_id))
+    return nothing()
+
+
+async def begin(request: Request) -> Answer:
+    said = request.json(_SESSION)
+    found = await request.execute(BeginTransaction(said.producer_id, said.epoch))
+    return json_response(BegunOut(found))
+
+
+async def publish(request: Request) -> Answer:
+    """Stage one message; durable when it is answered."""
+    said = request.json(_STAGE)
+    topic = request.allow(said.topic)
+    message = message_of(said.message(), request.now_ns(), request.app.limits)
+    command = Stage(said.producer_id, said.epoch, topic, [message], said.partition, said.sequence)
+    (one,) = await request.execute(command, is_synced=True)
+    return json_response(StagedOut(True, one.partition, None, one.sequence, one.is_duplicate))
+
+
+async def commit(request: Request) -> Answer:
+    said = request.json(_SESSION)
+    command = EndTransaction(said.producer_id, said.epoch, is_commit=True)
+    return json_response(end_out(await request.execute(command)))
+
+
+async def abort(request: Request) -> Answer:
+    said = request.json(_SESSION)
+    command = EndTransaction(said.producer_id, said.epoch, is_commit=False)
+    return json_response(end_out(await request.execute(command)))
+
+
+async def list_transactions(request: Request) -> Answer:
+    asked = request.query(TransactionsQuery)
+    limit = page_limit(asked.limit)
+    if asked.cursor and not (asked.cursor.isdecimal() and len(asked.cursor) <= 18):
+        raise BadRequest("cursor is not one of ours", field="cursor")
+    after = int(asked.cursor or -1)
+    command = ListTransactions(asked.state or None, after, limit + 1)
+    found = await request.execute(command)
+    cursor = str(found[limit - 1].producer_id) if len(found) > limit else None
+    return json_response(TransactionsOut([*map(transaction_out, found[:limit])], cursor))
+
+
+async def stats(request: Request) -> Answer:
+    return json_response(stats_out(await request.execute(SeeTransactionStats())))
+
+
+async def describe(request: Request) -> Answer:
+    found = await request.execute(DescribeTransaction(request.params["transaction"]))
+    return json_response(transaction_out(found))
+
+
+async def force_abort(request: Request) -> Answer:
+    end = await request.execute_audited(ForceAbort(request.params["transaction"]))
+    return json_response(end_out(end))
+
+
+_ENDS = (NotFound, ProducerFenced, TransactionEnded, TransactionInProgress, PartitionFaulty)
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/producers/init",
+        call=init,
+        action=Action.PUBLISH,
+        summary="Begin a session of a transactional producer; an earlier one of its name is fenced",
+        tag="transactions",
+        body=InitIn,
+        answer=SessionOut,
+        errors=(NoSpace, TransactionInProgress, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/producers/{producer_id}/heartbeat",
+        call=heartbeat,
+        action=Action.PUBLISH,
+        summary="Put off the time-out of the open transaction; 409 once another session took over",
+        tag="transactions",
+        body=HeartbeatIn,
+        status=204,
+        errors=(NotFound, ProducerFenced, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/transactions/begin",
+        call=begin,
+        action=Action.PUBLISH,
+        summary="Begin a transaction; the first message does so by itself",
+        tag="transactions",
+        body=SessionIn,
+        answer=BegunOut,
+        errors=(NotFound, ProducerFenced, TransactionInProgress, NoSpace, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/transactions/publish",
+        call=publish,
+        action=Action.PUBLISH,
+        summary="Stage a message: no reader sees it before the commit",
+        tag="transactions",
+        body=StageIn,
+        answer=StagedOut,
+        errors=(
+            NotFound,
+            ProducerFenced,
+            TransactionInProgress,
+            OutOfSequence,
+            TooLarge,
+            BacklogFull,
+            NoSpace,
+            PartitionFaulty,
+        ),
+        topic_in=TopicIn.REST,
+    ),
+    Route(
+        method="POST",
+        path="/transactions/commit",
+        call=commit,
+        action=Action.PUBLISH,
+        summary="Commit; the answer has the final offsets, and the epoch of the next transaction",
+        tag="transactions",
+        body=SessionIn,
+        answer=EndOut,
+        errors=(*_ENDS, NoSpace),
+    ),
+    Route(
+        method="POST",
+        path="/transactions/abort",
+        call=abort,
+        action=Action.PUBLISH,
+        summary="Abort; the answer has the epoch of the next transaction",
+        tag="transactions",
+        body=SessionIn,
+        answer=EndOut,
+        errors=(*_ENDS, NoSpace),
+    ),
+    Route(
+        method="GET",
+        path="/transactions",
+        call=list_transactions,
+        action=Action.SEE_TRANSACTIONS,
+        summary="The open or last transaction of every producer",
+        tag="transactions",
+        query=TransactionsQuery,
+        answer=TransactionsOut,
+    ),
+    Route(
+        method="GET",
+        path="/transactions/stats",
+        call=stats,
+        action=Action.SEE_TRANSACTIONS,
+        summary="Transactions by state, and what is staged",
+        tag="transactions",
+        answer=TransactionStatsOut,
+    ),
+    Route(
+        method="GET",
+        path="/transactions/{transaction}",
+        call=describe,
+        action=Action.SEE_TRANSACTIONS,
+        summary="One transaction: what it has staged, or where its messages are",
+        tag="transactions",
+        answer=TransactionOut,
+        errors=(NotFound, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/transactions/{transaction}/force-abort",
+        call=force_abort,
+        action=Action.ABORT_TRANSACTION,
+        summary="Abort an open transaction of any producer",
+        tag="transactions",
+        answer=EndOut,
+        errors=(NotFound, TransactionEnded, NoSpace, PartitionFaulty),
+    ),
+)

@@ -1,0 +1,123 @@
+"""What must be true of transactions: nothing of one is read before it is decided, all of it or nothing after, once.
+
+The book knows what clients asked for and were told. Where messages are it learns from the message logs, and when a
+decision was durable from the journals of coordinators.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..api.transactions import Placed
+from ..model import Message, TopicPartition
+from ..transactions.records import TransactionDecided
+from .violation import Checker, Violation
+
+
+class TransactionFate(Enum):
+    """What its producer knows of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    # Its producer was replaced before it heard of the end: all of it is there, or nothing.
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, eq=False)
+class SimTransaction:
+    """A transaction as its producer sees it: the messages that it has staged, by partition."""
+
+    name: str
+    messages: dict[int, list[Message]] = field(default_factory=dict)
+    fate: TransactionFate = TransactionFate.OPEN
+    is_commit_asked: bool = False
+
+    def values(self) -> list[bytes]:
+        return [one.value or b"" for some in self.messages.values() for one in some]
+
+
+class TransactionBook:
+    """All transactions of a run. `find` gives the places of a value, as the books of partitions have them."""
+
+    def __init__(self, find: Callable[[bytes], list[tuple[TopicPartition, int]]]) -> None:
+        self._find = find
+        self.transactions: list[SimTransaction] = []
+        self.by_value: dict[bytes, SimTransaction] = {}
+        # Where coordinators recorded their decisions: the source's number, and the end of its journal then.
+        self.decisions: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def begin(self, transaction: SimTransaction) -> None:
+        self.transactions.append(transaction)
+
+    def stage(self, transaction: SimTransaction, partition: int, messages: list[Message]) -> None:
+        """Take note that its producer sends these for the first time."""
+        transaction.messages.setdefault(partition, []).extend(messages)
+        for one in messages:
+            self.by_value[one.value or b""] = transaction
+
+    def decided(
+        self, source: int, record: TransactionDecided, journal_end: int
+    ) -> Callable[[], object]:
+        """Take note of a decision in a journal. Returns a call that takes it back. Violation: there was one before."""
+        key = record.producer_id, record.number
+        if key in self.decisions:
+            raise Violation(Checker.TRANSACTION, f"{key} is decided a second time: {record}")
+        self.decisions[key] = source, journal_end
+        return lambda: self.decisions.pop(key)
+
+    def published(
+        self, where: str, key: tuple[int, int], value: bytes, durable_to: Callable[[int], int]
+    ) -> None:
+        """Take note that a message is among the messages of a partition. Violation: it may not be, or not yet."""
+        transaction = self.by_value.get(value)
+        if transaction is None:
+            raise Violation(Checker.NO_PHANTOM, f"{where}: no producer staged {value!r}")
+        if transaction.fate is TransactionFate.ABORTED or not transaction.is_commit_asked:
+            story = f"{where}: {value!r} of {transaction.name}, which is {transaction.fate.value}"
+            raise Violation(Checker.TRANSACTION, story)
+        source, journal_end = self.decisions.get(key, (-1, 0))
+        if source < 0 or durable_to(source) < journal_end:
+            story = f"{where}: {value!r} was published before its decision was durable"
+            raise Violation(Checker.TRANSACTION, story)
+
+    def ended(self, transaction: SimTransaction, fate: TransactionFate) -> None:
+        """Take note of what a producer was told. Violation: it was told something else, or the messages differ."""
+        before = transaction.fate
+        if before in (TransactionFate.COMMITTED, TransactionFate.ABORTED) and before is not fate:
+            story = f"{transaction.name} is {before.value}, and then {fate.value}"
+            raise Violation(Checker.TRANSACTION, story)
+        transaction.fate = fate
+        self._require_whole(transaction)
+
+    def committed(self, transaction: SimTransaction, places: tuple[Placed, ...]) -> None:
+        """Take note that a commit was answered. Violation: not all of it is where the answer says."""
+        self.ended(transaction, TransactionFate.COMMITTED)
+        told = {
+            (TopicPartition(one.topic, one.partition), one.offset + index)
+            for one in places
+            for index in range(one.message_count)
+        }
+        found = {place for value in transaction.values() for place in self._find(value)}
+        if told != found:
+            story = f"{transaction.name} is at {sorted(found)}, and {sorted(told)} was told"
+            raise Violation(Checker.TRANSACTION, story)
+
+    def _require_whole(self, transaction: SimTransaction) -> None:
+        values = transaction.values()
+        found = [value for value in values if self._find(value)]
+        if transaction.fate is TransactionFate.COMMITTED and len(found) < len(values):
+            missing = sorted(set(values) - set(found))
+            story = f"{transaction.name} is committed, and {missing} are missing"
+            raise Violation(Checker.TRANSACTION, story)
+        if transaction.fate is TransactionFate.ABORTED and found:
+            raise Violation(Checker.TRANSACTION, f"{transaction.name} is aborted, but {found}")
+        if transaction.fate is TransactionFate.UNKNOWN and 0 < len(found) < len(values):
+            story = f"{transaction.name}: of {len(values)} messages {len(found)} are there"
+            raise Violation(Checker.TRANSACTION, story)
+
+    def require_whole(self) -> None:
+        """Violation: a transaction that is over is there in part, or should not be there, or is not."""
+        for transaction in self.transactions:
+            if transaction.fate is not TransactionFate.OPEN:
+                self._require_whole(transaction)

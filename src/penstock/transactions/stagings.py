@@ -1,0 +1,147 @@
+"""What a partition holds for transactions: their stagings, and how the last one of each producer ended.
+
+A staging is a batch in the staging log. It is known by the head of that batch, and, once it is published, by the head
+of the batch among the messages, so that neither is journaled.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap64
+
+from ..codec import Head
+from .records import StagedTransaction, StagingRecord, StagingsCovered, StagingsEnded
+
+# Of producers whose last transaction is remembered, oldest forgotten first. A coordinator asks for the last of each
+# only until it has heard of it.
+_ENDED_MAX = 10_000
+_PER_RECORD = 1000
+
+
+class Staging(NamedTuple):
+    """A batch in the staging log."""
+
+    offset: int
+    message_count: int
+    length: int
+
+
+class TransactionKey(NamedTuple):
+    """Which transaction: numbers of a producer's grow by one."""
+
+    producer_id: int
+    number: int
+
+
+@dataclass(slots=True)
+class Staged:
+    """What one open transaction has here."""
+
+    stagings: dict[int, Staging] = field(default_factory=dict)
+    # Of those that are among the messages already: their offset there. Only between a decision and its end.
+    published: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def message_count(self) -> int:
+        return sum(one.message_count for one in self.stagings.values())
+
+    @property
+    def end(self) -> int:
+        """The first offset behind the last staging."""
+        last = max(self.stagings, default=None)
+        return 0 if last is None else last + self.stagings[last].message_count
+
+    def unpublished(self) -> list[Staging]:
+        return [
+            one for offset, one in sorted(self.stagings.items()) if offset not in self.published
+        ]
+
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Where its messages are, in the order of the log; what follows each other is one run."""
+        found: list[tuple[int, int]] = []
+        for offset, base in sorted(self.published.items(), key=lambda pair: pair[1]):
+            count = self.stagings[offset].message_count
+            if found and sum(found[-1]) == base:
+                found[-1] = found[-1][0], found[-1][1] + count
+            else:
+                found.append((base, count))
+        return tuple(found)
+
+
+class Stagings:
+    """The machine. `staged` and `published` take what the logs show, `apply` takes journal records."""
+
+    def __init__(self) -> None:
+        self.open: dict[TransactionKey, Staged] = {}
+        self.ended: OrderedDict[int, StagingsEnded] = OrderedDict()
+        # Offsets in the staging log that are needed.
+        self.live = BitMap64()
+        self.bytes = 0
+        self.covered = 0
+
+    def is_over(self, key: TransactionKey) -> bool:
+        """Whether this transaction ended here; a later one of its producer says so, too."""
+        last = self.ended.get(key.producer_id)
+        return last is not None and last.number >= key.number
+
+    def staged(self, head: Head) -> None:
+        """Take note of a batch of the staging log."""
+        key = TransactionKey(head.producer_id, head.transaction_id)
+        self.covered = head.next_offset
+        if head.message_count and not self.is_over(key):
+            self._add(key, Staging(head.base_offset, head.message_count, head.length))
+
+    def _add(self, key: TransactionKey, staging: Staging) -> None:
+        self.open.setdefault(key, Staged()).stagings[staging.offset] = staging
+        self.live.add_range(staging.offset, staging.offset + staging.message_count)
+        self.bytes += staging.length
+
+    def published(self, head: Head) -> None:
+        """Take note of a batch among the messages that was a staging; after a start it comes before the staging."""
+        key = TransactionKey(head.producer_id, head.transaction_id)
+        if not self.is_over(key):
+            open_here = self.open.setdefault(key, Staged())
+            open_here.published[head.origin_sequence] = head.base_offset
+
+    def apply(self, record: StagingRecord) -> None:
+        _APPLY[type(record)](self, record)
+
+    def _ended(self, record: StagingsEnded) -> None:
+        self.ended[record.producer_id] = record
+        self.ended.move_to_end(record.producer_id)
+        if len(self.ended) > _ENDED_MAX:
+            self.ended.popitem(last=False)
+        over = self.open.pop(TransactionKey(record.producer_id, record.number), None)
+        for staging in () if over is None else over.stagings.values():
+            self.live.remove_range(staging.offset, staging.offset + staging.message_count)
+            self.bytes -= staging.length
+
+    def _covered(self, record: StagingsCovered) -> None:
+        self.covered = record.offset
+
+    def _image(self, record: StagedTransaction) -> None:
+        key = TransactionKey(record.producer_id, record.number)
+        for one in record.stagings:
+            self._add(key, Staging(*one))
+        self.open.setdefault(key, Staged()).published.update(record.published)
+
+    def snapshot(self) -> Iterator[StagingRecord]:
+        if self.covered:
+            yield StagingsCovered(0, self.covered)
+        yield from self.ended.values()
+        for key, one in self.open.items():
+            published = tuple(one.published.items())
+            stagings = [(*staging,) for staging in one.stagings.values()]
+            for first in range(0, max(1, len(stagings)), _PER_RECORD):
+                some = stagings[first : first + _PER_RECORD]
+                yield StagedTransaction(0, *key, tuple(some), published)
+                published = ()
+
+
+_APPLY: dict[type, Callable[[Stagings, Any], None]] = {
+    StagingsEnded: Stagings._ended,
+    StagingsCovered: Stagings._covered,
+    StagedTransaction: Stagings._image,
+}

@@ -1,0 +1,313 @@
+"""Transactions: all of their messages or none, once, whatever the power does; and what is refused."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from penstock.api.transactions import (
+    BeginTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    ForceAbort,
+    InitProducer,
+    ListTransactions,
+    ProducerHeartbeat,
+    ProducerSession,
+    Stage,
+    StageBatch,
+    Staged,
+    TransactionEnd,
+)
+from penstock.codec import Marks, decode_messages, encode_messages
+from penstock.errors import (
+    NotFound,
+    OutOfSequence,
+    PenstockError,
+    ProducerFenced,
+    Refused,
+    TransactionEnded,
+    TransactionInProgress,
+)
+from penstock.model import Message
+
+from .world import TOPIC, World, values
+
+MS = 1_000_000
+MINUTE_MS = 60_000
+
+
+class Transactional:
+    """A producer on a world: remembers its epoch, as a client does."""
+
+    def __init__(self, world: World, name: str = "p", **options: int) -> None:
+        self.world, self.name, self.options = world, name, options
+        self.init()
+
+    def init(self) -> ProducerSession:
+        session = self.world.execute(InitProducer(self.name, **self.options))
+        self.id, self.epoch = session
+        return session
+
+    def stage(self, *some: bytes, **options) -> Sequence[Staged]:
+        messages = [Message(one) for one in some]
+        return self.world.execute(Stage(self.id, self.epoch, TOPIC, messages, **options))
+
+    def end(self, *, is_commit: bool = True, epoch: int | None = None) -> TransactionEnd:
+        """Until it is complete, with a sync between, as a driver does."""
+        command = EndTransaction(self.id, self.epoch if epoch is None else epoch, is_commit)
+        for _ in range(6):
+            found = self.world.execute(command)
+            if found.is_complete:
+                if epoch is None:
+                    self.epoch = found.epoch
+                return found
+            self.world.sync()
+            self.world.node.pump(self.world.now())
+        raise AssertionError("it never ends")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topic(3)
+    return world
+
+
+def stored(world: World, partitions: int = 3) -> list[list[bytes | None]]:
+    logs = [world.node.partition(TOPIC, one).messages for one in range(partitions)]
+    return [
+        [
+            message.value
+            for head, batch in log.batches_from(0)
+            for message in decode_messages(batch, head)
+        ]
+        for log in logs
+    ]
+
+
+def test_what_is_staged_is_seen_by_no_reader_before_the_commit_and_by_all_after_it(world) -> None:
+    producer = Transactional(world)
+    assert producer.stage(b"a", partition=0) == [Staged(0, 0, False)]
+    producer.stage(b"b", b"c", partition=1)
+    world.group()
+    world.publish(b"plain", partition=0)
+    world.sync()
+    assert stored(world) == [[b"plain"], [], []]
+    assert values(world.drain()) == [b"plain"]
+    end = producer.end()
+    assert end.state == "CompleteCommit"
+    assert [(*one,) for one in end.places] == [(TOPIC, 0, 1, 1), (TOPIC, 1, 0, 2)]
+    assert stored(world) == [[b"plain", b"a"], [b"b", b"c"], []]
+    assert sorted(values(world.drain())) == [b"a", b"b", b"c"]
+
+
+def test_an_aborted_one_leaves_nothing_and_the_next_has_another_epoch(world) -> None:
+    producer = Transactional(world)
+    producer.stage(b"a")
+    assert producer.end(is_commit=False).state == "CompleteAbort"
+    assert producer.epoch == 1
+    assert stored(world) == [[], [], []]
+    producer.stage(b"b", partition=2)
+    producer.end()
+    assert stored(world) == [[], [], [b"b"]]
+
+
+def test_a_commit_can_be_repeated_and_a_late_one_touches_nothing(world) -> None:
+    producer = Transactional(world)
+    producer.stage(b"a", partition=0)
+    first = producer.end()
+    assert producer.end(epoch=0) == first
+    producer.stage(b"b", partition=0)
+    # The transaction of epoch 0 is over, and the one of epoch 1 is not the one it is about.
+    with pytest.raises(ProducerFenced):
+        producer.end(epoch=0)
+    with pytest.raises(ProducerFenced):
+        producer.end(epoch=0, is_commit=False)
+    assert stored(world)[0] == [b"a"]
+    producer.end()
+    assert stored(world)[0] == [b"a", b"b"]
+
+
+def test_a_new_session_fences_the_old_one_and_aborts_what_it_had_open(world) -> None:
+    old = Transactional(world)
+    old.stage(b"a", partition=0)
+    new = Transactional(world)
+    assert (new.id, new.epoch) == (old.id, 2)
+    for zombie in (
+        lambda: old.stage(b"b", partition=0),
+        lambda: world.execute(BeginTransaction(old.id, old.epoch)),
+        lambda: world.execute(ProducerHeartbeat(old.id, old.epoch)),
+    ):
+        with pytest.raises(ProducerFenced):
+            zombie()
+    with pytest.raises(TransactionEnded):
+        old.end()
+    with pytest.raises(TransactionInProgress):
+        new.stage(b"c", partition=0)
+    world.settle()
+    new.stage(b"c", partition=0)
+    new.end()
+    assert stored(world)[0] == [b"c"]
+
+
+def test_a_commit_waits_for_its_stagings_to_be_durable(world) -> None:
+    producer = Transactional(world)
+    world.sync()
+    producer.stage(b"a", partition=0)
+    assert world.execute(EndTransaction(producer.id, 0, True)).state == "Ongoing"
+    world.sync()
+    assert world.execute(EndTransaction(producer.id, 0, True)).state == "PrepareCommit"
+    world.lose_unsynced()
+    # The decision was not durable, the staging was.
+    assert stored(world)[0] == []
+    assert producer.end().state == "CompleteCommit"
+    assert stored(world)[0] == [b"a"]
+
+
+@pytest.mark.parametrize("stop", [World.kill, World.restart, World.lose_unsynced])
+def test_a_start_applies_decisions_before_it_serves(world, stop) -> None:
+    producer = Transactional(world)
+    producer.stage(b"a", partition=0)
+    producer.stage(b"b", partition=2)
+    world.sync()
+    assert world.execute(EndTransaction(producer.id, 0, True)).state == "PrepareCommit"
+    world.sync()
+    stop(world)
+    assert stored(world) == [[b"a"], [], [b"b"]]
+    end = producer.end()
+    assert [(*one,) for one in end.places] == [(TOPIC, 0, 0, 1), (TOPIC, 2, 0, 1)]
+    stop(world)
+    assert producer.end(epoch=0) == end
+
+
+@pytest.mark.parametrize("stop", [World.kill, World.restart, World.lose_unsynced])
+def test_an_open_one_goes_on_after_a_restart_with_its_sequences(world, stop) -> None:
+    producer = Transactional(world)
+    producer.stage(b"a", partition=0, sequence=0)
+    world.sync()
+    stop(world)
+    assert producer.stage(b"a", partition=0, sequence=0) == [Staged(0, 0, True)]
+    with pytest.raises(OutOfSequence):
+        producer.stage(b"c", partition=0, sequence=2)
+    producer.stage(b"b", partition=0, sequence=1)
+    producer.end()
+    assert stored(world)[0] == [b"a", b"b"]
+
+
+def test_a_time_out_aborts_and_a_heartbeat_puts_it_off_but_not_for_ever(world) -> None:
+    producer = Transactional(world, timeout_ms=MINUTE_MS)
+    producer.stage(b"a", partition=0)
+    for _ in range(14):
+        world.wait(MINUTE_MS - 1)
+        world.execute(ProducerHeartbeat(producer.id, producer.epoch))
+    assert world.execute(ListTransactions(state="Ongoing"))
+    world.wait(MINUTE_MS + 1000)
+    with pytest.raises(TransactionEnded, match="too long"):
+        producer.end()
+    with pytest.raises(ProducerFenced):
+        producer.stage(b"b", partition=0)
+    world.settle()
+    assert stored(world)[0] == []
+    producer.init()
+    producer.stage(b"c", partition=0)
+    producer.end()
+    assert stored(world)[0] == [b"c"]
+
+
+def test_an_administrator_sees_and_aborts_it(world) -> None:
+    producer = Transactional(world, "billing")
+    producer.stage(b"a", b"b", partition=1)
+    (found,) = world.execute(ListTransactions())
+    assert (found.name, found.state, found.epoch) == ("billing", "Ongoing", 0)
+    assert [(one.topic, one.partition, one.messages) for one in found.participants] == [
+        (TOPIC, 1, 2)
+    ]
+    assert world.execute(DescribeTransaction(found.transaction_id)) == found
+    world.execute(ForceAbort(found.transaction_id))
+    with pytest.raises(TransactionEnded, match="administrator"):
+        producer.end()
+    world.settle()
+    assert world.execute(DescribeTransaction(found.transaction_id)).state == "CompleteAbort"
+    assert stored(world)[1] == []
+
+
+def refusals(world: World) -> list[tuple[Callable[[], object], type[PenstockError]]]:
+    producer = Transactional(world)
+    keyed = [Message(b"a", idempotency_key=b"k")]
+    unmarked = encode_messages([Message(b"a")]).to_bytes()
+    other = Marks(producer_id=77, producer_epoch=0, first_sequence=0)
+    gap = Marks(producer_id=producer.id, producer_epoch=0, first_sequence=5)
+
+    def batch(marks: Marks) -> StageBatch:
+        return StageBatch(TOPIC, 0, encode_messages([Message(b"a")], marks=marks).to_bytes())
+
+    execute = world.execute
+    return [
+        (lambda: execute(InitProducer("")), Refused),
+        (lambda: execute(InitProducer("n" * 251)), Refused),
+        (lambda: execute(InitProducer("a\nb")), Refused),
+        (lambda: execute(InitProducer("n", timeout_ms=0)), Refused),
+        (lambda: execute(InitProducer("n", timeout_ms=15 * MINUTE_MS + 1)), Refused),
+        (lambda: execute(Stage(77, 0, TOPIC, [Message(b"a")])), NotFound),
+        (lambda: execute(Stage(-1, 0, TOPIC, [Message(b"a")])), NotFound),
+        (lambda: execute(Stage(producer.id, 0, "nothing", [Message(b"a")])), NotFound),
+        (lambda: execute(Stage(producer.id, 0, "__transactions", [Message(b"a")])), NotFound),
+        (lambda: execute(Stage(producer.id, 1, TOPIC, [Message(b"a")])), ProducerFenced),
+        (lambda: execute(Stage(producer.id, 0, TOPIC, keyed)), Refused),
+        (lambda: producer.stage(b"a", partition=9), NotFound),
+        (lambda: producer.stage(b"a", sequence=0), Refused),
+        (lambda: producer.stage(b"a", partition=0, sequence=-1), Refused),
+        (lambda: producer.stage(b"a", partition=0, sequence=3), OutOfSequence),
+        (lambda: execute(StageBatch(TOPIC, 0, unmarked)), Refused),
+        (lambda: execute(batch(other)), NotFound),
+        (lambda: execute(batch(gap)), OutOfSequence),
+        (lambda: execute(EndTransaction(77, 0, True)), NotFound),
+        (lambda: execute(EndTransaction(producer.id, 5, True)), ProducerFenced),
+        (lambda: execute(ForceAbort("x")), NotFound),
+        (lambda: execute(ForceAbort(f"{producer.id}-1")), NotFound),
+        (lambda: execute(ListTransactions(state="Open")), Refused),
+        (lambda: execute(DescribeTransaction("1-")), NotFound),
+        (lambda: world.delete("__transactions"), NotFound),
+        (lambda: world.topic(name="__transactions"), Refused),
+        (lambda: world.publish(b"x", topic="__transactions"), NotFound),
+    ]
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing(world) -> None:
+    calls = refusals(world)
+    before = world.execute(ListTransactions())
+    ends = [one.position for one in world.node.partitions()]
+    for call, error in calls:
+        with pytest.raises(error):
+            call()
+    assert world.execute(ListTransactions()) == before
+    assert [one.position for one in world.node.partitions()] == ends
+    assert world.topics() == [TOPIC]
+
+
+def test_a_batch_of_a_client_is_staged_once(world) -> None:
+    producer = Transactional(world)
+    marks = Marks(producer_id=producer.id, producer_epoch=0, first_sequence=0)
+    batch = encode_messages([Message(b"a"), Message(b"b")], marks=marks).to_bytes()
+    assert world.execute(StageBatch(TOPIC, 1, batch)) == Staged(1, 0, False)
+    assert world.execute(StageBatch(TOPIC, 1, batch)) == Staged(1, 0, True)
+    producer.end()
+    assert stored(world)[1] == [b"a", b"b"]
+
+
+def test_a_commit_of_nothing_is_a_commit(world) -> None:
+    producer = Transactional(world)
+    assert producer.end() == TransactionEnd(f"{producer.id}-0", "CompleteCommit", 0, True, ())
+    transaction_id = world.execute(BeginTransaction(producer.id, 0))
+    assert world.execute(BeginTransaction(producer.id, 0)) == transaction_id
+    assert producer.end() == TransactionEnd(transaction_id, "CompleteCommit", 1, True, ())
+
+
+def test_a_topic_that_is_deleted_takes_its_part_along(world) -> None:
+    producer = Transactional(world)
+    world.topic(name="other")
+    producer.stage(b"a", partition=0)
+    world.execute(Stage(producer.id, 0, "other", [Message(b"b")]))
+    world.delete("other")
+    end = producer.end()
+    assert [(*one,) for one in end.places] == [(TOPIC, 0, 0, 1)]

@@ -1,0 +1,8 @@
+"""How many calls of an embedded queue or broker wait for messages: what only its driver knows."""
+
+import penstock
+
+
+def waiting_calls(opened: penstock.Broker | penstock.Queue) -> int:
+    driver = opened.driver if isinstance(opened, penstock.Broker) else opened._driver
+    return sum(map(len, driver._polls.queues.values()))

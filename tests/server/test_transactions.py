@@ -1,0 +1,136 @@
+"""Transactions over HTTP: what is staged is seen after the commit alone, and what is refused says why."""
+
+import pytest
+
+from .rigs import in_process
+
+
+async def session(broker, name="p", **options):
+    body = {"transactional_id": name, **options}
+    return (await broker.call("POST", "/producers/init", body)).json
+
+
+async def values(broker, partition=0):
+    path = f"/topics/orders/partitions/{partition}/messages"
+    found = await broker.call("GET", path)
+    return [one["value"] for one in found.json["messages"]]
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+async def test_a_transaction_over_two_partitions(tmp_path, fsync):
+    async with in_process(tmp_path, fsync=fsync) as broker:
+        await broker.topic("orders", partitions=2)
+        mine = await session(broker)
+        for partition, value in ((0, "a"), (1, "b"), (0, "c")):
+            body = {**mine, "topic": "orders", "partition": partition, "value": value}
+            staged = (await broker.call("POST", "/transactions/publish", body)).json
+            assert (staged["staged"], staged["offset"], staged["partition"]) == (
+                True,
+                None,
+                partition,
+            )
+        assert await values(broker) == []
+        stats = (await broker.call("GET", "/transactions/stats")).json
+        assert (stats["states"], stats["staged_messages"]) == ({"Ongoing": 1}, 3)
+        end = (await broker.call("POST", "/transactions/commit", mine)).json
+        assert end["offsets"] == [
+            {"topic": "orders", "partition": 0, "offset": 0, "count": 2},
+            {"topic": "orders", "partition": 1, "offset": 0, "count": 1},
+        ]
+        assert (end["state"], end["complete"], end["epoch"]) == ("CompleteCommit", True, 1)
+        assert await values(broker) == ["a", "c"]
+        assert await values(broker, 1) == ["b"]
+        # The answer was lost, say.
+        assert (await broker.call("POST", "/transactions/commit", mine)).json == end
+
+
+async def test_abort_time_out_and_an_administrator(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        mine = await session(broker)
+        body = {**mine, "topic": "orders", "value": "a"}
+        await broker.call("POST", "/transactions/publish", body)
+        end = (await broker.call("POST", "/transactions/abort", mine)).json
+        assert end["state"] == "CompleteAbort"
+        mine["epoch"] = end["epoch"]
+        begun = (await broker.call("POST", "/transactions/begin", mine)).json["transaction_id"]
+        path = f"/transactions/{begun}"
+        assert (await broker.call("GET", path)).json["state"] == "Ongoing"
+        heartbeat = f"/producers/{mine['producer_id']}/heartbeat"
+        assert (await broker.call("POST", heartbeat, {"epoch": mine["epoch"]})).status == 204
+        aborted = await broker.call("POST", f"{path}/force-abort", {})
+        assert aborted.json["state"] == "CompleteAbort"
+        late = await broker.call("POST", "/transactions/commit", mine)
+        assert (late.status, late.json["error"]) == (409, "TRANSACTION_ENDED")
+        listed = (await broker.call("GET", "/transactions?state=CompleteAbort")).json
+        assert [one["transaction_id"] for one in listed["transactions"]] == [begun]
+        assert await values(broker) == []
+
+
+async def test_what_is_refused(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        old = await session(broker)
+        mine = await session(broker)
+        unknown = {**mine, "producer_id": 12}
+        message = {"topic": "orders", "value": "a"}
+        number = mine["producer_id"]
+        for path, body, status, code in (
+            ("/producers/init", {"transactional_id": ""}, 400, "INVALID_ARGUMENT"),
+            ("/producers/init", {}, 400, "MALFORMED_REQUEST"),
+            ("/producers/init", {"transactional_id": "x" * 251}, 400, "INVALID_ARGUMENT"),
+            (
+                "/producers/init",
+                {"transactional_id": "x", "transaction_timeout_ms": 900_001},
+                400,
+                "INVALID_ARGUMENT",
+            ),
+            ("/producers/12/heartbeat", {"epoch": 0}, 404, "NOT_FOUND"),
+            (f"/producers/{number}/heartbeat", {"epoch": 0}, 409, "PRODUCER_FENCED"),
+            (
+                f"/producers/{number}/heartbeat",
+                {"epoch": 1, "transactional_id": "other"},
+                404,
+                "NOT_FOUND",
+            ),
+            ("/transactions/begin", old, 409, "PRODUCER_FENCED"),
+            ("/transactions/begin", unknown, 404, "NOT_FOUND"),
+            ("/transactions/publish", {**old, **message}, 409, "PRODUCER_FENCED"),
+            ("/transactions/publish", {**unknown, **message}, 404, "NOT_FOUND"),
+            ("/transactions/publish", {**mine, "topic": "none", "value": "a"}, 404, "NOT_FOUND"),
+            (
+                "/transactions/publish",
+                {**mine, **message, "partition": 0, "sequence": 3},
+                409,
+                "OUT_OF_SEQUENCE",
+            ),
+            (
+                "/transactions/publish",
+                {**mine, **message, "idempotency_key": "k"},
+                400,
+                "MALFORMED_REQUEST",
+            ),
+            ("/transactions/commit", old, 409, "PRODUCER_FENCED"),
+            ("/transactions/commit", unknown, 404, "NOT_FOUND"),
+            ("/transactions/nothing/force-abort", {}, 404, "NOT_FOUND"),
+        ):
+            found = await broker.call("POST", path, body)
+            assert (found.status, found.json["error"]) == (status, code), path
+        for path in ("?state=Open", "?limit=0", "?cursor=x"):
+            assert (await broker.call("GET", f"/transactions{path}")).status == 400
+        assert (await broker.call("GET", "/transactions/1-1")).status == 404
+        assert (await broker.call("GET", "/topics/__transactions")).status == 404
+        assert await values(broker) == []
+
+
+async def test_pages_of_transactions(tmp_path):
+    async with in_process(tmp_path) as broker:
+        names = {f"p{number}" for number in range(5)}
+        for name in sorted(names):
+            await session(broker, name)
+        found, cursor = set(), ""
+        while cursor is not None:
+            page = (await broker.call("GET", f"/transactions?limit=2&cursor={cursor}")).json
+            found |= {one["transactional_id"] for one in page["transactions"]}
+            cursor = page["cursor"]
+        assert found == names

@@ -1,0 +1,217 @@
+"""Transactions under faults: no promise is broken, and each of some planted bugs is found.
+
+Repeat one by hand: `world(seed).run(SECONDS)`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pyroaring import BitMap64
+
+from penstock.broker.partition import clearing, forwarding, opening, staging
+from penstock.broker.partition import machine as partition_machine
+from penstock.broker.partition.machine import PartitionMachine
+from penstock.broker.partition.outbox import Decision
+from penstock.broker.partition.partition import Partition
+from penstock.broker.transactions import Transactions
+from penstock.sim.parameters import draw_parameters
+from penstock.sim.violation import Checker, Violation
+from penstock.sim.world import World
+from penstock.transactions import coordinator as coordinator_machine
+from penstock.transactions import stagings as staging_machine
+from penstock.transactions.coordinator import Coordinator
+from penstock.transactions.records import (
+    CoordinatedProducer,
+    StagedTransaction,
+    StagingProducerImage,
+    TransactionDecided,
+)
+from penstock.transactions.stagings import Staged, Staging, Stagings
+
+Effort = Callable[..., int]
+Patch = pytest.MonkeyPatch
+SECONDS = 20
+SHARDS = 2
+
+
+def world(seed: int) -> World:
+    parameters = draw_parameters(seed)
+    return World(
+        seed, parameters=replace(parameters, transaction_producers=3, file_losses_per_start=0)
+    )
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_transaction_is_whole_or_absent_whatever_goes_wrong(
+    shard: int, effort: Effort
+) -> None:
+    committed = aborted = 0
+    for seed in range(shard, effort(check=4, test=16, torture=2000), SHARDS):
+        one = world(seed)
+        one.run(SECONDS)
+        committed += sum(producer.committed for producer in one.transaction_producers)
+        aborted += sum(producer.aborted for producer in one.transaction_producers)
+    assert committed > aborted > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`checkers` may find it, whichever comes first, and one of them has to within `seeds`."""
+
+    plant: Callable[[Patch], None]
+    checkers: frozenset[Checker]
+    seeds: int
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+BUGS: list[Bug] = []
+
+
+def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], None]:
+    def add(plant: Callable[[Patch], None]) -> None:
+        BUGS.append(Bug(plant, frozenset(checkers), seeds))
+
+    return add
+
+
+@bug(6, Checker.TRANSACTION, Checker.FENCED, Checker.SURPRISE)
+def the_epoch_is_not_raised(patch: Patch) -> None:
+    original = Coordinator.decided
+
+    def decided(coordinator: Coordinator, producer: Any, *rest: Any, **options: Any) -> Any:
+        found = original(coordinator, producer, *rest, **options)
+        return TransactionDecided(
+            *(found.group, found.producer_id, found.number, found.is_commit, producer.epoch),
+            *(found.first_sequence, found.counts, found.reason, found.at_ns),
+        )
+
+    patch.setattr(Coordinator, "decided", decided)
+
+
+@bug(12, Checker.TRANSACTION, Checker.LIVENESS, Checker.NO_DUP)
+def decided_before_the_stagings_are_durable(patch: Patch) -> None:
+    patch.setattr(Transactions, "_is_staged", lambda *_: True)
+
+
+@bug(6, Checker.TRANSACTION)
+def published_before_the_decision_is_durable(patch: Patch) -> None:
+    original = forwarding._due
+
+    def due(source: Partition) -> Any:
+        source.machine.outbox.recorded_at.clear()
+        return original(source)
+
+    patch.setattr(forwarding, "_due", due)
+
+
+@bug(6, Checker.TRANSACTION)
+def aborted_and_published(patch: Patch) -> None:
+    def is_commit(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
+        here = destination.machine.stagings.open.get((letter.producer_id, letter.number), Staged())
+        wrong = Decision(
+            *(letter.sequence, letter.producer_id, letter.number, letter.topic_id),
+            *(letter.partition, True, here.message_count),
+        )
+        staging.apply_decision(source, destination, wrong, now)
+
+    patch.setattr(forwarding, "apply_decision", is_commit)
+
+
+@bug(12, Checker.TRANSACTION)
+def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
+    patch.setattr(Stagings, "published", lambda *_: None)
+    original = staging.apply_decision
+
+    def twice(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
+        stagings = destination.machine.stagings
+        here = stagings.open.get((letter.producer_id, letter.number))
+        if letter.is_commit and here is not None:
+            for one in here.unpublished():
+                staging._publish(destination, one, now)
+        original(source, destination, letter, now)
+
+    patch.setattr(forwarding, "apply_decision", twice)
+
+
+@bug(6, Checker.TRANSACTION, Checker.LIVENESS, Checker.SURPRISE)
+def stagings_are_collected_while_their_transaction_is_open(patch: Patch) -> None:
+    original = clearing._clear
+
+    def clear(partition: Partition, side: Any, live: BitMap64, *rest: Any) -> Any:
+        return original(partition, side, BitMap64(), *rest)
+
+    def clear_staged(partition: Partition, now: Any) -> None:
+        if partition.staging.log is not None:
+            partition.staging.log.roll()
+            clear(partition, partition.staging, BitMap64(), clearing._nothing_else)
+
+    patch.setattr("penstock.sim.driver.clear_staged", clear_staged)
+
+
+@bug(6, Checker.RECOVERY, Checker.TRANSACTION, Checker.LIVENESS)
+def an_open_transaction_is_lost_in_a_snapshot(patch: Patch) -> None:
+    patch.setitem(staging_machine._APPLY, StagedTransaction, lambda *_: None)
+
+
+@bug(6, Checker.RECOVERY, Checker.TRANSACTION, Checker.NO_DUP)
+def sequences_of_stagings_are_lost_in_a_snapshot(patch: Patch) -> None:
+    patch.setitem(partition_machine._APPLY, StagingProducerImage, lambda *_: None)
+
+
+@bug(6, Checker.TRANSACTION, Checker.NO_DUP)
+def sequences_of_stagings_are_forgotten_at_a_start(patch: Patch) -> None:
+    original = opening._recover
+
+    def recover(partition: Partition, *rest: Any) -> Any:
+        found = original(partition, *rest)
+        partition.machine.staging_producers.by_id.clear()
+        return found
+
+    patch.setattr(opening, "_recover", recover)
+
+
+@bug(6, Checker.TRANSACTION, Checker.LIVENESS, Checker.NO_DUP)
+def stagings_are_lost_at_a_start(patch: Patch) -> None:
+    patch.setattr(opening, "_apply_staged", lambda *_: None)
+
+
+@bug(6, Checker.TRANSACTION, Checker.RECOVERY, Checker.SURPRISE, Checker.LIVENESS)
+def producers_are_lost_in_a_snapshot(patch: Patch) -> None:
+    patch.setitem(coordinator_machine._APPLY, CoordinatedProducer, lambda *_: None)
+
+
+@bug(8, Checker.TRANSACTION)
+def what_a_crash_kept_of_a_staging_is_dropped_though_its_transaction_is_open(patch: Patch) -> None:
+    original = Transactions.resume
+
+    def resume(transactions: Transactions, now: Any) -> None:
+        for partition in transactions._node.partitions():
+            machine: PartitionMachine = partition.machine
+            for key in [*machine.stagings.open]:
+                machine.stagings.open[key].stagings = dict[int, Staging]()
+        original(transactions, now)
+
+    patch.setattr(Transactions, "resume", resume)
+
+
+def found_in(seeds: int) -> Violation | None:
+    for seed in range(seeds):
+        try:
+            world(seed).run(SECONDS)
+        except Violation as violation:
+            return violation
+    return None
+
+
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.name)
+def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
+    planted.plant(monkeypatch)
+    violation = found_in(planted.seeds)
+    assert violation is not None, f"not found in {planted.seeds} seeds"
+    assert violation.checker in planted.checkers, violation

@@ -1,0 +1,164 @@
+"""Values as typed columns: every row is there, typed or with what is wrong with it."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from penstock.api.schemas import DeleteSubject
+from penstock.errors import Refused
+from penstock.spark import with_data
+from penstock.spark.options import UsedBy, parse_options
+from penstock.spark.typed import TypedValues, avro_shape, json_shape
+
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "lines", "type": {"type": "array", "items": LINE}},
+        {"name": "first", "type": ["null", "Line"]},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "any", "type": ["null", "int", "string"]},
+        {"name": "next", "type": ["null", "Order"]},
+    ],
+}  # fmt: skip
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+VALUE = {
+    "id": 7,
+    "note": None,
+    "price": Decimal("9.50"),
+    "at": AT,
+    "lines": [{"n": 1}, {"n": 2}],
+    "first": {"n": 3},
+    "tags": {"a": "b"},
+    "any": "x",
+    "next": None,
+}
+ROW = {**VALUE, "tags": [("a", "b")], "any": '"x"'}
+
+
+@pytest.mark.parametrize(
+    ("schema", "ddl"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, "struct<`a`: bigint>"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": "array", "items": {"type": "number"}}, "array<double>"),
+        ({"type": "array"}, "array<string>"),
+        ({"type": "object"}, "string"),
+        ({"type": "object", "properties": {"a": {}, "A": {}}}, "string"),
+        ({"anyOf": []}, "string"),
+        (True, "string"),
+    ],
+)
+def test_types_of_json(schema, ddl):
+    assert json_shape(schema).ddl == ddl
+
+
+def test_types_of_avro():
+    assert avro_shape(ORDER, {}).ddl == (
+        "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp, "
+        "`lines`: array<struct<`n`: int>>, `first`: struct<`n`: int>, `tags`: map<string, string>, "
+        "`any`: string, `next`: string>"
+    )
+
+
+def test_every_value_is_a_row(client, topic):
+    """Also those that name another schema, none, or one that there is not, and those that are no values at all."""
+    subject = f"{topic}-value"
+    schema = client.register_schema(subject, json.dumps(ORDER))
+    typed = TypedValues.of_version(client, subject)
+    written = schema.encode(VALUE)
+    sent = [
+        written,
+        None,
+        b"junk",
+        b"\0\0\0\xff\xff",
+        written[:-1],
+        b"",
+        b'{"id": "text"}',
+        written,
+    ]
+    data, errors = (one.to_pylist() for one in typed.columns(sent))
+    assert data == [ROW, None, None, None, None, None, None, ROW]
+    assert [one is not None for one in errors] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_an_older_version_is_resolved_to_the_planned_one(client, topic):
+    subject = f"{topic}-value"
+    first = {"type": "record", "name": "A", "fields": [{"name": "id", "type": "int"}]}
+    old = client.register_schema(subject, json.dumps(first))
+    more = {"name": "to", "type": "string", "default": "all"}
+    second = {**first, "fields": [{"name": "id", "type": "long"}, more]}
+    client.register_schema(subject, json.dumps(second))
+    data, _ = TypedValues.of_version(client, subject).columns([old.encode({"id": 1})])
+    assert data.to_pylist() == [{"id": 1, "to": "all"}]
+    pinned = TypedValues.of_version(client, subject, 1)
+    assert pinned.shape.ddl == "struct<`id`: int>"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "a", "schema": "file"},
+        {"subscribe": "a,b", "schema": "registry"},
+        {"subscribePattern": ".*", "schema": "registry"},
+        {"subscribe": "a", "schemaSubject": "s"},
+        {"subscribe": "a", "schemaVersion": "1"},
+        {"subscribe": "a", "schema": "registry", "schemaVersion": "newest"},
+    ],
+)
+def test_options_that_are_refused(given):
+    with pytest.raises(Refused):
+        parse_options(given, UsedBy.BATCH)
+
+
+@pytest.mark.tier("test")
+@pytest.mark.xdist_group("spark")
+def test_a_batch_and_a_stream_in_spark(spark, broker, client, topic, tmp_path):
+    schema = client.register_schema(f"{topic}-value", json.dumps(ORDER))
+    with client.producer(topic) as producer:
+        for number in range(100):
+            producer.send(schema.encode({**VALUE, "id": number}))
+        producer.send(b"junk")
+    options = {"url": broker, "subscribe": topic, "schema": "registry"}
+    frame = spark.read.format("penstock").options(**options, columns="offset").load()
+    assert frame.columns == ["offset", "data", "data_error"]
+    rows = frame.where("data_error is null").select("data.*").orderBy("id").collect()
+    assert [one.id for one in rows] == list(range(100))
+    last = rows[-1].asDict(recursive=True)
+    assert last == {**VALUE, "id": 99, "any": '"x"', "at": last["at"]}
+    wrong = spark.read.format("penstock").options(**options).load().where("data_error is not null")
+    assert [bytes(one.value) for one in wrong.collect()] == [b"junk"]
+    found = []
+    stream = spark.readStream.format("penstock").options(**options, startingOffsets="earliest")
+    writer = stream.load().writeStream.foreachBatch(
+        lambda batch, _: found.extend(batch.select("data.id").collect())
+    )
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert sorted(one.id for one in found if one.id is not None) == list(range(100))
+    assert len(found) == 101
+    rows = spark.read.format("penstock").options(url=broker, subscribe=topic).load()
+    rows.select("partition", "offset", "key", "value").write.parquet(str(tmp_path / "lake"))
+    archived = spark.read.parquet(str(tmp_path / "lake"))
+    again = with_data(archived, f"{topic}-value", url=broker).collect()
+    assert sorted(one.data.id for one in again if one.data) == list(range(100))
+    assert [bytes(one.value) for one in again if one.data_error] == [b"junk"]
+    client.execute(DeleteSubject(f"{topic}-value"))
+    with pytest.raises(Exception, match="is deleted"):
+        spark.read.format("penstock").options(**options).load()
