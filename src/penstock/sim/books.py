@@ -298,17 +298,17 @@ class Books:
             book.require_unborn()
             book.compare(partition)
         self.require_one_home()
-        self._compare_journeys(node)
         if not self.is_forgiving:
             self.transactions.require_whole()
+        self._compare_journeys(node)
 
     def compare(self, node: Node) -> None:
         for partition in node.partitions():
             self._book(partition).compare(partition)
         self.require_one_home()
-        self._compare_journeys(node)
         if not self.is_forgiving:
             self.transactions.require_whole()
+        self._compare_journeys(node)
 
     def _compare_journeys(self, node: Node) -> None:
         for partition in node.partitions():
