@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from ...api.journeys import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
@@ -21,10 +23,11 @@ from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
 from ...errors import NoSpace, NotFound, OffsetOutOfRange
 from ...journeys.latency import Latencies
-from ...log import AppendResult, Log
+from ...log import AppendResult, Log, SyncPlan
 from ...log.compaction import CompactionResult, compact
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
+from ...log.snapshot import SnapshotPlan
 from ...log.trim import RetentionResult, release, retain
 from ...model import PRODUCER_NONE, Offset
 from ...ports import Entropy
@@ -38,7 +41,6 @@ from .delivery_times import DeliveryTimes
 from .history import History
 from .machine import PartitionMachine, is_all_in_head
 from .pins import Pins
-from .plan import PartitionPlan
 from .records import (
     DelayLogMade,
     GroupClosed,
@@ -90,6 +92,33 @@ now_of: Callable[[tuple[int, int]], Now] = partial(tuple.__new__, Now)
 _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
     tuple.__new__, Published
 )
+
+
+class PartitionPlan(msgspec.Struct, eq=False):
+    """What makes a partition durable: delayed messages, stagings, messages, then state, then perhaps a snapshot of all.
+
+    A batch of messages may name delayed ones that it came with (`append_with_delays`): these have to be there first.
+    """
+
+    messages: SyncPlan
+    state: SyncPlan
+    snapshot: SnapshotPlan | None
+    delayed: SyncPlan | None = None
+    staging: SyncPlan | None = None
+    is_snapshot_written: bool = False
+
+    def run(self) -> None:
+        if self.delayed is not None:
+            self.delayed.run()
+        if self.staging is not None:
+            self.staging.run()
+        self.messages.run()
+        self.state.run()
+        if self.snapshot is not None:
+            # On a full disk the old one stays: a restart replays more, and nothing is lost.
+            with suppress(NoSpace):
+                self.snapshot.run()
+                self.is_snapshot_written = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ...api.frames import HelloReply, Limits
 from ...api.keys import RevokeKey, RotateKey
 from ...api.leased import LeasedMessages
 from ...api.members import DescribeMember, MemberCommand, PollMember, Standing
-from ...api.principals import Principal
+from ...api.principals import Principal, Role
 from ...api.publish import (
     Acks,
     Guarantee,
@@ -48,9 +49,10 @@ from ...runtime.threads import STEPS_MAX
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
+from ..settings import Settings
 from .admission import FETCH_BYTES_MAX, admitted, visible
 from .coroutines import RunningCoroutine
-from .service import BinaryService, data_dir_for
+from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
 from .waits import MemberWait, ParkedRead
 
@@ -111,7 +113,7 @@ class Commands:
             http=service.http_address(connection.local_host),
             limits=limits,
             features=FEATURES,
-            data_dir=data_dir_for(settings, connection.principal),
+            data_dir=_data_dir(settings, connection.principal),
             started_at_ns=service.started_at_ns,
         )
         connection.reply(correlation, encode_value(reply))
@@ -535,6 +537,13 @@ class Commands:
         parked = ParkedRead(self._driver, place, done)
         connection.park(correlation, parked)
         parked.begin(min(wait_ms, longest_ms) / 1000)
+
+
+def _data_dir(settings: Settings, principal: Principal | None) -> str:
+    """Empty for keys that may only look."""
+    if principal is None or principal.role is Role.READONLY:
+        return ""
+    return str(Path(settings.broker.data_dir).absolute())
 
 
 def _read_reply(command: Fetch | Read, found: FetchReply | ReadReply) -> Any:

@@ -3,13 +3,12 @@
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...api.fetch import FileRange
 from ...api.frames import RequestHeader
 from ...api.keys import Credential
-from ...api.principals import LOCAL, Principal, Role
+from ...api.principals import LOCAL, Principal
 from ...errors import TooManyRequests
 from ...model import Buffer
 from ...runtime.asynchronous import AsyncDriver
@@ -155,10 +154,3 @@ class BinaryService:
         """End all connections."""
         for connection in [*self.connections]:
             connection.close()
-
-
-def data_dir_for(settings: Settings, principal: Principal | None) -> str:
-    """Where a client on the same machine finds the files; empty for keys that may only look."""
-    if principal is None or principal.role is Role.READONLY:
-        return ""
-    return str(Path(settings.broker.data_dir).absolute())
