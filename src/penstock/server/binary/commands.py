@@ -1,10 +1,8 @@
-"""Our own api keys: hello, commands, and the end of those that wait."""
+"""Our own api key for commands, and the one that ends those that wait."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +12,10 @@ from ...api.command import Command
 from ...api.consume import Poll
 from ...api.dead_letters import RedriveDeadLetters
 from ...api.fetch import Fetch, FetchReply, Read, ReadReply
-from ...api.frames import HelloReply, Limits
 from ...api.keys import RevokeKey, RotateKey
 from ...api.leased import LeasedMessages
 from ...api.members import DescribeMember, MemberCommand, PollMember, Standing
-from ...api.principals import Principal, Role
+from ...api.principals import Principal
 from ...api.publish import (
     Acks,
     Guarantee,
@@ -29,7 +26,6 @@ from ...api.wire import (
     CALLS,
     CommandRequest,
     decode_command,
-    decode_hello,
     encode_fetch_reply,
     encode_leased_reply,
     encode_reply,
@@ -49,8 +45,7 @@ from ...runtime.threads import STEPS_MAX
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
-from ..settings import Settings
-from .admission import FETCH_BYTES_MAX, admitted, visible
+from .admission import admitted, visible
 from .coroutines import RunningCoroutine
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
@@ -61,8 +56,6 @@ if TYPE_CHECKING:
 
 _MS_NS = 1_000_000
 _CORRELATION = Struct(">i")
-_CLIENT_CHARACTERS_MAX = 200
-FEATURES = ("commands", "cancel")
 Way = Callable[["Connection", int, CommandRequest, Principal], None]
 """Carries out a command of a connection, with this correlation, for a principal."""
 
@@ -77,46 +70,6 @@ class Commands:
         # What to do when a sync is over, by the ticket that it settles: one wake-up for all of them.
         self._unsynced: dict[Ticket, list[Callable[[Ticket], None]]] = {}
         self._ways = {call.kind: self._way_of(call.kind) for call in CALLS.values()}
-
-    def hello(self, connection: "Connection", correlation: int, body: memoryview) -> None:
-        """Tell a client what it has to know, once its key is good where keys are asked for."""
-        service = self._service
-        try:
-            sent = decode_hello(body)
-            if service.auth.is_on:
-                found = service.auth.authenticate(sent.key, connection.client, "hello")
-                connection.authenticated(*found)
-        except PenstockError as error:
-            connection.fail(correlation, error)
-            if isinstance(error, Unauthenticated):
-                connection.close()
-            return
-        service.logger.debug(
-            "%s says hello: %s", connection.client, sent.client[:_CLIENT_CHARACTERS_MAX]
-        )
-        settings = service.settings
-        limits = Limits(
-            frame_bytes_max=settings.binary.frame_bytes_max,
-            requests_in_flight_max=settings.binary.connection_requests_max,
-            poll_messages_max=settings.consumer.max_poll_records_binary,
-            poll_wait_ms_max=settings.consumer.poll_timeout_ms_max,
-            fetch_bytes_max=FETCH_BYTES_MAX,
-            batch_bytes_max=settings.limits.batch_bytes_max,
-            value_bytes_max=settings.limits.value_bytes_max,
-            key_bytes_max=settings.limits.key_bytes_max,
-            headers_bytes_max=settings.limits.headers_bytes_max,
-        )
-        reply = HelloReply(
-            server=version("penstock"),
-            node_id=settings.broker.node_id,
-            broker_id=settings.broker.id,
-            http=service.http_address(connection.local_host),
-            limits=limits,
-            features=FEATURES,
-            data_dir=_data_dir(settings, connection.principal),
-            started_at_ns=service.started_at_ns,
-        )
-        connection.reply(correlation, encode_value(reply))
 
     def cancel(self, connection: "Connection", correlation: int, body: memoryview) -> None:
         """End a request that waits. The reply says whether it did wait; the request itself gets an error."""
@@ -537,13 +490,6 @@ class Commands:
         parked = ParkedRead(self._driver, place, done)
         connection.park(correlation, parked)
         parked.begin(min(wait_ms, longest_ms) / 1000)
-
-
-def _data_dir(settings: Settings, principal: Principal | None) -> str:
-    """Empty for keys that may only look."""
-    if principal is None or principal.role is Role.READONLY:
-        return ""
-    return str(Path(settings.broker.data_dir).absolute())
 
 
 def _read_reply(command: Fetch | Read, found: FetchReply | ReadReply) -> Any:
