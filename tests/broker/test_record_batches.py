@@ -270,10 +270,10 @@ def test_a_time_is_found_where_a_naive_search_finds_it(
             world.configure(kafka_storage="verbatim")
         send(world, [Record(one, None, b"x") for one in times])
         stored += [Message(b"x", timestamp=one * MS) for one in times]
-    found = world.execute(FindTimestamp(TOPIC, 0, wanted * MS))
+    found = world.execute(FindTimestamp(TOPIC, 0, wanted * MS)).found
     naive = next((at for at, one in enumerate(stored) if one.timestamp >= wanted * MS), None)
     assert (None if found is None else found.offset) == naive
-    latest = world.execute(FindTimestamp(TOPIC, 0, None))
+    latest = world.execute(FindTimestamp(TOPIC, 0, None)).found
     top = max(one.timestamp for one in stored)
     assert (latest.offset, latest.timestamp) == (
         next(at for at, one in enumerate(stored) if one.timestamp == top),

@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory, timestamp_pb2
 
 from penstock.api.schemas import DeleteVersion
 from penstock.client import AsyncClient, Client
@@ -109,7 +109,8 @@ def test_protobuf_with_an_import_and_a_nested_message(client, registry):
     )
     own, bill = ProtobufSchema(line), ProtobufSchema(text, [("shop/line.proto", line)])
     own.file.name, bill.file.name = "shop/line.proto", "shop/test_bill.proto"
-    pool = descriptor_pool.Default()
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     for one in (own, bill):
         pool.AddSerializedFile(one.file.SerializeToString())
 

@@ -14,6 +14,7 @@ from penstock.codec.body import HEADERS_MAX
 from penstock.config import LimitsConfig
 
 from . import forge
+from .kafka_twin import sealed, varint
 from .test_parse import (
     COUNTS,
     DELTA,
@@ -35,6 +36,7 @@ from .test_parse import (
     body_of,
     u64,
 )
+from .test_verbatim import kept as kept_verbatim
 
 ROOT = Path(__file__).parents[2]
 BATCH_BYTES_MAX = LimitsConfig().batch_bytes_max
@@ -171,6 +173,15 @@ def every_column() -> bytes:
     return packed(batch_of(body, count=count, max_timestamp=count - 1), Compression.ZSTD)
 
 
+def many_records() -> bytes:
+    """As many records of Kafka as there can be, with as many headers, in 16 MiB."""
+    headers = (varint(11) + b"header name" + varint(0)) * (HEADERS_MAX // COUNT_MAX)
+    rest = varint(-1) + varint(-1) + varint(HEADERS_MAX // COUNT_MAX) + headers
+    bodies = [b"\0\0" + varint(index) + rest for index in range(COUNT_MAX)]
+    raw = b"".join(varint(len(body)) + body for body in bodies)
+    return kept_verbatim(sealed(raw, COUNT_MAX, (1, 1), packing=4), BATCH_BYTES_MAX).to_bytes()
+
+
 READ: dict[str, Callable[[], bytes]] = {
     "the most messages, without a byte": lambda: batch_of(body_of({}), count=COUNT_MAX),
     "the most messages of 63 bytes": lambda: packed(
@@ -182,6 +193,7 @@ READ: dict[str, Callable[[], bytes]] = {
         16, b"n" * (HEADERS_MAX - 1) + "🜁".encode()
     ),
     "the most of everything": every_column,
+    "the most records of Kafka": many_records,
 }
 
 

@@ -72,18 +72,18 @@ BILL = (
 )
 
 
-def bill_class():
-    """The class of a message in a file that imports another one, as protoc would have made it."""
+def shop_class(name):
+    """The class of a message in one of two files, of which one imports the other, as protoc would have made it."""
     line, bill = ProtobufSchema(LINE), ProtobufSchema(BILL, [("shop/line.proto", LINE)])
     line.file.name, bill.file.name = "shop/line.proto", "shop/bill.proto"
     pool = descriptor_pool.Default()
     for one in (line, bill):
         pool.AddSerializedFile(one.file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Bill"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def test_protobuf_there_and_back(broker):
-    kind = bill_class()
+    kind = shop_class("shop.Bill")
     message = kind(id=7, lines=[{"name": "lamp"}], at=timestamp_pb2.Timestamp(seconds=9))
     context = SerializationContext("bills", MessageField.VALUE)
     sent = ProtobufSerializer(kind, broker.open())(message, context)
@@ -95,9 +95,7 @@ def test_protobuf_there_and_back(broker):
 def test_protobuf_that_was_registered_as_text(broker):
     client = broker.open()
     client.register_schema("texts-value", Schema(LINE, "PROTOBUF"))
-    kind = message_factory.GetMessageClass(
-        descriptor_pool.Default().FindMessageTypeByName("shop.Line")
-    )
+    kind = shop_class("shop.Line")
     context = SerializationContext("texts", MessageField.VALUE)
     settings = {"auto.register.schemas": False, "use.latest.version": True}
     sent = ProtobufSerializer(kind, broker.open(), settings)(kind(name="lamp"), context)

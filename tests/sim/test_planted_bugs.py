@@ -5,6 +5,7 @@ A simulation that cannot fail proves nothing. The table in docs/simulation.md li
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,20 +17,22 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.keys import KeyRevoked, Keys, KeyStored
 from penstock.broker.memberships import Memberships
 from penstock.broker.meta import MetaRecord
-from penstock.broker.partition import Now, Partition, consumption, forwarding, opening
+from penstock.broker.partition import Now, Partition, consumption, forwarding, history, opening
 from penstock.broker.partition import machine as partition_machine
 from penstock.broker.partition.batch_cache import CachedBatch
 from penstock.broker.partition.dedup import Kept
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.broker.partition.outbox import Letter, Outbox
 from penstock.broker.partition.producers import Producers, Sent
-from penstock.broker.partition.records import GroupOpened, LaneImage
+from penstock.broker.partition.records import GroupOpened, LaneImage, PartitionRecord
 from penstock.codec import Encoded, Head
 from penstock.delivery import AnswerResult, Delivery, commands, strict
 from penstock.delivery import machine as delivery_machine
 from penstock.delivery.offsets import offsets_of
 from penstock.delivery.progress import Progress
 from penstock.delivery.records import (
+    Acked,
+    Cause,
     Committed,
     FailuresImage,
     OffsetsImage,
@@ -448,6 +451,25 @@ def schema_id_given_again(patch: Patch) -> None:
         registry.next_id = max(registry.schemas, default=0) + 1
 
     patch.setattr(Registry, "_remove", remove)
+
+
+@bug(4, Checker.JOURNEY)
+def index_of_journeys_forgets_acks(patch: Patch) -> None:
+    original = history.add_keys
+
+    def add_keys(record: PartitionRecord, keys: BitMap64) -> None:
+        if not isinstance(record, Acked):
+            original(record, keys)
+
+    patch.setattr(history, "add_keys", add_keys)
+
+
+@bug(4, Checker.JOURNEY)
+def expired_lease_told_as_a_nack(patch: Patch) -> None:
+    patch.setattr(commands, "Cause", SimpleNamespace(**_CAUSES | {"LEASE_EXPIRED": Cause.NACKED}))
+
+
+_CAUSES = {one.name: one for one in Cause}
 
 
 def run(planted: Bug, seed: int) -> None:

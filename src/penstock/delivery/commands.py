@@ -194,7 +194,8 @@ def _finish_unfit(
 
 
 def _sorted_out(delivery: Delivery, number: int, offsets: BitMap64) -> AnswerResult:
-    done = offsets & delivery.leases.holding(number)
+    lease = delivery.leases.by_number.get(number)
+    done = BitMap64() if lease is None else offsets & lease.offsets()
     rest = offsets - done
     if not rest:
         return AnswerResult(done, BitMap64(), rest)

@@ -30,7 +30,8 @@ from .recovery import state_of
 from .violation import Checker, Violation
 
 LOST, OLDER = "file lost", "older part"
-# An end that was durable, of a node that was killed before meta recorded it.
+# An end that was durable, of a node that was killed before meta recorded it: of an older part, or of a lost file that
+# a full disk kept a checkpoint from naming.
 UNKNOWABLE = "not told, cannot be known"
 _READ_BYTES = 1 << 20
 _TREES_KEPT = 4
@@ -72,7 +73,9 @@ class PartitionOutage(NamedTuple):
 class FileLossTrials:
     """Tries losses at the starts of one world. Has its own entropy, so that the world goes on as without them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, has_room: bool) -> None:
+        # Whether the first sync of a segment always finds room for the checkpoint that names it.
+        self._has_room = has_room
         self._entropy = Random(f"absence {seed}")  # noqa: S311  # A simulation has to be repeatable.
         # The disk before each of the last starts, oldest first.
         self._earlier: deque[Tree] = deque(maxlen=_TREES_KEPT)
@@ -104,6 +107,8 @@ class FileLossTrials:
         disk = SimDisk(loss.tree)
         found = _started(disk, now)
         outcome = _outcome(loss, usual, found, self._promised)
+        if outcome == UNKNOWABLE and loss.kind == LOST and self._has_room:
+            raise Violation(Checker.DAMAGE_TOLD, f"{loss.path} is lost, and no event says so")
         self.outcomes[f"{loss.kind}: {outcome}"] += 1
         if isinstance(found, Node):
             found.tick(now)

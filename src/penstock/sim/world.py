@@ -88,12 +88,11 @@ class World:
         self.clock = SimClock(_START_WALL_NS)
         self.schedule = Schedule(self.clock)
         self.disk = SimDisk()
-        self.file_losses = FileLossTrials(seed)
+        has_room = "full disk" not in self.parameters.kinds_of_faults
+        self.file_losses = FileLossTrials(seed, has_room=has_room)
         self.faults = FaultInjector(self.parameters, self.schedule, self.entropy, self)
         self.books = Books(self.notice, is_disk_honest=not self.parameters.is_lying)
-        self.owners = OwnerBook(
-            self.books, has_room="full disk" not in self.parameters.kinds_of_faults
-        )
+        self.owners = OwnerBook(self.books, has_room=has_room)
         self.driver: SimDriver | None = None
         self.event = self.new_event("nothing")
         self.life = self.events = self.restarts = 0

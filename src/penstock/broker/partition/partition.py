@@ -266,9 +266,9 @@ class Partition:
             self.record((StagingLogMade(0),), now)
         head = self.staging.append(encoded, now_ns=now.wall_ns).head
         self.machine.apply_staged(head)
+        self.changes.touched.add((self, 0))
         self._bytes_since_snapshot += head.length
         self._decisions_since_snapshot += 1
-        self.changes.touched.add((self, 0))
         return head
 
     def make_delay_log(self, now: Now) -> None:

@@ -1,4 +1,4 @@
-"""Our own api keys: hello, commands, and the end of those that wait."""
+"""Our own api key for commands, and the one that ends those that wait."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,7 +26,6 @@ from ...api.wire import (
     CALLS,
     CommandRequest,
     decode_command,
-    decode_hello,
     encode_fetch_reply,
     encode_leased_reply,
     encode_reply,
@@ -48,7 +47,6 @@ from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
 from .admission import admitted, visible
 from .coroutines import RunningCoroutine
-from .hello import hello_reply
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
 from .waits import MemberWait, ParkedRead
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 
 _MS_NS = 1_000_000
 _CORRELATION = Struct(">i")
-_CLIENT_CHARACTERS_MAX = 200
 Way = Callable[["Connection", int, CommandRequest, Principal], None]
 """Carries out a command of a connection, with this correlation, for a principal."""
 
@@ -73,25 +70,6 @@ class Commands:
         # What to do when a sync is over, by the ticket that it settles: one wake-up for all of them.
         self._unsynced: dict[Ticket, list[Callable[[Ticket], None]]] = {}
         self._ways = {call.kind: self._way_of(call.kind) for call in CALLS.values()}
-
-    def hello(self, connection: "Connection", correlation: int, body: memoryview) -> None:
-        """Tell a client what it has to know, once its key is good where keys are asked for."""
-        service = self._service
-        try:
-            sent = decode_hello(body)
-            if service.auth.is_on:
-                found = service.auth.authenticate(sent.key, connection.client, "hello")
-                connection.authenticated(*found)
-        except PenstockError as error:
-            connection.fail(correlation, error)
-            if isinstance(error, Unauthenticated):
-                connection.close()
-            return
-        service.logger.debug(
-            "%s says hello: %s", connection.client, sent.client[:_CLIENT_CHARACTERS_MAX]
-        )
-        reply = hello_reply(service, connection.principal, connection.local_host)
-        connection.reply(correlation, encode_value(reply))
 
     def cancel(self, connection: "Connection", correlation: int, body: memoryview) -> None:
         """End a request that waits. The reply says whether it did wait; the request itself gets an error."""

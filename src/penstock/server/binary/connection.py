@@ -27,6 +27,7 @@ from ...model import Buffer
 from ..file_sender import FileSender, read_range
 from .commands import Commands
 from .coroutines import RunningCoroutine
+from .hello import hello
 from .service import BinaryService, Piece, Pieces
 
 # One connection leaves the loop to others after so many requests.
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
         elif key == COMMAND:
             self._commands.begin(self, correlation, body)
         elif key == HELLO:
-            self._commands.hello(self, correlation, body)
+            hello(self.service, self, correlation, body)
         elif key == CANCEL:
             self._commands.cancel(self, correlation, body)
         else:

@@ -1,18 +1,41 @@
-"""What a broker says of itself when a client of the binary port says hello."""
+"""Our own api key for hello: the client shows its key, and gets to know the server."""
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...api.frames import HelloReply, Limits
 from ...api.principals import Principal, Role
+from ...api.wire import decode_hello, encode_value
+from ...errors import PenstockError, Unauthenticated
 from ..settings import Settings
 from .admission import FETCH_BYTES_MAX
 from .service import BinaryService
 
+if TYPE_CHECKING:
+    from .connection import Connection
+
+_CLIENT_CHARACTERS_MAX = 200
 FEATURES = ("commands", "cancel")
 
 
-def hello_reply(service: BinaryService, principal: Principal | None, local_host: str) -> HelloReply:
+def hello(
+    service: BinaryService, connection: "Connection", correlation: int, body: memoryview
+) -> None:
+    """Tell a client what it has to know, once its key is good where keys are asked for."""
+    try:
+        sent = decode_hello(body)
+        if service.auth.is_on:
+            found = service.auth.authenticate(sent.key, connection.client, "hello")
+            connection.authenticated(*found)
+    except PenstockError as error:
+        connection.fail(correlation, error)
+        if isinstance(error, Unauthenticated):
+            connection.close()
+        return
+    service.logger.debug(
+        "%s says hello: %s", connection.client, sent.client[:_CLIENT_CHARACTERS_MAX]
+    )
     settings = service.settings
     limits = Limits(
         frame_bytes_max=settings.binary.frame_bytes_max,
@@ -25,16 +48,17 @@ def hello_reply(service: BinaryService, principal: Principal | None, local_host:
         key_bytes_max=settings.limits.key_bytes_max,
         headers_bytes_max=settings.limits.headers_bytes_max,
     )
-    return HelloReply(
+    reply = HelloReply(
         server=version("penstock"),
         node_id=settings.broker.node_id,
         broker_id=settings.broker.id,
-        http=service.http_address(local_host),
+        http=service.http_address(connection.local_host),
         limits=limits,
         features=FEATURES,
-        data_dir=_data_dir(settings, principal),
+        data_dir=_data_dir(settings, connection.principal),
         started_at_ns=service.started_at_ns,
     )
+    connection.reply(correlation, encode_value(reply))
 
 
 def _data_dir(settings: Settings, principal: Principal | None) -> str:
