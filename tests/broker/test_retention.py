@@ -4,6 +4,7 @@ import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.broker.partition import partition
+from penstock.broker.partition.removal import retain
 from penstock.config import Cleanup
 from penstock.log import trim
 from penstock.model import Message
@@ -166,7 +167,7 @@ def test_what_arrived_is_known_when_retention_has_taken_it(stop) -> None:
     letters = world.node.partition(TOPIC + ".dlq", 0)
     letters.sync()
     world.now(400 * HOUR_MS)
-    letters.retain(world.now())
+    retain(letters, world.now())
     assert letters.messages.start_offset == 1
     getattr(world, stop)()
     world.settle()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.publish import PublishBatch
+from penstock.broker.partition.removal import retain
 from penstock.codec import Columns, Marks, decode_messages, encode
 from penstock.errors import MalformedBatch, NoSpace, OutOfSequence
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
@@ -209,7 +210,7 @@ def test_at_every_crash_state_a_producer_that_goes_on_has_stored_everything_once
         world.node.partition(TOPIC, 0).take_snapshot()
         disk.mark(7)
         send(world, 7, (b"f", NOW, None), (b"later g", 700, None))
-        world.node.partition(TOPIC, 0).retain(world.now())
+        retain(world.node.partition(TOPIC, 0), world.now())
         world.sync()
         disk.mark(9)
 

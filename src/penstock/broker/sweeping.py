@@ -14,6 +14,7 @@ from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
 from . import groups
 from .partition import Now, Partition
 from .partition.clearing import clear_delayed, clear_staged
+from .partition.removal import compact, retain
 
 if TYPE_CHECKING:
     from .catalogue import Topic
@@ -167,11 +168,11 @@ def _sweep_partition(
     # The ledger has it. A damaged segment stays as it is, and the others have their turn.
     with suppress(DamagedBatch):
         if is_compacted and Sweep.COMPACTION in sweeps:
-            compacted = partition.compact(now)
+            compacted = compact(partition, now)
             segments += compacted.segments_rewritten
             freed += compacted.bytes_freed
         elif not is_compacted and Sweep.RETENTION in sweeps:
-            kept = partition.retain(now, older_than_ns)
+            kept = retain(partition, now, older_than_ns)
             segments += kept.segments_removed
             freed += kept.bytes_freed
     return segments, freed

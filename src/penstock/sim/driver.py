@@ -12,6 +12,7 @@ from ..api.principals import LOCAL
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.partition.clearing import clear_delayed, clear_staged
+from ..broker.partition.removal import retain
 from ..errors import NoSpace
 from ..model import TopicPartition
 from .schedule import MS, Schedule
@@ -170,7 +171,7 @@ class SimDriver:
     def retain(self) -> None:
         for partition in self.node.partitions():
             if name_of(partition) not in self.busy:
-                partition.retain(self.now())
+                retain(partition, self.now())
         self.clear_side_logs()
 
     def clear_side_logs(self) -> None:

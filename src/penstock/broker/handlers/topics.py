@@ -21,7 +21,7 @@ from ...api.topics import (
     TrimPartition,
 )
 from ..catalogue import Topic
-from ..partition import Now, Partition
+from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..sweeping import Sweep, sweep_topics
@@ -65,7 +65,7 @@ def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
 def trim(node: "Node", command: TrimPartition, now: Now) -> int:
     partition = node.partition(command.topic, command.partition)
     before = partition.messages.end_offset if command.before is None else command.before
-    start_offset = partition.trim(before, now)
+    start_offset = removal.trim(partition, before, now)
     node.note_ends([partition], now)
     return start_offset
 

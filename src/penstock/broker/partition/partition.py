@@ -21,15 +21,13 @@ from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
-from ...errors import NoSpace, NotFound, OffsetOutOfRange
+from ...errors import NoSpace, NotFound
 from ...journeys.latency import Latencies
 from ...log import AppendResult, Log, SyncPlan
-from ...log.compaction import CompactionResult, compact
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
-from ...log.trim import RetentionResult, release, retain
-from ...model import PRODUCER_NONE, Offset
+from ...model import PRODUCER_NONE
 from ...ports import Entropy
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
@@ -47,7 +45,6 @@ from .records import (
     GroupOpened,
     PartitionRecord,
     Redriven,
-    StartMoved,
 )
 from .side_log import SideLog
 
@@ -427,99 +424,6 @@ class Partition:
         plan.run()
         self.synced(plan)
         return plan.is_snapshot_written
-
-    def retain(self, now: Now, older_than_ns: int | None = None) -> RetentionResult:
-        """Remove what is past retention, or older than said, but nothing that a group or a reader of files needs.
-
-        Groups that were overtaken hear of it.
-        """
-        log, usual = self.messages, self.messages.config
-        if older_than_ns is not None:
-            hours = max(older_than_ns, 1) / _HOUR_NS
-            log.config = replace(usual, retention_hours=hours)
-        try:
-            self._cover_what_may_go(now)
-            keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
-            kept = retain(log, now_ns=now.wall_ns, keep_from=keep_from)
-        finally:
-            log.config = usual
-        if (end := self.journal.history_end(now.wall_ns)) is not None:
-            # Removing segments syncs the state log, which may speak of anything that came before it.
-            log.sync()
-            self.delayed.sync()
-            release(self.journal.log, below=end)
-        self.machine.dedup.forget_expired(now.wall_ns)
-        self.machine.lanes.forget_below(self.messages.start_offset)
-        with suppress(NoSpace):
-            self.overtake(now)
-        return kept
-
-    def trim(self, before: int, now: Now) -> Offset:
-        """Begin at an offset from now on, and remove the files that hold nothing else; the new start.
-
-        What a letter on its way or a reader of files needs stays. OffsetOutOfRange. NoSpace: nothing happened.
-        """
-        log = self.messages
-        if not 0 <= before <= log.end_offset:
-            raise OffsetOutOfRange(before, start=log.start_offset, end=log.end_offset)
-        if before == log.end_offset:
-            log.roll()
-        self.delayed.sync()
-        if self.snapshot_covers < before and not self.cover(now):
-            raise NoSpace("a snapshot of the state, without which no message can be removed")
-        pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
-        start = min(before, self.snapshot_covers, *(one for one in pinned if one is not None))
-        if start > log.start_offset:
-            self.record((StartMoved(0, start),), now)
-            log.hidden_below = Offset(start)
-        release(log, below=Offset(start))
-        self.machine.lanes.forget_below(log.start_offset)
-        with suppress(NoSpace):
-            self.overtake(now)
-        return log.start_offset
-
-    def compact(self, now: Now) -> CompactionResult:
-        """Of every key keep only the last message."""
-        self._cover_what_may_go(now)
-        keep_from = Offset(min(self.keep_from(now), self.snapshot_covers))
-        return compact(self.messages, now_ns=now.wall_ns, keep_from=keep_from)
-
-    def _cover_what_may_go(self, now: Now) -> None:
-        """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first.
-
-        What removes messages syncs their log, and with it batches that name delayed ones: those go first.
-        """
-        self.delayed.sync()
-        hours = self.messages.config.retention_hours
-        may_go: int = self.messages.segments[-1].base_offset
-        if hours != OFF and self.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
-            may_go = self.messages.end_offset
-        if self.snapshot_covers < may_go:
-            self.cover(now)
-
-    def keep_from(self, now: Now) -> int:
-        """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
-        group that is behind."""
-        pinned = (self.machine.outbox.pinned_from(), self.pins.lowest(now.monotonic_ns))
-        keep_from = min(
-            (int(self.messages.end_offset), *(one for one in pinned if one is not None))
-        )
-        if self.config.keep_unread and self.user_groups():
-            unread = max(
-                self.backlog_start(), self._start_of_last(self.config.keep_unread_bytes_max)
-            )
-            keep_from = min(keep_from, unread)
-        return keep_from
-
-    def _start_of_last(self, bytes_max: int) -> int:
-        """Where the last segments begin that together hold at most so many bytes."""
-        start, size = int(self.messages.end_offset), 0
-        for segment in reversed(self.messages.segments):
-            size += segment.size
-            if size > bytes_max:
-                break
-            start = segment.base_offset
-        return start
 
     def overtake(self, now: Now) -> None:
         """Tell the groups that are behind the start of the log that what lies between is gone."""

@@ -1,0 +1,115 @@
+"""Removes messages from a partition: by age and size, below an offset, and all but the last of each key."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from ...config import OFF
+from ...errors import NoSpace, OffsetOutOfRange
+from ...log.compaction import CompactionResult
+from ...log.compaction import compact as compact_segments
+from ...log.trim import RetentionResult, release
+from ...log.trim import retain as retain_segments
+from ...model import Offset
+from .partition import Now, Partition
+from .records import StartMoved
+
+_HOUR_NS = 3600 * 1_000_000_000
+
+
+def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> RetentionResult:
+    """Remove what is past retention, or older than said, but nothing that a group or a reader of files needs.
+
+    Groups that were overtaken hear of it.
+    """
+    log, usual = partition.messages, partition.messages.config
+    if older_than_ns is not None:
+        hours = max(older_than_ns, 1) / _HOUR_NS
+        log.config = replace(usual, retention_hours=hours)
+    try:
+        _cover_what_may_go(partition, now)
+        first_kept = Offset(min(keep_from(partition, now), partition.snapshot_covers))
+        kept = retain_segments(log, now_ns=now.wall_ns, keep_from=first_kept)
+    finally:
+        log.config = usual
+    if (end := partition.journal.history_end(now.wall_ns)) is not None:
+        # Removing segments syncs the state log, which may speak of anything that came before it.
+        log.sync()
+        partition.delayed.sync()
+        partition.staging.sync()
+        release(partition.journal.log, below=end)
+    partition.machine.dedup.forget_expired(now.wall_ns)
+    partition.machine.lanes.forget_below(partition.messages.start_offset)
+    with suppress(NoSpace):
+        partition.overtake(now)
+    return kept
+
+
+def trim(partition: Partition, before: int, now: Now) -> Offset:
+    """Begin at an offset from now on, and remove the files that hold nothing else; the new start.
+
+    What a letter on its way or a reader of files needs stays. OffsetOutOfRange. NoSpace: nothing happened.
+    """
+    log = partition.messages
+    if not 0 <= before <= log.end_offset:
+        raise OffsetOutOfRange(before, start=log.start_offset, end=log.end_offset)
+    if before == log.end_offset:
+        log.roll()
+    partition.delayed.sync()
+    if partition.snapshot_covers < before and not partition.cover(now):
+        raise NoSpace("a snapshot of the state, without which no message can be removed")
+    pinned = (partition.machine.outbox.pinned_from(), partition.pins.lowest(now.monotonic_ns))
+    start = min(before, partition.snapshot_covers, *(one for one in pinned if one is not None))
+    if start > log.start_offset:
+        partition.record((StartMoved(0, start),), now)
+        log.hidden_below = Offset(start)
+    release(log, below=Offset(start))
+    partition.machine.lanes.forget_below(log.start_offset)
+    with suppress(NoSpace):
+        partition.overtake(now)
+    return log.start_offset
+
+
+def compact(partition: Partition, now: Now) -> CompactionResult:
+    """Of every key keep only the last message."""
+    _cover_what_may_go(partition, now)
+    first_kept = Offset(min(keep_from(partition, now), partition.snapshot_covers))
+    return compact_segments(partition.messages, now_ns=now.wall_ns, keep_from=first_kept)
+
+
+def _cover_what_may_go(partition: Partition, now: Now) -> None:
+    """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first.
+
+    What removes messages syncs their log, and with it batches that name delayed ones: those go first.
+    """
+    partition.delayed.sync()
+    hours = partition.messages.config.retention_hours
+    may_go: int = partition.messages.segments[-1].base_offset
+    if hours != OFF and partition.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
+        may_go = partition.messages.end_offset
+    if partition.snapshot_covers < may_go:
+        partition.cover(now)
+
+
+def keep_from(partition: Partition, now: Now) -> int:
+    """The first offset that must stay: a letter on its way needs it, a reader of files, or `keep_unread` a
+    group that is behind."""
+    pinned = (partition.machine.outbox.pinned_from(), partition.pins.lowest(now.monotonic_ns))
+    first = min((int(partition.messages.end_offset), *(one for one in pinned if one is not None)))
+    if partition.config.keep_unread and partition.user_groups():
+        unread = max(
+            partition.backlog_start(),
+            _start_of_last(partition, partition.config.keep_unread_bytes_max),
+        )
+        first = min(first, unread)
+    return first
+
+
+def _start_of_last(partition: Partition, bytes_max: int) -> int:
+    """Where the last segments begin that together hold at most so many bytes."""
+    start, size = int(partition.messages.end_offset), 0
+    for segment in reversed(partition.messages.segments):
+        size += segment.size
+        if size > bytes_max:
+            break
+        start = segment.base_offset
+    return start
