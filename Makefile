@@ -17,6 +17,8 @@ WHEELS := --only-binary :all: --no-binary pyspark
 
 # The interpreter that is here is the one we use, whatever tool installs into it.
 export UV_PYTHON_DOWNLOADS := never
+# As pip does.
+export UV_SYSTEM_CERTS := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes: each would compile half a second of source again if none kept what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
