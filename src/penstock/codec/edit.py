@@ -52,7 +52,7 @@ def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
 def dense(batch: Buffer, head: Head) -> Encoded:
     """Returns a batch without the gaps that clearing left in its range, as its producer made it."""
     if head.is_dense:
-        # Like a part of it, the body may lack keys: whoever stores it looks.
+        # Like a part of it, the body may lack keys: the partition that stores it looks.
         return Encoded(head, [memoryview(batch)[HEAD_BYTES : head.length]], True)
     body = open_body(batch, head, size_max=BODY_BYTES_MAX)
     body.numbers.pop(Column.OFFSET_DELTAS, None)
