@@ -24,6 +24,7 @@ MODULES = (
     "member",
     "consumer",
     "worker",
+    "transactions",
 )
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),

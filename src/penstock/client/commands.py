@@ -15,6 +15,7 @@ from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
+from ..api.transactions import Stage
 from ..api.units import datetime_ns, duration_ns, time_ns
 from ..errors import Refused
 
@@ -37,6 +38,7 @@ _ONCE = frozenset(
         RedriveDeadLetters,
         RevokeKey,
         RotateKey,
+        Stage,
     }
 )
 # A second nack finds its lease over, which would look like a failure.

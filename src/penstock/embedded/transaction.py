@@ -5,6 +5,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Self, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from ..api.arguments import several, text
 from ..api.transactions import EndTransaction, InitProducer, Placed, ProducerSession, Stage
 from ..api.units import Duration, duration_ms
@@ -56,7 +58,7 @@ class Transaction:
     def publish(
         self,
         topic: str,
-        value: Value,
+        value: Value | UnsetType = UNSET,
         *,
         partition: int | None = None,
         **options: Unpack[MessageOptions],

@@ -70,6 +70,7 @@ from .connector import AsyncConnector
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
     from .producer import AsyncProducer
+    from .transactions import AsyncTransactionalProducer
     from .worker import AsyncWorker
 
 
@@ -398,6 +399,18 @@ class AsyncClient(AsyncAdmin):
         from .producer import AsyncProducer
 
         return AsyncProducer(self.connector, topic, ProducerSettings(**options))
+
+    def transactional_producer(
+        self, name: str, *, timeout: Duration = "60s"
+    ) -> "AsyncTransactionalProducer":
+        """Publishes to many topics and partitions, all or nothing: `async with producer.transaction() as t: ...`.
+
+        A producer of the same name that begins later takes its place. A transaction that is open for longer than
+        `timeout` (at most 15 minutes) is aborted.
+        """
+        from .transactions import AsyncTransactionalProducer
+
+        return AsyncTransactionalProducer(self, name, timeout)
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]

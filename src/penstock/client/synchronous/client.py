@@ -71,6 +71,7 @@ from .connector import Connector
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .producer import Producer
+    from .transactions import TransactionalProducer
     from .worker import Worker
 
 
@@ -397,6 +398,18 @@ class Client(Admin):
         from .producer import Producer
 
         return Producer(self.connector, topic, ProducerSettings(**options))
+
+    def transactional_producer(
+        self, name: str, *, timeout: Duration = "60s"
+    ) -> "TransactionalProducer":
+        """Publishes to many topics and partitions, all or nothing: `with producer.transaction() as t: ...`.
+
+        A producer of the same name that begins later takes its place. A transaction that is open for longer than
+        `timeout` (at most 15 minutes) is aborted.
+        """
+        from .transactions import TransactionalProducer
+
+        return TransactionalProducer(self, name, timeout)
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]

@@ -1,0 +1,144 @@
+"""Transactions of a client: messages for any topics and partitions, all of them or none."""
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from msgspec import UNSET, UnsetType
+
+from ...api.arguments import several, text
+from ...api.transactions import (
+    EndTransaction,
+    InitProducer,
+    Placed,
+    ProducerSession,
+    Stage,
+    TransactionEnd,
+)
+from ...api.units import Duration, duration_ms
+from ...errors import PenstockError, Refused
+from ...model import Message
+from ..commands import Content, name_of, partition_number
+from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+
+if TYPE_CHECKING:
+    from .client import AsyncClient
+
+
+class AsyncTransactionalProducer:
+    """A producer under a name, which only one process has at a time. Made by `client.transactional_producer`:
+
+        producer = client.transactional_producer("billing-1")
+        async with producer.transaction() as t:
+            await t.publish("orders", b"...", key="customer-7")
+            await t.publish("audit", json={"order": 7})
+
+    The first transaction begins a session. A later session of the same name, in another process perhaps, ends it: what
+    was open is aborted, and this one is refused with ProducerFenced. One transaction at a time.
+    """
+
+    def __init__(self, client: "AsyncClient", name: str, timeout: Duration) -> None:
+        self._client, self.name = client, text("the name of a producer", name)
+        self._timeout_ms = duration_ms(timeout, "timeout")
+        self._session: ProducerSession | None = None
+        self._is_busy = False
+
+    def transaction(self) -> "AsyncTransaction":
+        """Publish to several topics and partitions, all or none: committed where the block ends, aborted if it raises.
+
+        No reader sees any of it before. Open for longer than the time-out it is aborted, and the end of the block
+        raises TransactionEnded.
+        """
+        return AsyncTransaction(self)
+
+    async def begin(self) -> ProducerSession:
+        """The session for a transaction. Refused while another one is open."""
+        if self._is_busy:
+            raise Refused(f"producer {self.name} has a transaction open: one at a time")
+        self._is_busy = True
+        if self._session is None:
+            try:
+                self._session = await self._init()
+            except BaseException:
+                self._is_busy = False
+                raise
+        return self._session
+
+    async def _init(self) -> ProducerSession:
+        found = await self._client.execute(InitProducer(self.name, self._timeout_ms))
+        return ProducerSession(*found)
+
+    async def stage(self, session: ProducerSession, topic: str, sent: list[Outgoing]) -> None:
+        """Stage messages in their order; those for one partition together."""
+        now_ns, name = time.time_ns(), name_of("topic", topic)
+        partition: int | None = None
+        run: list[Message] = []
+        for one in sent:
+            if one.delay is not None or one.deliver_at is not None or one.delay_key is not None:
+                raise Refused("a message of a transaction comes with its commit: it has no delay")
+            place = None if one.partition is None else partition_number(one.partition)
+            if run and place != partition:
+                await self._client.execute(Stage(*session, name, run, partition))
+                run = []
+            partition = place
+            run.append(message_of(one, now_ns, None))
+        if run:
+            await self._client.execute(Stage(*session, name, run, partition))
+
+    async def end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
+        """Commit or abort; asked again if the answer is lost. Without one the next transaction begins a session."""
+        self._session, self._is_busy = None, False
+        end = await self._client.execute(EndTransaction(*session, is_commit=is_commit))
+        self._session = ProducerSession(session.producer_id, end.epoch)
+        return end
+
+
+class AsyncTransaction:
+    """One `with` block of a transactional producer: committed at its end, aborted if it raises."""
+
+    def __init__(self, producer: AsyncTransactionalProducer) -> None:
+        self._producer = producer
+        self._session: ProducerSession | None = None
+        self._is_used = False
+        self.transaction_id = ""
+        self.places: tuple[Placed, ...] = ()
+        """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
+
+    async def __aenter__(self) -> Self:
+        if self._is_used:
+            raise Refused("a transaction is for one `with` block")
+        self._session, self._is_used = await self._producer.begin(), True
+        return self
+
+    async def publish(
+        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
+    ) -> None:
+        """Add a message, a value or any object as `json`. It has an offset, and is seen, once the block has ended."""
+        await self._stage(topic, [outgoing_of(value, options)])
+
+    async def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
+        """Add several messages."""
+        await self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
+
+    async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+        if self._session is None:
+            raise Refused("a transaction is used inside of its `with` block")
+        await self._producer.stage(self._session, topic, sent)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None, "it was entered"
+        session, self._session = self._session, None
+        try:
+            end = await self._producer.end(session, is_commit=error is None)
+        except PenstockError:
+            # One that raised already says why: what was staged goes with its time-out, or with the next session.
+            if error is None:
+                raise
+            return
+        self.transaction_id, self.places = end.transaction_id, end.places

@@ -1,0 +1,142 @@
+"""Transactions of both clients against a server process."""
+
+import pytest
+
+from penstock.api.topics import DescribeTopic
+from penstock.client import AsyncClient, Client, Outgoing
+from penstock.errors import NotFound, ProducerFenced, Refused
+
+from .proxies import Relay
+
+
+def fail(transaction):
+    transaction.publish("t-audit", b"never")
+    raise ZeroDivisionError
+
+
+async def fail_async(transaction):
+    await transaction.publish("t-audit", b"never")
+    raise ZeroDivisionError
+
+
+def values(client, topic):
+    return sorted(one.value for _, one in client.read(topic))
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    with Client(url) as client:
+        client.create_topic("t-orders", partitions=3)
+        client.create_topic("t-audit", partitions=1)
+        yield client
+
+
+def test_all_of_it_is_seen_at_the_end_and_nothing_of_what_raised(client):
+    producer = client.transactional_producer("t-all")
+    with producer.transaction() as first:
+        first.publish("t-orders", b"a1", key="ann")
+        first.publish("t-orders", b"a2", partition=2)
+        first.publish("t-audit", json={"order": 1})
+        first.publish_many("t-orders", [Outgoing(b"a3", partition=1), b"a4", b"a5"])
+        assert values(client, "t-orders") == values(client, "t-audit") == []
+    assert values(client, "t-orders") == [b"a1", b"a2", b"a3", b"a4", b"a5"]
+    assert values(client, "t-audit") == [b'{"order":1}']
+    assert sum(one.message_count for one in first.places) == 6
+    second = producer.transaction()
+    with pytest.raises(ZeroDivisionError), second:
+        fail(second)
+    with producer.transaction() as third:
+        third.publish("t-audit", b"after")
+    assert values(client, "t-audit") == [b"after", b'{"order":1}']
+    assert len({first.transaction_id, second.transaction_id, third.transaction_id}) == 3
+
+
+def test_a_later_producer_of_the_name_ends_the_session_of_the_former(client):
+    former, later = (client.transactional_producer("t-fenced") for _ in range(2))
+    zombie = former.transaction()
+    zombie.__enter__()
+    zombie.publish("t-audit", b"zombie")
+    with later.transaction() as current:
+        current.publish("t-audit", b"current")
+    with pytest.raises(ProducerFenced):
+        zombie.publish("t-audit", b"zombie")
+    with pytest.raises(ProducerFenced):
+        zombie.__exit__(None, None, None)
+    assert b"zombie" not in values(client, "t-audit")
+    assert b"current" in values(client, "t-audit")
+    # A session of its own, by which the other one is fenced.
+    with former.transaction() as back:
+        back.publish("t-audit", b"back")
+    assert b"back" in values(client, "t-audit")
+
+
+def test_wrong_use_is_refused_and_the_producer_goes_on(client):
+    producer = client.transactional_producer("t-wrong")
+    one = producer.transaction()
+    with pytest.raises(Refused):
+        one.publish("t-audit", b"x")
+    with one, pytest.raises(Refused):
+        producer.transaction().__enter__()
+    with pytest.raises(Refused):
+        one.__enter__()
+    for wrong in (
+        {"value": b"x", "delay": "1s"},
+        {"value": b"x", "idempotency_key": "k"},
+        {"value": b"x", "json": 1},
+        {},
+    ):
+        with pytest.raises(Refused), producer.transaction() as two:
+            two.publish("t-audit", **wrong)
+    with pytest.raises(NotFound), producer.transaction() as three:
+        three.publish("t-nowhere", b"x")
+    for name, timeout in (("", "60s"), ("n" * 300, "60s"), ("t-long", "16m")):
+        with (
+            pytest.raises(Refused),
+            client.transactional_producer(name, timeout=timeout).transaction(),
+        ):
+            pass
+    before = values(client, "t-audit")
+    with producer.transaction() as good:
+        good.publish("t-audit", b"good")
+    assert values(client, "t-audit") == sorted([*before, b"good"])
+
+
+def test_a_commit_whose_answer_is_lost_is_asked_for_again_and_counts_once(client, url):
+    def swallows(request, answer, count):
+        return answer is not None and request.kind == "EndTransaction" and count < 2
+
+    with Relay(url, swallows) as relay, Client(relay.url) as cut:
+        with cut.transactional_producer("t-lost").transaction() as t:
+            t.publish("t-audit", b"lost once")
+        assert len(relay.swallowed) == 2
+    assert t.places
+    assert values(client, "t-audit").count(b"lost once") == 1
+
+
+def test_a_staging_whose_answer_is_lost_aborts_the_transaction(client, url):
+    def swallows(request, answer, count):
+        return answer is not None and request.kind == "Stage" and not count
+
+    with Relay(url, swallows) as relay, Client(relay.url) as cut:
+        producer = cut.transactional_producer("t-staged")
+        with pytest.raises(Exception, match="closed"), producer.transaction() as t:
+            t.publish("t-audit", b"doubtful")
+        assert b"doubtful" not in values(client, "t-audit")
+        with producer.transaction() as again:
+            again.publish("t-audit", b"doubtful")
+    assert values(client, "t-audit").count(b"doubtful") == 1
+
+
+async def test_the_same_for_asyncio(client, url):
+    async with AsyncClient(url) as other:
+        producer = other.transactional_producer("t-async")
+        async with producer.transaction() as t:
+            await t.publish("t-orders", b"async", key="k")
+            await t.publish_many("t-audit", [b"async"])
+        assert {one.topic for one in t.places} == {"t-orders", "t-audit"}
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as aborted:
+                await fail_async(aborted)
+        assert (await other.execute(DescribeTopic("t-audit"))).name == "t-audit"
+    assert b"async" in values(client, "t-audit")
+    assert b"never" not in values(client, "t-audit")
