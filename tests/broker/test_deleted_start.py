@@ -149,10 +149,7 @@ def test_at_every_crash_state_the_start_is_old_or_new(effort) -> None:
         assert found == [*range(start, start + len(found))]
         assert start + len(found) >= 8
 
-    def rarely(**_: int) -> int:
-        return effort(check=0, test=0, torture=2)
-
-    assert pull_the_plug(scenario, check, rarely) > 20
+    assert pull_the_plug(scenario, check, effort, is_long=True) > 20
 
 
 @given(

@@ -14,8 +14,7 @@ from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .test_damage import batches_of, with_damage
 from .test_delay import HOUR
-from .test_delay_crashes import MIXED
-from .world import TOPIC, WALL_NS, World, pull_the_plug, values
+from .world import MIXED, TOPIC, WALL_NS, World, pull_the_plug, values
 
 MS = 1_000_000
 NOW = 0
@@ -230,7 +229,4 @@ def test_at_every_crash_state_a_producer_that_goes_on_has_stored_everything_once
         assert found == Counter(kept), marks
 
     # There are ten thousand states with torn and mixed writes, and each is a start of the broker.
-    def rarely(**_: int) -> int:
-        return effort(check=0, test=0, torture=2)
-
-    assert pull_the_plug(scenario, check, rarely, kinds=MIXED) > 60
+    assert pull_the_plug(scenario, check, effort, kinds=MIXED, is_long=True) > 60

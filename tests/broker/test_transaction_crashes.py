@@ -83,7 +83,7 @@ def test_a_transaction_is_whole_or_absent_at_every_crash_state(effort) -> None:
         fresh.end()
         assert stored(world)[2] == [b"new"]
 
-    assert pull_the_plug(scenario, check, effort, start=start) > 60
+    assert pull_the_plug(scenario, check, effort, start=start, is_long=True) > 60
 
 
 def test_a_producer_that_goes_on_after_a_crash_loses_and_doubles_nothing(effort) -> None:
@@ -115,7 +115,7 @@ def test_a_producer_that_goes_on_after_a_crash_loses_and_doubles_nothing(effort)
         assert stored(world) == [[b"a", b"c"], [b"b"], []]
         assert sum(one.message_count for one in end.places) == len(batches)
 
-    assert pull_the_plug(scenario, check, effort, start=start) > 20
+    assert pull_the_plug(scenario, check, effort, start=start, is_long=True) > 20
 
 
 def test_stagings_of_open_transactions_are_carried_forward() -> None:

@@ -277,9 +277,13 @@ def pull_the_plug(
     *,
     kinds: Sequence[CrashKind] = PLAIN,
     start: Tree = EMPTY,
+    is_long: bool = False,
 ) -> int:
-    """Check the states that a power cut may leave: `kinds` always, every kind with more effort."""
-    tier = effort(check=0, test=1, torture=2)
+    """Check the states that a power cut may leave: `kinds` always, every kind with more effort.
+
+    Of a scenario that `is_long` every kind takes minutes: in torture only.
+    """
+    tier = effort(check=0, test=0 if is_long else 1, torture=2)
     counts = check_crashes(
         scenario,
         check,
