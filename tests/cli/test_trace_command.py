@@ -26,7 +26,7 @@ def polled(client, owner):
 def lives(client):
     """A message that is delayed, fails twice, dies, is redriven and acked."""
     config = {"max_retries": 1, "backoff_base_ms": 1}
-    client.create_topic("orders", partitions=1, config=config)
+    client.create_topic("orders", partitions=1, **config)
     client.publish("orders", b"lamp", key=b"cart-7", delay="50ms")
     client.nack(polled(client, "one"), "no bulb")
     client.nack(polled(client, "two"), "no socket")

@@ -52,13 +52,14 @@ RIGHT = {
     "subject": "orders-value",
     "schema": '"int"',
     "content": b"{}",
+    "trace_id": "ab" * 16,
 }
 OPTIONS = {
     "publish": ("key", "headers", "priority", "ttl", "idempotency_key", "delay", "deliver_at"),
     "fetch": ("offset", "from_time", "limit", "max_bytes"),
     "fetches": ("offset", "from_time", "limit", "max_bytes"),
 }
-OTHERS = {"execute", "close", "producer", "consumer", "worker"}
+OTHERS = {"execute", "close", "producer", "consumer", "transactional_producer", "worker"}
 METHODS = sorted(
     name
     for name, one in inspect.getmembers(Client, inspect.isfunction)
@@ -119,6 +120,7 @@ def test_every_asynchronous_method_raises_only_what_is_documented():
         (lambda one, wrong: one.consumer("orders", "billing", max_poll=wrong), "max_poll"),
         (lambda one, wrong: one.consumer("orders", "billing", patience=wrong), "patience"),
         (lambda one, wrong: one.consumer("orders", "billing", on_revoked=wrong), "on_revoked"),
+        (lambda one, wrong: one.transactional_producer(wrong), "the name of a producer"),
         (lambda one, wrong: one.worker("orders", "billing", wrong), "handler"),
         (
             lambda one, wrong: one.worker("orders", "billing", print, concurrency=wrong),

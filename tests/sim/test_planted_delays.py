@@ -49,15 +49,15 @@ def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], N
 def fired_again_after_a_restart(patch: Patch) -> None:
     original = opening._apply_batches
 
-    def apply_batches(messages: Log, machine: PartitionMachine, config: Any) -> None:
+    def apply_batches(messages: Log, machine: PartitionMachine, config: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(PartitionMachine, "_apply_fired", lambda *_: None)
-            original(messages, machine, config)
+            return original(messages, machine, config)
 
     patch.setattr(opening, "_apply_batches", apply_batches)
 
 
-@bug(4, Checker.DELAY)
+@bug(4, Checker.DELAY, Checker.NO_ACKED_LOSS)
 def lost_at_a_restart(patch: Patch) -> None:
     patch.setattr(SideLog, "batches_from", lambda log, offset: iter(()))
 

@@ -41,29 +41,29 @@ _HEADER_BYTES = _FIELDS.size + _CHECKSUM.size
 
 
 class Block:
-    """Records from `first` up to `end`. Of one without keys nothing is known: it may speak of anything."""
+    """Records from `first` up to `end`. Of one without keys nothing is known: it may speak of anything.
 
-    __slots__ = ("_keys", "_stored", "end", "first")
+    The keys are kept as bytes: as bitmaps those of a busy partition would take several times the memory.
+    """
+
+    __slots__ = ("_stored", "end", "first")
 
     def __init__(self, first: int, end: int, keys: "BitMap64 | bytes | None") -> None:
         self.first, self.end = first, end
-        self._stored = keys if isinstance(keys, bytes) else None
-        self._keys = None if isinstance(keys, bytes) else keys
+        if isinstance(keys, BitMap64):
+            keys.run_optimize()
+            keys = keys.serialize()
+        self._stored = keys
 
     @property
     def is_unreadable(self) -> bool:
-        return self._keys is None and self._stored is None
+        return self._stored is None
 
     def keys(self) -> "BitMap64 | None":
-        if self._keys is None and self._stored is not None:
-            self._keys = BitMap64.deserialize(self._stored)
-        return self._keys
+        return None if self._stored is None else BitMap64.deserialize(self._stored)
 
     def stored(self) -> bytes:
         """Its keys as bytes; none if it is unreadable."""
-        if self._stored is None and self._keys is not None:
-            self._keys.run_optimize()
-            self._stored = self._keys.serialize()
         return self._stored or b""
 
     def may_hold(self, wanted: BitMap64) -> bool:
