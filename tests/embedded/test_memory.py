@@ -124,12 +124,7 @@ KINDS = (
 @pytest.fixture
 def broker(tmp_path):
     with penstock.Broker(tmp_path / "data", clock=VirtualClock(), fsync="never") as broker:
-        # Without a history for journeys, which grows until it holds as much as its own limit says.
-        kept = {
-            "segment_size_bytes": 64 * 1024,
-            "retention_bytes": 128 * 1024,
-            "journey_retention_hours": 0,
-        }
+        kept = {"segment_size_bytes": 64 * 1024, "retention_bytes": 128 * 1024}
         broker.create_topic(TOPIC, partitions=1, **kept)
         # There are dead letters from now on, and they go as well.
         rejected_and_redriven(broker)

@@ -152,12 +152,7 @@ def client(tmp_path):
     }
     with served(tmp_path / "data", environment=environment) as broker:
         client = Client(broker, (tmp_path / "data" / "admin.key").read_text().strip())
-        # Without a history for journeys, which grows until it holds as much as its own limit says.
-        config = {
-            "segment_size_bytes": 64 * 1024,
-            "retention_bytes": 128 * 1024,
-            "journey_retention_hours": 0,
-        }
+        config = {"segment_size_bytes": 64 * 1024, "retention_bytes": 128 * 1024}
         topic = {"name": "orders", "num_partitions": 1, "config": config}
         client.call("POST", "/topics", topic, status=201)
         yield client
