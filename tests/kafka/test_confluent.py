@@ -226,7 +226,10 @@ def test_three_members_of_a_group_that_the_broker_assigns(
         return sorted(len(one.assignment()) for one in members)
 
     until(lambda: owned(members) == [2, 2, 2])
-    produce(producer(broker), "kip848", [b"%d" % number for number in range(60)])
+    client = producer(broker)
+    for partition in range(6):
+        values = [b"%d of %d" % (number, partition) for number in range(10)]
+        produce(client, "kip848", values, partition=partition)
     seen: Counter[bytes] = Counter()
     end = time.monotonic() + PATIENCE_S
     while sum(seen.values()) < 60 and time.monotonic() < end:
