@@ -27,9 +27,9 @@ from ..model import Priority
 from .partition import Partition
 from .partition.dead_letters import dead_letter_topic
 from .partition.delaying import describe as describe_delayed
-from .partition.delaying import ids_of
 from .partition.history import Entry
 from .partition.records import Redriven, Returned
+from .partition.rows import ids_of
 from .partition.stories import (
     ToldStory,
     facts_of,
