@@ -104,6 +104,8 @@ def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[st
     for entry in found:
         if isinstance(entry.record, Redriven):
             more.add(LETTERS + entry.record.letter.sequence)
+        if isinstance(entry.record, Buried) and entry.record.sequence >= 0:
+            more.add(LETTERS + entry.record.sequence)
         if entry.record.group and entry.record.group not in partition.machine.names:
             more.add(GROUPS + entry.record.group)
     if more:
