@@ -156,6 +156,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys):
         self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
+        """The names of all topics."""
         return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:

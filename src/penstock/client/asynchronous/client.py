@@ -116,6 +116,7 @@ class AsyncClient(AsyncAdmin):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -436,6 +437,7 @@ class AsyncClient(AsyncAdmin):
         return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         await self.connector.close()
 
     async def __aenter__(self) -> Self:

@@ -117,6 +117,7 @@ class Client(Admin):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -433,6 +434,7 @@ class Client(Admin):
         return Worker(self, topics, group, handler, **options)
 
     def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         self.connector.close()
 
     def __enter__(self) -> Self:

@@ -181,6 +181,15 @@ def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
 
 def failures_of(route: Route) -> set[int]:
     """Every status that is not a success."""
+    return {status_of_kind(one) for one in _error_kinds(route)}
+
+
+def errors_of(route: Route) -> list[tuple[int, str]]:
+    """Every status that is not a success, with its code; each once, the lowest first."""
+    return sorted({(status_of_kind(one), one.code) for one in _error_kinds(route)})
+
+
+def _error_kinds(route: Route) -> set[type[PenstockError]]:
     found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
     if route.action in _WRITES:
         found.add(NoSpace)
@@ -188,7 +197,7 @@ def failures_of(route: Route) -> set[int]:
         found.add(Unauthenticated)
     if route.method != "GET":
         found.update(_WITH_BODY)
-    return {status_of_kind(one) for one in found}
+    return found
 
 
 def _failures(route: Route) -> dict[str, Any]:
@@ -205,7 +214,10 @@ async def _openapi(request: Request) -> Answer:
 
 
 async def _docs(request: Request) -> Answer:
-    return Response(page(request.app.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
+    from .docs_page import page
+
+    host = (request.header(b"host") or b"").decode("latin-1")
+    return Response(page(request.app.router.routes, host).encode(), 200, HTML, _PAGE_HEADERS)
 
 
 async def _start(request: Request) -> Answer:
@@ -232,35 +244,6 @@ _START_PAGE = """<!doctype html>
 </ul>
 </html>
 """
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Penstock HTTP</title>
-<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}}
-td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}code{{white-space:nowrap}}</style>
-<h1>Penstock HTTP</h1>
-<p>All routes, also below <code>/v1</code>. For tools: <a href="openapi.json">openapi.json</a>.</p>
-{tables}
-</html>
-"""
-
-
-def page(routes: Sequence[Route]) -> str:
-    """A list of all routes for people, in one file."""
-    tags = list(dict.fromkeys(route.tag for route in routes))
-    tables = "\n".join(
-        f"<h2>{html.escape(tag)}</h2>\n<table>\n{_rows(routes, tag)}\n</table>" for tag in tags
-    )
-    return _PAGE.format(tables=tables)
-
-
-def _rows(routes: Sequence[Route], tag: str) -> str:
-    return "\n".join(
-        f"<tr><td><code>{route.method} {html.escape(route.path)}</code></td>"
-        f"<td>{html.escape(route.summary)}</td></tr>"
-        for route in routes
-        if route.tag == tag
-    )
-
-
 ROUTES = (
     Route(
         method="GET",
