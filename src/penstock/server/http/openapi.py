@@ -44,6 +44,7 @@ _WRITES = frozenset(
         Action.CHANGE_GROUP,
         Action.CHANGE_DELAYED,
         Action.REDRIVE,
+        Action.DISCARD,
     }
 )
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
@@ -205,21 +206,15 @@ async def _openapi(request: Request) -> Answer:
 
 
 async def _docs(request: Request) -> Answer:
-    return Response(page(request.app.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
-
-
-async def _start(request: Request) -> Answer:
-    broker = html.escape(request.app.settings.broker.id)
-    text = _START_PAGE.format(version=html.escape(version("penstock")), broker=broker)
-    return Response(text.encode(), 200, HTML, _PAGE_HEADERS)
+    return Response(page(request.app.router.routes).encode(), 200, HTML, PAGE_HEADERS)
 
 
 # The pages need nothing from anywhere, so they may load nothing.
-_PAGE_HEADERS = (
+PAGE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
 )
-_START_PAGE = """<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Penstock</title>
 <style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:40rem;padding:0 1rem}}</style>
 <h1>Penstock</h1>
@@ -262,16 +257,6 @@ def _rows(routes: Sequence[Route], tag: str) -> str:
 
 
 ROUTES = (
-    Route(
-        method="GET",
-        path="/",
-        call=_start,
-        action=Action.SEE_HEALTH,
-        summary="Name, version and links, for people",
-        tag="health",
-        is_open=True,
-        other_answers={HTML.decode(): "a page"},
-    ),
     Route(
         method="GET",
         path="/openapi.json",
