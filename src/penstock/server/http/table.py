@@ -19,6 +19,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .routing import Route
@@ -32,6 +33,7 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *transaction_answers.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
