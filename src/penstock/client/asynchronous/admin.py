@@ -199,10 +199,15 @@ class AsyncAdmin:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(await self.execute(DescribeLag(name_of("group", group))))
 
-    async def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; False if it was finished already."""
-        name = name_of("group", group)
-        return await self.execute(Commit(name, committed_offsets(offsets), opens_group=True))
+    async def commit(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]], *, lake: str = ""
+    ) -> bool:
+        """Finish everything below some offsets; False if it was finished already.
+
+        `lake` says where an archive has put these messages, for their journeys.
+        """
+        name, where = name_of("group", group), utf8(text("lake", lake), "lake")
+        return await self.execute(Commit(name, committed_offsets(offsets), True, where))
 
     async def reset(
         self,

@@ -200,10 +200,15 @@ class Admin:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(self.execute(DescribeLag(name_of("group", group))))
 
-    def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; False if it was finished already."""
-        name = name_of("group", group)
-        return self.execute(Commit(name, committed_offsets(offsets), opens_group=True))
+    def commit(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]], *, lake: str = ""
+    ) -> bool:
+        """Finish everything below some offsets; False if it was finished already.
+
+        `lake` says where an archive has put these messages, for their journeys.
+        """
+        name, where = name_of("group", group), utf8(text("lake", lake), "lake")
+        return self.execute(Commit(name, committed_offsets(offsets), True, where))
 
     def reset(
         self,

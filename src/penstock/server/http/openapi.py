@@ -1,6 +1,5 @@
 """The OpenAPI document, made from the table of routes: what is served is what is documented."""
 
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -44,6 +43,7 @@ _WRITES = frozenset(
         Action.CHANGE_GROUP,
         Action.CHANGE_DELAYED,
         Action.REDRIVE,
+        Action.DISCARD,
     }
 )
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
@@ -217,44 +217,15 @@ async def _docs(request: Request) -> Answer:
     from .docs_page import page
 
     host = (request.header(b"host") or b"").decode("latin-1")
-    return Response(page(request.app.router.routes, host).encode(), 200, HTML, _PAGE_HEADERS)
-
-
-async def _start(request: Request) -> Answer:
-    broker = html.escape(request.app.settings.broker.id)
-    text = _START_PAGE.format(version=html.escape(version("penstock")), broker=broker)
-    return Response(text.encode(), 200, HTML, _PAGE_HEADERS)
+    return Response(page(request.app.router.routes, host).encode(), 200, HTML, PAGE_HEADERS)
 
 
 # The pages need nothing from anywhere, so they may load nothing.
-_PAGE_HEADERS = (
+PAGE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
 )
-_START_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Penstock</title>
-<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:40rem;padding:0 1rem}}</style>
-<h1>Penstock</h1>
-<p>Version {version}, broker <code>{broker}</code>. A durable message log and work queue.</p>
-<ul>
-<li><a href="docs">docs</a>: all routes</li>
-<li><a href="openapi.json">openapi.json</a>: the same for tools</li>
-<li><a href="healthz">healthz</a>: whether the broker is ready</li>
-<li><a href="metrics">metrics</a>: figures for Prometheus</li>
-</ul>
-</html>
-"""
 ROUTES = (
-    Route(
-        method="GET",
-        path="/",
-        call=_start,
-        action=Action.SEE_HEALTH,
-        summary="Name, version and links, for people",
-        tag="health",
-        is_open=True,
-        other_answers={HTML.decode(): "a page"},
-    ),
     Route(
         method="GET",
         path="/openapi.json",
