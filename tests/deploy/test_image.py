@@ -21,7 +21,7 @@ from .images import (
     running_image,
 )
 
-pytestmark = pytest.mark.tier("test")
+pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("image")]
 
 
 @pytest.fixture(scope="module")
