@@ -12,7 +12,7 @@ from ...errors import DamagedFile
 from ...transactions import Coordinator
 from ...transactions.coordinator import Producer
 from ...transactions.records import Place, StagingsEnded, TransactionConcluded
-from ...transactions.stagings import Staged, Staging, TransactionKey
+from ...transactions.stagings import Staged, Staging, TransactionKey, runs_of
 from .outbox import Decision
 from .partition import Now, Partition
 from .records import Arrived
@@ -36,14 +36,15 @@ def apply_decision(source: Partition, destination: Partition, letter: Decision, 
             )
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():
-            _publish(destination, staging, now)
-    runs = staged.runs() if letter.is_commit else ()
+            publish_staging(destination, staging, now)
+    runs = runs_of((staged,)) if letter.is_commit else ()
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
     ended = StagingsEnded(0, letter.producer_id, letter.number, letter.is_commit, runs)
     destination.record((arrived, ended), now)
 
 
-def _publish(partition: Partition, staging: Staging, now: Now) -> None:
+def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
+    """Append a batch of the staging log to the messages, body unchanged."""
     log = partition.staging.log
     assert log is not None, "there is a staging, so there is a log"
     run = log.read(staging.offset, bytes_max=staging.length)
