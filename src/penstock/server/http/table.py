@@ -2,6 +2,7 @@
 
 from . import (
     answering,
+    commits,
     consuming,
     dead_letters,
     delays,
@@ -32,6 +33,7 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *commits.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
