@@ -25,6 +25,7 @@ MODULES = (
     "consumer",
     "worker",
     "transactions",
+    "stagings",
 )
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),

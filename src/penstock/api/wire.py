@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -46,6 +47,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,

@@ -24,13 +24,14 @@ from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
 from .classic_groups import ClassicGroups
+from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
 from .partition import Now, Partition, consumption, delaying, firing, forwarding
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
-from .partition.outbox import Burial, Decision, Letter
+from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
 from .transactions import Transactions
@@ -89,7 +90,9 @@ class Node(Catalogue):
         self.assigned = Memberships(self, config)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
-        self.transactions = Transactions(self)
+        self.transactions, self.commits = Transactions(self), NamedCommits(self)
+        # On whose behalf the command that is under way runs.
+        self.principal = LOCAL
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:
             self.transactions.resume(now)
@@ -119,6 +122,7 @@ class Node(Catalogue):
                     topics = self.assigned.topics_of(group, member)
                     topics |= self.classic.topics_of(group, member)
                     authorise_member(principal, member, topics)
+            self.principal = principal
             reply: R = HANDLERS[type(command)](self, command, now)
         except PenstockError as error:
             if self._observer is not None:
@@ -146,6 +150,7 @@ class Node(Catalogue):
         self.assigned.tick(now)
         self.classic.tick(now)
         self.transactions.tick(now)
+        self.commits.tick(now)
         self._seen = now
         self.fire(now)
 
@@ -168,7 +173,7 @@ class Node(Catalogue):
             for delivery in partition.machine.groups.values()
         )
         members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
-        transactions_ns = self.transactions.next_due_ns()
+        transactions_ns = min(self.transactions.next_due_ns(), self.commits.next_due_ns())
         return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
@@ -188,7 +193,7 @@ class Node(Catalogue):
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
             return self._dead_letter_partition(source, now)
-        if isinstance(letter, Decision):
+        if isinstance(letter, DECISIONS):
             return self.partition_of(letter.topic_id, letter.partition)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)

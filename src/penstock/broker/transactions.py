@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import NoSpace, NotFound, PartitionFaulty, Refused, TransactionInProgress
 from ..transactions import Coordinator
 from ..transactions.coordinator import EPOCH_MAX, Participant, Producer
+from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
     CoordinatorRecord,
     TransactionConcluded,
@@ -169,6 +170,7 @@ class Transactions:
 
         On a full disk decisions are applied when there is room again.
         """
+        self._node.commits.resume(now)
         with suppress(NoSpace):
             for home in self.coordinators():
                 while home.machine.outbox.pending and self._node.forward(home, now):
@@ -176,6 +178,9 @@ class Transactions:
             for partition in self._node.partitions():
                 for key, staged in [*partition.machine.stagings.open.items()]:
                     with suppress(PartitionFaulty):
+                        if key.producer_id >= STAGING_ID_FIRST:
+                            self._node.commits.agree(partition, key.producer_id, now)
+                            continue
                         self._agree(partition, key, staged, now)
 
     def _agree(self, partition: Partition, key: TransactionKey, staged: Staged, now: Now) -> None:

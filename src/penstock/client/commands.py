@@ -8,6 +8,7 @@ from typing import Any
 from ..api.answers import Answer, Kind
 from ..api.arguments import text, whole_number
 from ..api.command import Command
+from ..api.commits import StageNamed
 from ..api.dead_letters import RedriveDeadLetters
 from ..api.delays import CancelDelayed
 from ..api.groups import CloseGroup
@@ -39,6 +40,7 @@ _ONCE = frozenset(
         RevokeKey,
         RotateKey,
         Stage,
+        StageNamed,
     }
 )
 # A second nack finds its lease over, which would look like a failure.

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from ..api.answers import TakeBack
 from ..api.command import Command
+from ..api.commits import ResetCommitName
 from ..api.dead_letters import DiscardDeadLetters, RedriveDeadLetters
 from ..api.groups import CloseGroup, ResetGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
@@ -76,6 +77,9 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     RedriveDeadLetters: _redriven,
     DiscardDeadLetters: _discarded,
     ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
+    ResetCommitName: _note(
+        lambda one, was: f"commit name {one.name} forgotten, its last sequence was {was.sequence}"
+    ),
     SetCompatibility: _note(
         lambda one, _: (
             f"{_whose(one)}: compatibility {one.level.value if one.level else 'as usual'}"

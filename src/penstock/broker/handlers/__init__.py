@@ -12,6 +12,7 @@ from ..partition.changes import Handler
 from . import (
     answers,
     classic,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -32,6 +33,7 @@ from . import (
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **classic.HANDLERS,
+    **commits.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,

@@ -33,7 +33,13 @@ from ...delivery.records import Buried, Claimed, ClaimImage, CommitClaimed, Move
 from ...log.log import AppendResult
 from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy
-from ...transactions import Coordinator, Stagings
+from ...transactions import CommitNames, Coordinator, Stagings
+from ...transactions.commit_records import (
+    CommitNameRecord,
+    NamedStagingsDecided,
+    NamedStagingsEnded,
+)
+from ...transactions.names import STAGING_ID_FIRST
 from ...transactions.records import (
     CoordinatorRecord,
     StagingLogMade,
@@ -41,9 +47,9 @@ from ...transactions.records import (
     StagingRecord,
     TransactionDecided,
 )
-from ...transactions.stagings import TransactionKey
+from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from .dedup import Dedup
-from .outbox import Burial, Channel, Decision, Letter, Outbox, Redrive
+from .outbox import Burial, Channel, Decision, Letter, NamedDecision, Outbox, Redrive
 from .producers import Producer, Producers, Sent
 from .records import (
     Arrived,
@@ -73,6 +79,7 @@ _LETTER_BYTES = 128
 # What most batches are: straight from a producer, and of no special priority.
 _USUAL_KIND = pack_attributes(Compression.NONE, NO_MARKS, 1 << NORMAL)
 _KEY_BYTES = 24
+_ID_BYTES = 9
 
 
 class PartitionMachine:
@@ -100,6 +107,7 @@ class PartitionMachine:
         self.staging_producers = Producers()
         # Only a partition of `__transactions` has producers in it.
         self.coordinator = Coordinator()
+        self.commit_names = CommitNames()
         # Epoch and first id of delayed messages that a batch of the message log names, until they are taken in.
         self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
@@ -217,6 +225,9 @@ class PartitionMachine:
     def apply_staged(self, head: Head) -> None:
         """Take note of a batch of the staging log."""
         self.stagings.staged(head)
+        is_named = head.producer_id >= STAGING_ID_FIRST
+        if is_named and self.stagings.is_over(TransactionKey(head.producer_id, NAMED_NUMBER)):
+            return  # No client says this id again.
         if head.message_count:
             self.staging_producers.add(head)
 
@@ -285,6 +296,7 @@ class PartitionMachine:
     def _forwarded(self, record: Forwarded) -> None:
         self.outbox.done(record.sequence)
         self.coordinator.arrived(record.sequence)
+        self.commit_names.arrived(record.sequence)
 
     def _arrived(self, record: Arrived) -> None:
         self._note_arrival(Channel.STATE, record.source, record.sequence)
@@ -331,6 +343,28 @@ class PartitionMachine:
             )
         self._coordinated(record)
 
+    def _named(self, record: CommitNameRecord) -> None:
+        self.commit_names.apply(record, self.now_ns)
+
+    def _named_decided(self, record: NamedStagingsDecided) -> None:
+        parts = self.commit_names.parts(record.published, record.dropped)
+        for place, ((participant, part), count) in enumerate(
+            zip(parts.items(), record.counts, strict=True), record.first_sequence
+        ):
+            published, dropped = tuple(part.published), tuple(part.dropped)
+            commit = record.sequence if published else -1
+            self.outbox.add(
+                NamedDecision(
+                    place, record.name_id, commit, *participant, published, dropped, count
+                )
+            )
+        self._named(record)
+
+    def _named_ended(self, record: NamedStagingsEnded) -> None:
+        self.stagings.apply(record)
+        for staging_id in (*record.published, *record.dropped):
+            self.staging_producers.by_id.pop(staging_id, None)
+
     def _staging(self, record: StagingRecord) -> None:
         self.stagings.apply(record)
 
@@ -375,6 +409,7 @@ class PartitionMachine:
                 0, producer_id, producer.epoch, producer.next_sequence, recent
             )
         yield from self.coordinator.snapshot()
+        yield from self.commit_names.snapshot()
         if self.has_staging_log:
             yield StagingLogMade(0)
         yield from self.stagings.snapshot()
@@ -399,6 +434,8 @@ def _letter_bytes(letter: Letter) -> int:
         return _LETTER_BYTES + len(letter.error)
     if isinstance(letter, Decision):
         return _LETTER_BYTES
+    if isinstance(letter, NamedDecision):
+        return _LETTER_BYTES + _ID_BYTES * (len(letter.published) + len(letter.dropped))
     return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
 
 
@@ -440,6 +477,9 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
     **dict.fromkeys(get_args(CoordinatorRecord), PartitionMachine._coordinated),
     TransactionDecided: PartitionMachine._decided,
+    **dict.fromkeys(get_args(CommitNameRecord), PartitionMachine._named),
+    NamedStagingsDecided: PartitionMachine._named_decided,
+    NamedStagingsEnded: PartitionMachine._named_ended,
     **dict.fromkeys(get_args(StagingRecord), PartitionMachine._staging),
     StagingProducerImage: PartitionMachine._producer_image,
     StagingLogMade: PartitionMachine._staging_log_made,

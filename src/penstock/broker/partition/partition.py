@@ -25,6 +25,7 @@ from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...model import PRODUCER_NONE
 from ...ports import Entropy
+from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
@@ -294,12 +295,14 @@ class Partition:
                 self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven | TransactionDecided):
+            if isinstance(one, Buried | Redriven | TransactionDecided | NamedStagingsDecided):
                 self._note_intent(one)
 
-    def _note_intent(self, record: Buried | Redriven | TransactionDecided) -> None:
+    def _note_intent(
+        self, record: Buried | Redriven | TransactionDecided | NamedStagingsDecided
+    ) -> None:
         recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
-        if isinstance(record, TransactionDecided):
+        if isinstance(record, TransactionDecided | NamedStagingsDecided):
             first = record.first_sequence
             recorded_at.update(dict.fromkeys(range(first, first + len(record.counts)), end))
             return

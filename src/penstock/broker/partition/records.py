@@ -9,7 +9,7 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
-from ...transactions import TransactionRecord
+from ...transactions import NamedCommitRecord, TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -145,4 +145,5 @@ PartitionRecord = (
     | DelayLogMade
     | DelayRecord
     | TransactionRecord
+    | NamedCommitRecord
 )

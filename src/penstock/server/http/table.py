@@ -3,6 +3,7 @@
 from . import (
     administration,
     answering,
+    commits,
     console,
     consuming,
     dead_letters,
@@ -39,6 +40,7 @@ ROUTES: tuple[Route, ...] = (
     *answering.ROUTES,
     *transactions.ROUTES,
     *transaction_answers.ROUTES,
+    *commits.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
