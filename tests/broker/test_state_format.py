@@ -38,6 +38,7 @@ from penstock.delivery.offsets import runs_of
 from penstock.delivery.records import Cause, DeadReason
 from penstock.errors import UnsupportedFormat
 from penstock.log.records import RecordFormat
+from penstock.schedules import ScheduleRecord
 from penstock.transactions.records import TransactionRecord
 
 from .world import WALL_NS
@@ -127,8 +128,8 @@ def written() -> bytes:
 
 
 def test_every_kind_of_record_is_in_the_file() -> None:
-    """Those of transactions are a format of their own package."""
-    others = set(get_args(TransactionRecord))
+    """Those of transactions and schedules are formats of their own packages."""
+    others = {*get_args(TransactionRecord), *get_args(ScheduleRecord)}
     assert {type(one) for one in RECORDS} == set(get_args(PartitionRecord)) - others
 
 
