@@ -77,6 +77,7 @@ from .directory import Path, open_driver, storage_of
 from .handle import Handle
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
+from .schedules import BrokerSchedules
 from .transaction import Sessions, Transaction
 
 Place = str | int | datetime
@@ -85,7 +86,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(Handle, BrokerDelays):
+class Broker(Handle, BrokerDelays, BrokerSchedules):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:

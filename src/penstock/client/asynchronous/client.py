@@ -66,6 +66,7 @@ from ..settings import ClientSettings
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
+from .schedules import AsyncSchedules
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from .worker import AsyncWorker
 
 
-class AsyncClient(AsyncAdmin):
+class AsyncClient(AsyncAdmin, AsyncSchedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         async with AsyncClient("penstock://127.0.0.1:9092") as client:

@@ -67,6 +67,7 @@ from ..settings import ClientSettings
 from ..worker import WorkerOptions
 from .admin import Admin
 from .connector import Connector
+from .schedules import Schedules
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-class Client(Admin):
+class Client(Admin, Schedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         with Client("penstock://127.0.0.1:9092") as client:
