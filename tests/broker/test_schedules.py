@@ -1,5 +1,7 @@
 """Schedules: every occurrence once, on time, whatever stops the node or sets the clock in between."""
 
+import random
+
 import msgspec
 import pytest
 
@@ -23,6 +25,7 @@ from penstock.api.schedules import (
 from penstock.errors import AlreadyExists, InvalidName, NotFound, Refused, TooLarge
 from penstock.model import Message, Priority
 from penstock.runtime.zones import SystemZones
+from penstock.schedules.timing import next_due
 from penstock.sim import SimDisk
 
 from .test_delay import stored
@@ -151,6 +154,20 @@ def test_a_clock_that_is_set_back_has_nothing_come_twice() -> None:
     world.kill()
     world.wait(HOUR)
     assert dues(world) == [2 * HOUR, 3 * HOUR]
+
+
+def test_a_clock_that_was_ahead_by_mistake_is_got_over_by_the_same_timing_once_more() -> None:
+    world = made()
+    create(world)
+    world.wait(30 * DAY)
+    world.wall_ns -= 30 * DAY * MS
+    assert see(world).next_due_ns == BEGIN_NS + (30 * DAY + HOUR) * MS
+    assert change(world, every_ms=HOUR).next_due_ns == world.wall_ns + HOUR * MS
+    world.wait(HOUR)
+    assert dues(world) == [30 * DAY, HOUR]
+    world.sync()
+    world.kill()
+    assert see(world).next_due_ns == world.wall_ns + HOUR * MS
 
 
 def test_an_hour_that_comes_twice() -> None:
@@ -383,3 +400,51 @@ def test_the_journey_of_an_occurrence_begins_with_its_arrival() -> None:
     world.wait(HOUR)
     found = world.execute(DescribeJourney(TOPIC, 0, 0))
     assert [one.event_type for one in found.spans] == [EventType.RECEIVED, EventType.PERSISTED]
+
+
+ZONED = (
+    Timing("30 2 * * *", 0, "Europe/Berlin"),
+    Timing("15 */2 * * *", 0, "America/New_York"),
+    Timing("45 1,2 * * *", 0, "Australia/Lord_Howe"),
+    Timing("", 7 * HOUR),
+)
+# Before clocks are set in all three zones: 2026-10-01.
+AUTUMN_NS = 1_790_812_800 * 1_000_000_000
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kills_power_cuts_and_clock_steps_around_changes_of_the_clock(seed) -> None:
+    """Every due time from the first to the last is there once, in order, whatever happened in between."""
+    entropy = random.Random(seed)
+    world = made()
+    world.wall_ns = AUTUMN_NS
+    for number, timing in enumerate(ZONED):
+        create(world, f"s{number}", timing, missed=Missed.ALL)
+    world.sync()
+    for _ in range(150):
+        act = entropy.choice(("wait", "wait", "wait", "sync", "kill", "cut", "stop", "back", "on"))
+        if act == "sync":
+            world.sync()
+        elif act in {"kill", "cut", "stop"}:
+            world.now(entropy.randint(0, 8) * HOUR)
+            {"kill": World.kill, "cut": World.lose_unsynced, "stop": World.restart}[act](world)
+        elif act in {"back", "on"}:
+            by = entropy.randint(1, 5) * HOUR * MS
+            world.wall_ns += by if act == "on" else -by
+        world.wait(entropy.randint(1, 4 * HOUR))
+    latest_ns = world.wall_ns = max(world.wall_ns, *(one.next_due_ns for one in listed(world)))
+    world.wait(0)
+    found = stored(world)
+    for number, timing in enumerate(ZONED):
+        key = f"s{number}".encode()
+        published = [one.timestamp for one in found if (SCHEDULE_HEADER, key) in one.headers]
+        expected, after_ns = [], AUTUMN_NS
+        while (due_ns := next_due(timing, AUTUMN_NS, after_ns, SystemZones())) <= latest_ns:
+            expected.append(due_ns)
+            after_ns = due_ns
+        assert published == expected
+        assert len(expected) > 10
+
+
+def listed(world: World):
+    return world.execute(ListSchedules(TOPIC))

@@ -160,23 +160,23 @@ def _wrong(reason: str) -> Refused:
 # Dates of the Gregorian calendar. The standard library has them beside its clock, which the core does not know.
 
 
+# Days of a year before each month, and before the next year.
+_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)
+
+
 def _is_leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 def _days_in(year: int, month: int) -> int:
-    return (
-        29
-        if month == 2 and _is_leap(year)
-        else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
-    )
+    return _BEFORE[month] - _BEFORE[month - 1] + (month == 2 and _is_leap(year))
 
 
 def _days_before(year: int, month: int) -> int:
     """Days from 1970 to the first of a month."""
     last = year - 1
     days = last * 365 + last // 4 - last // 100 + last // 400 - 719_162
-    return days + sum(_days_in(year, one) for one in range(1, month))
+    return days + _BEFORE[month - 1] + (month > 2 and _is_leap(year))
 
 
 def _date_of(day: int) -> tuple[int, int, int]:
@@ -184,7 +184,7 @@ def _date_of(day: int) -> tuple[int, int, int]:
     year = 1970 + day // 366
     while _days_before(year + 1, 1) <= day:
         year += 1
-    month = 1
-    while month < 12 and _days_before(year, month + 1) <= day:
+    month = 1 + (day - _days_before(year, 1)) // 31
+    if month < 12 and _days_before(year, month + 1) <= day:
         month += 1
     return year, month, day - _days_before(year, month) + 1
