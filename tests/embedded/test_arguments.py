@@ -48,6 +48,10 @@ QUEUE_CALLS = [
 ]
 
 BROKER_CALLS = [
+    lambda broker: broker.create_schedule(None, "s", b"x", every="1h"),
+    lambda broker: broker.create_schedule("t", "s", b"x", every=OBJECT),
+    lambda broker: broker.schedules(["t"]),
+    lambda broker: broker.change_schedule("t", None, paused=True),
     lambda broker: broker.create_topic(None),
     lambda broker: broker.create_topic("n", partitions="3"),
     lambda broker: broker.create_topic("n", partitions=True),

@@ -78,6 +78,7 @@ from .handle import Handle
 from .journeys import BrokerJourneys
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
+from .schedules import BrokerSchedules
 from .transaction import Sessions, Transaction
 
 Place = str | int | datetime
@@ -86,7 +87,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(Handle, BrokerDelays, BrokerJourneys):
+class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:

@@ -137,6 +137,7 @@ _NAMES = {
     "pipeline": "pipeline",
     "query": "query",
     "commit": "commit",
+    "schedule": "schedule",
 }
 _NUMBERS = frozenset({"partition", "offset", "producer_id"})
 
