@@ -29,7 +29,7 @@ def answer(
     as_bytes("a reason", reason)
     leases = _by_lease((held,) if isinstance(held, Received | str) else held)
     answers = [
-        LeaseAnswer(kind, *place, lease, list(some), reason, ms)
+        LeaseAnswer(kind, *place, lease, list(some), reason, ms, _attempts(some.values()))
         for (place, lease), some in leases.items()
     ]
     outcomes = driver.execute(Answer(answers))
@@ -39,6 +39,13 @@ def answer(
         for offset in (*outcome.stale, *outcome.missing):
             one = some[offset]
             raise StaleReceipt(one if isinstance(one, str) else one.receipt)
+
+
+def _attempts(held: Iterable[Held]) -> list[int] | None:
+    """What receipts count, if some are given as text; a message that was handed out is as it was."""
+    if str not in map(type, held):
+        return None
+    return [read_receipt(one).attempts if isinstance(one, str) else one.attempts for one in held]
 
 
 def _by_lease(held: Iterable[Held]) -> dict[tuple[Place, int], dict[int, Held]]:

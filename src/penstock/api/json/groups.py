@@ -9,15 +9,28 @@ from ..groups import FaultyPartition, GroupFacts, GroupLag, InFlight
 from ..units import time_text
 from .members import written
 from .messages import Int64, Strict
+from .paging import PageQuery
 
 _MS = 1_000_000
 
 
-class GroupsOut(msgspec.Struct):
-    """Groups with the topics that they read."""
+class GroupsQuery(PageQuery):
+    """`details`: with the topics that each group reads, not names alone."""
 
-    groups: list[dict[str, Any]]
+    details: bool = False
+
+
+class GroupsOut(msgspec.Struct):
+    """Names, or with `details` groups with the topics that they read."""
+
+    groups: list[str | dict[str, Any]]
     cursor: str | None
+
+
+class OffsetsQuery(Strict):
+    """`topic`: of this one alone."""
+
+    topic: str | None = None
 
 
 class MemberOut(msgspec.Struct):

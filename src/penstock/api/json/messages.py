@@ -15,7 +15,8 @@ from ..units import time_text
 from .times import Span, span_ms, time_text_or_none
 
 _MS = 1_000_000
-
+PRIORITY_NAMES = tuple(one.name.lower() for one in Priority)
+"""By number."""
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
@@ -72,7 +73,7 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     key: ContentOut
     value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     expires_at: str | None
     idempotency_key: ContentOut
     delay_id: int | None
@@ -90,7 +91,7 @@ class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     key: ContentOut
     value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     timestamp: str
     timestamp_ns: str
     expires_at: str | None
@@ -172,7 +173,7 @@ def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> M
         key=content_of(message.key, is_base64=is_base64),
         value=content_of(message.value, is_base64=is_base64),
         headers=headers_out(message.headers, is_base64=is_base64),
-        priority=message.priority,
+        priority=PRIORITY_NAMES[message.priority],
         expires_at=time_text_or_none(message.expires_at),
         idempotency_key=content_of(message.idempotency_key, is_base64=is_base64),
         delay_id=delay_id,
@@ -188,7 +189,7 @@ def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedO
             key=content_of(one.key, is_base64=is_base64),
             value=content_of(one.value, is_base64=is_base64),
             headers=headers_out(one.headers, is_base64=is_base64),
-            priority=one.priority,
+            priority=PRIORITY_NAMES[one.priority],
             timestamp=time_text(one.timestamp),
             timestamp_ns=str(one.timestamp),
             expires_at=time_text_or_none(one.expires_at),

@@ -35,7 +35,7 @@ from ...api.groups import (
     PlanReset,
     ResetGroup,
 )
-from ...api.health import SeeHealth, SeeReliability
+from ...api.health import SeeHealth, SeeReliability, status_of
 from ...api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -371,16 +371,14 @@ class Admin:
         return lanes_of(self.execute(DescribeLanes(group=name)))
 
     def health(self) -> dict[str, Any]:
-        """Whether the broker is `ok` or `degraded`, and the checks that say so."""
-        health = self.execute(SeeHealth())
-        findings, server = health.findings, self.server()
+        """`status` is `pass`, or `warn` if one of the `checks` is."""
+        checks = (self.execute(SeeHealth())).checks()
+        server = self.server()
         return {
-            "status": "degraded" if health.is_full or findings.is_damaged else "ok",
+            "status": status_of(checks),
             "uptime": uptime_s(server),
-            "broker": server.broker_id,
+            "broker": {"node_id": server.broker_id, "version": server.server},
             "checks": {
-                "storage": "full: publishes are refused" if health.is_full else "ok",
-                "recovery": findings.recovery_text(),
-                "damage": findings.damage_text(),
+                name: {"status": one.status, "message": one.message} for name, one in checks.items()
             },
         }

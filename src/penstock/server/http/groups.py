@@ -23,9 +23,11 @@ from ...api.json.groups import (
     CommitOut,
     GroupOut,
     GroupsOut,
+    GroupsQuery,
     InFlightOut,
     LagOut,
     OffsetsOut,
+    OffsetsQuery,
     ResetIn,
     ResetOut,
     group_out,
@@ -60,9 +62,11 @@ _REJECT = msgspec.json.Decoder(RejectIn)
 
 
 async def list_groups(request: Request) -> Answer:
-    asked = request.query(PageQuery)
+    asked = request.query(GroupsQuery)
     found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
     seen, cursor = page_of(list(found), asked, str)
+    if not asked.details:
+        return json_response(GroupsOut([*seen], cursor))
     return json_response(
         GroupsOut([{"group": name, "topics": found[name]} for name in seen], cursor)
     )
@@ -88,14 +92,15 @@ async def lag(request: Request) -> Answer:
     return json_response(LagOut(request.params["group"], total, lags, found.faulty))
 
 
-async def _lag(request: Request) -> GroupLag:
-    """How far the group in the path is behind on the topics that the principal reaches."""
+async def _lag(request: Request, topic: str | None = None) -> GroupLag:
+    """How far the group in the path is behind on a topic, or on all that the principal reaches."""
     name, prefixes = request.params["group"], request.principal.prefixes
-    return await request.execute(DescribeLag(name, prefixes=prefixes))
+    return await request.execute(DescribeLag(name, topic=topic, prefixes=prefixes))
 
 
 async def offsets(request: Request) -> Answer:
-    return json_response(OffsetsOut(request.params["group"], offsets_by_topic(await _lag(request))))
+    found = await _lag(request, request.query(OffsetsQuery).topic)
+    return json_response(OffsetsOut(request.params["group"], offsets_by_topic(found)))
 
 
 async def commit(request: Request) -> Answer:
@@ -109,6 +114,9 @@ async def commit(request: Request) -> Answer:
     )
     if not offsets:
         raise BadRequest("offsets is empty", field="offsets")
+    for one in offsets:
+        if one.offset < 0:
+            raise BadRequest(f"an offset is not negative, got {one.offset}", field="offsets")
     if sent.member_id is None:
         advanced = await request.execute(Commit(name, offsets, opens_group=True))
     else:
@@ -193,7 +201,7 @@ def _take(name: str, call: Any, summary: str, body: type, answer: Any) -> Route:
 
 
 ROUTES = (
-    _see("/groups", list_groups, "List groups", GroupsOut, PageQuery),
+    _see("/groups", list_groups, "List groups", GroupsOut, GroupsQuery),
     _see("/groups/{group}", describe, "Describe a group", GroupOut),
     Route(
         method="DELETE",
@@ -206,7 +214,7 @@ ROUTES = (
         errors=(NotFound,),
     ),
     _see("/groups/{group}/lag", lag, "How far a group is behind", LagOut),
-    _see("/groups/{group}/offsets", offsets, "What a group has finished", OffsetsOut),
+    _see("/groups/{group}/offsets", offsets, "What a group has finished", OffsetsOut, OffsetsQuery),
     Route(
         method="POST",
         path="/groups/{group}/offsets",
