@@ -6,9 +6,9 @@ A journey stays within a topic and its dead-letter topic. What was redriven to a
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..api.dead_letters import DEAD_LETTER_SUFFIX
 from ..api.delays import DelayState
 from ..api.journeys import (
-    DEAD_LETTER_SUFFIX,
     EventType,
     GroupStanding,
     Journey,

@@ -18,7 +18,7 @@ from ...api.answers import (
     TakeBack,
 )
 from ...api.command import Command
-from ...api.journeys import DEAD_LETTER_SUFFIX
+from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...delivery import AnswerResult, Delivery, offset_answers
 from ...delivery.offsets import each_offset
 from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
