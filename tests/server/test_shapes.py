@@ -197,3 +197,25 @@ async def test_probes_pass_and_say_what_they_looked_at(tmp_path, path):
         assert found["broker"]["node_id"] == "b-7"
         assert found["checks"]
         assert {one["status"] for one in found["checks"].values()} == {"pass"}
+
+
+async def test_a_reset_takes_partitions(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic(partitions=2)
+        offsets = {"offsets": {"orders": {"0": 1, "1": 1}}}
+        for number in range(2):
+            sent = {"messages": [{"value": "a", "partition": number}]}
+            await broker.call("POST", "/topics/orders/messages", sent)
+        assert (await broker.call("POST", "/groups/g/offsets", offsets)).status == 200
+        asked = {"to": "earliest", "topic": "orders", "partitions": [1]}
+        dry = await broker.call("POST", "/groups/g/offsets/reset", {**asked, "dry_run": True})
+        done = await broker.call("POST", "/groups/g/offsets/reset", asked)
+        assert dry.json["partitions"] == done.json["partitions"]
+        assert [one["partition"] for one in done.json["partitions"]] == [1]
+        found = (await broker.call("GET", "/groups/g/offsets")).json["offsets"]
+        assert found == {"orders": {"0": 1, "1": 0}}
+        for wrong, status in (([], 400), ([2], 404), ([-1], 404)):
+            refused = await broker.call(
+                "POST", "/groups/g/offsets/reset", {**asked, "partitions": wrong}
+            )
+            assert refused.status == status, wrong

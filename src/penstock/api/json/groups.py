@@ -88,10 +88,14 @@ class CommitOut(msgspec.Struct):
 
 
 class ResetIn(Strict):
-    """Where to begin again: `to` is earliest, latest, an offset or a time; without `topic` on all topics."""
+    """Where to begin again: `to` is earliest, latest, an offset or a time.
+
+    Without `topic` on all topics; with `partitions` on these of the topic alone.
+    """
 
     to: str | int
     topic: str | None = None
+    partitions: list[Int64] | None = None
     dry_run: bool = False
     force: bool = False
 

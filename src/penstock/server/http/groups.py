@@ -131,11 +131,21 @@ async def reset(request: Request) -> Answer:
     sent = request.json(_RESET)
     name, to = request.params["group"], start_of(sent.to)
     prefixes = request.principal.prefixes
+    partitions = None if sent.partitions is None else tuple(sent.partitions)
     if sent.dry_run:
-        found = await request.execute(PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to))
+        found = await request.execute(
+            PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to, partitions=partitions)
+        )
     else:
         found = await request.execute_audited(
-            ResetGroup(name, topic=sent.topic, prefixes=prefixes, to=to, is_forced=sent.force)
+            ResetGroup(
+                name,
+                topic=sent.topic,
+                prefixes=prefixes,
+                to=to,
+                partitions=partitions,
+                is_forced=sent.force,
+            )
         )
     moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
     return json_response(ResetOut(name, sent.dry_run, moves))
