@@ -71,6 +71,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
     }
 )
 
