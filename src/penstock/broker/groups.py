@@ -146,12 +146,20 @@ def require_offset(partition: Partition, offset: int) -> None:
         raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
 
 
-def commit(partition: Partition, group: str, offset: int, now: Now, *, member: str = "") -> bool:
+def commit(
+    partition: Partition,
+    group: str,
+    offset: int,
+    now: Now,
+    *,
+    member: str = "",
+    lake: str = "",
+) -> bool:
     """Finish everything below an offset, whichever member holds it. False: the group was there already."""
     require_offset(partition, offset)
     delivery = partition.group(group)
     consumption.settle(partition, delivery, now)
-    records = decide_commit(delivery, offset, member=member)
+    records = decide_commit(delivery, offset, member=member, lake=lake)
     partition.record(records, now)
     return bool(records)
 

@@ -39,7 +39,7 @@ def join(
 
     Refused if the settings name an order or an assignor that there is not.
     """
-    order, assignor = settings.order, settings.assignor
+    order, assignor, session = settings.order, settings.assignor, settings.session_timeout
     if order is not None and order not in _ORDERS:
         raise Refused(f"order must be relaxed or strict, got {str(order)[:40]!r}", field="order")
     if assignor is not None and assignor not in _ASSIGNORS:
@@ -52,7 +52,7 @@ def join(
         membership.group,
         membership.member,
         tuple(topics),
-        session_ms=duration_ms(settings.session_timeout),
+        session_ms=0 if session is None else max(1, duration_ms(session)),
         assignor=None if assignor is None else _ASSIGNORS[assignor],
         mode=mode,
         keeps_leases=is_rejoin and settings.is_assigned,

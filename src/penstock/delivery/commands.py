@@ -336,12 +336,15 @@ def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
     return (*records, *bury(delivery, lost, failing, end))
 
 
-def commit(delivery: Delivery, offset: int, *, member: str = "") -> Records:
-    """Finish everything below `offset`, on the word of a member if one is named. Below the floor: no change."""
+def commit(delivery: Delivery, offset: int, *, member: str = "", lake: str = "") -> Records:
+    """Finish everything below `offset`, on the word of a member or of the archive of a lake, if one is named.
+
+    Below the floor: no change.
+    """
     floor = delivery.progress.floor
     if offset <= floor:
         return ()
-    return (Committed(delivery.group, offset, floor, member),)
+    return (Committed(delivery.group, offset, floor, member, lake),)
 
 
 def rewind(delivery: Delivery, offset: int) -> Records:

@@ -105,11 +105,15 @@ class Expired(_Record, frozen=True, tag=8):
 
 
 class Committed(_Record, frozen=True, tag=9):
-    """Everything below is finished, also messages that members held. The floor was at `floor` before."""
+    """Everything below is finished, also messages that members held. The floor was at `floor` before.
+
+    With a `lake` the group is that of an archive, which has everything below in this lake.
+    """
 
     offset: int
     floor: int = 0
     member: str = ""
+    lake: str = ""
 
 
 class Rewound(_Record, frozen=True, tag=10):

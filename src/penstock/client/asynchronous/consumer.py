@@ -81,7 +81,7 @@ class AsyncConsumer:
         self._background: Background | None = None
         self._stop, self._wake, self._send_now = Event(), Event(), Event()
         self._is_closed = False
-        self._lease_s = 0.0
+        self._lease_s = self._heartbeat_s = 0.0
         # A worker gives back the messages of these partitions that no handler has.
         self.on_drop: Callable[[Sequence[str]], None] | None = None
 
@@ -169,7 +169,7 @@ class AsyncConsumer:
                 if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
-            if await self._stop.wait(self._connector.settings.retry.pause_s(tries, chance())):
+            if await self._stop.wait(self._connector.retry.pause_s(tries, chance())):
                 return Polled([], Delivered)
 
     async def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
@@ -210,7 +210,7 @@ class AsyncConsumer:
                 changes = 0 if found.standing is None else found.standing.changes
                 return Polled(parts_of(found.parts, self._connector.name), Delivered, changes)
             except PenstockError as error:
-                retry = self._connector.settings.retry
+                retry = self._connector.retry
                 pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
                 if pause_s is None and not self._stop.is_set():
                     raise
@@ -303,6 +303,8 @@ class AsyncConsumer:
             leases_ms = [one.value.settings["visibility_timeout_ms"] for one in found]
             self._lease_s = min(leases_ms) / 1000
         await self._member.join()
+        told = (await self._connector.hello()).defaults
+        self._heartbeat_s = self.settings.heartbeat_s(told)
         self._background = Background(self._run_background, "penstock-consumer")
 
     async def rebalance(self) -> None:
@@ -348,7 +350,7 @@ class AsyncConsumer:
             now_s = time.monotonic()
             if now_s >= heartbeat_at:
                 await self._member.heartbeat()
-                heartbeat_at = now_s + self.settings.heartbeat_s
+                heartbeat_at = now_s + self._heartbeat_s
             if now_s >= extend_at:
                 # Not those of the last moment, which have time until the next round.
                 ages_s = now_s - duration_s(self.settings.extend_for), now_s - extend_s / 2

@@ -27,6 +27,7 @@ from ...api.topics import (
 from ...api.transaction_answers import StageAnswers, StageOffsets
 from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
+from ...config import SESSION_MS_MIN
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
 from ..settings import Settings
@@ -36,7 +37,6 @@ _READ_LIMIT_MAX = 10_000
 _PAGE_LIMIT_MAX = 1000
 _REQUEST_ID_CHARACTERS_MAX = 128
 _HOLD_MS_MAX = 3_600_000
-_SESSION_MS_MIN = 1000
 _MS_NS = 1_000_000
 
 Rule = Callable[[Any, Settings], Command[Any]]
@@ -185,9 +185,11 @@ def _hold(command: HoldFiles, _settings: Settings) -> HoldFiles:
     return command
 
 
-def _join(command: JoinGroup, _settings: Settings) -> JoinGroup:
-    _at_least("session_ms", command.session_ms, _SESSION_MS_MIN)
+def _join(command: JoinGroup, settings: Settings) -> JoinGroup:
     _at_least("topic_names", len(command.topic_names), 1)
+    if command.session_ms == 0:
+        return replace(command, session_ms=settings.consumer.session_timeout_ms)
+    _at_least("session_ms", command.session_ms, SESSION_MS_MIN)
     return command
 
 

@@ -1,7 +1,9 @@
 """All routes. A new one is an entry in the ROUTES of its module, and a new module is a line here."""
 
 from . import (
+    administration,
     answering,
+    console,
     consuming,
     dead_letters,
     delays,
@@ -12,6 +14,7 @@ from . import (
     lanes,
     members,
     openapi,
+    overview,
     pipelines,
     publishing,
     queries,
@@ -26,6 +29,8 @@ from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
+    *overview.ROUTES,
+    *console.ROUTES,
     *topics.ROUTES,
     *publishing.ROUTES,
     *reading.ROUTES,
@@ -42,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *journeys.ROUTES,
     *pipelines.ROUTES,
     *keys.ROUTES,
+    *administration.ROUTES,
     *schemas.ROUTES,
     *schema_settings.ROUTES,
     *openapi.ROUTES,
