@@ -75,6 +75,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
     }
 )
 
