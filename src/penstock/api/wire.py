@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -27,6 +28,7 @@ from . import (  # Their subclasses of `Command` are found below.
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
     transaction_answers,
@@ -46,6 +48,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -57,6 +60,7 @@ MODULES = (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
     transaction_answers,
@@ -71,6 +75,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
     }
 )
 
