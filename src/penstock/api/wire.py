@@ -28,6 +28,7 @@ from . import (  # Their subclasses of `Command` are found below.
     publish,
     queries,
     schemas,
+    spans,
     topics,
     transactions,
 )
@@ -57,6 +58,7 @@ MODULES = (
     publish,
     queries,
     schemas,
+    spans,
     topics,
     transactions,
 )
@@ -69,6 +71,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        spans.TailSpans,
     }
 )
 

@@ -24,6 +24,7 @@ from . import (
     publish,
     queries,
     schemas,
+    spans,
     topics,
     transactions,
 )
@@ -43,6 +44,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **publish.HANDLERS,
     **queries.HANDLERS,
     **schemas.HANDLERS,
+    **spans.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
 }

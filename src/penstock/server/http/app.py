@@ -20,6 +20,7 @@ from ...observability.activity import Activity
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
 from ..key_ends import key_ended
+from ..otlp import SpanExport
 from ..pipelines import Pipelines
 from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
@@ -98,6 +99,7 @@ class App:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
+    spans: SpanExport | None = None
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
