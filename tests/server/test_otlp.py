@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 import penstock
 from penstock.server.otlp import SpanExport
-from penstock.server.settings import OtlpSection
+from penstock.server.otlp_settings import OtlpSection
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"

@@ -30,6 +30,7 @@ from . import (  # Their subclasses of `Command` are found below.
     schemas,
     spans,
     topics,
+    transaction_answers,
     transactions,
 )
 from .command import Command
@@ -60,6 +61,7 @@ MODULES = (
     schemas,
     spans,
     topics,
+    transaction_answers,
     transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.

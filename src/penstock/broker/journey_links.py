@@ -18,9 +18,9 @@ from ..log.lookup import offset_at
 from .partition import Partition
 from .partition.dead_letters import dead_letter_topic
 from .partition.delaying import describe as describe_delayed
-from .partition.delaying import ids_of
 from .partition.history import Entry
 from .partition.records import Forwarded, Redriven, Returned
+from .partition.rows import ids_of
 from .partition.stories import facts_of
 
 if TYPE_CHECKING:

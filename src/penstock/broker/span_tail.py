@@ -28,9 +28,9 @@ from ..journeys.traces import (
 )
 from .journeys import beginning_of
 from .partition import Partition
-from .partition.delaying import ids_of
 from .partition.history import Entry, Gap, add_keys
 from .partition.journey_events import events_of, group_names
+from .partition.rows import ids_of
 from .partition.stories import facts_of, trace_id_in
 
 if TYPE_CHECKING:

@@ -156,6 +156,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys):
         self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
+        """The names of all topics."""
         return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
@@ -314,7 +315,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys):
         member: str | None = None,
         assignor: str | None = None,
         order: str | None = None,
-        session_timeout: Duration = 30,
+        session_timeout: Duration | None = None,
         start: Place = "earliest",
         auto_commit: bool = False,
         on_revoked: Told | None = None,
@@ -334,7 +335,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys):
             text("group", group),
             "" if member is None else text("member", member),
             tuple(_topic(one) for one in named),
-            session_ms=duration_ms(session_timeout),
+            session_ms=0 if session_timeout is None else max(1, duration_ms(session_timeout)),
             assignor=None if assignor is None else choice("assignor", assignor, ASSIGNORS),
             mode=None if order is None else choice("order", order, ORDERS),
             start=start_of(start),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ..api.answers import TakeBack
 from ..api.command import Command
-from ..api.dead_letters import RedriveDeadLetters
+from ..api.dead_letters import DiscardDeadLetters, RedriveDeadLetters
 from ..api.groups import CloseGroup, ResetGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.schemas import DeleteSubject, DeleteVersion, SetCompatibility, SetMode
@@ -41,6 +41,12 @@ def _redriven(command: RedriveDeadLetters) -> AuditNote | None:
     return AuditNote(lambda reply: f"{command.topic}: {reply.redriven} dead letters to the {where}")
 
 
+def _discarded(command: DiscardDeadLetters) -> AuditNote | None:
+    if command.is_dry_run:
+        return None
+    return AuditNote(lambda reply: f"{command.topic}: {reply.discarded} dead letters discarded")
+
+
 def _start_text(start: Any) -> str:
     return f"{start.kind.value} {start.value}" if start.value else str(start.kind.value)
 
@@ -68,6 +74,7 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     ResetGroup: _note(lambda one, _: f"group {one.group} to {_start_text(one.to)}"),
     TakeBack: _note(lambda one, _: f"{', '.join(sorted(one.topics()))}: messages taken back"),
     RedriveDeadLetters: _redriven,
+    DiscardDeadLetters: _discarded,
     ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
     SetCompatibility: _note(
         lambda one, _: (

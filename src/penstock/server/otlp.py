@@ -15,7 +15,7 @@ from ..api.spans import SAMPLED_ALL, PartitionIdentity, SpanPosition, TailSpans
 from ..errors import PenstockError, Refused
 from ..observability.spans import FinishedSpan, SpanAssembler
 from ..runtime.threads import ThreadDriver
-from .settings import OtlpSection
+from .otlp_settings import OtlpSection
 
 _COMPLAIN_S = 60.0
 

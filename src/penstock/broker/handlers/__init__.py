@@ -26,6 +26,7 @@ from . import (
     schemas,
     spans,
     topics,
+    transaction_answers,
     transactions,
 )
 
@@ -46,5 +47,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **schemas.HANDLERS,
     **spans.HANDLERS,
     **topics.HANDLERS,
+    **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }

@@ -291,8 +291,7 @@ class Partition:
         machine = self.machine
         for one in records:
             if isinstance(one, Acked):
-                delivery, name = machine.groups[one.group], machine.names[one.group]
-                self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
+                self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven | TransactionDecided):

@@ -17,11 +17,11 @@ from ...journeys.traces import TRACEPARENT, TracePlace, parse_traceparent, trace
 from ...model import Message
 from ..topics import INTERNAL_PREFIX
 from .dead_letters import index_of, read_dead_letter
-from .delaying import ids_of
 from .history import Entry, Gap, add_keys
 from .journey_events import events_of, group_names
 from .partition import Partition
 from .records import Redriven
+from .rows import ids_of
 
 
 class MessageFacts(NamedTuple):

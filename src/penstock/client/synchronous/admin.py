@@ -151,6 +151,7 @@ class Admin:
         return self.execute(ListTopics())
 
     def describe_topics(self) -> list[Topic]:
+        """Every topic that the key may see, each as `topic` shows it."""
         return [topic_of(one) for one in self.execute(DescribeTopics(self.topics()))]
 
     def topic(self, name: str) -> Topic:
@@ -180,9 +181,11 @@ class Admin:
     # Groups and dead letters
 
     def groups(self) -> list[GroupName]:
+        """Every group, with the topics that it reads."""
         return [GroupName(*one) for one in (self.execute(ListGroups())).items()]
 
     def group(self, name: str) -> Group:
+        """Members of a group, and how far it is in each of its topics. NotFound."""
         return group_of(self.execute(DescribeGroup(name_of("group", name))))
 
     def delete_group(self, name: str) -> None:

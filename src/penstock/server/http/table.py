@@ -1,7 +1,9 @@
 """All routes. A new one is an entry in the ROUTES of its module, and a new module is a line here."""
 
 from . import (
+    administration,
     answering,
+    console,
     consuming,
     dead_letters,
     delays,
@@ -12,6 +14,7 @@ from . import (
     lanes,
     members,
     openapi,
+    overview,
     pipelines,
     publishing,
     queries,
@@ -19,12 +22,15 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
+    *overview.ROUTES,
+    *console.ROUTES,
     *topics.ROUTES,
     *publishing.ROUTES,
     *reading.ROUTES,
@@ -32,6 +38,7 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *transaction_answers.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
@@ -40,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *journeys.ROUTES,
     *pipelines.ROUTES,
     *keys.ROUTES,
+    *administration.ROUTES,
     *schemas.ROUTES,
     *schema_settings.ROUTES,
     *openapi.ROUTES,
