@@ -22,6 +22,7 @@ from ...observability.recent import Recent
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
 from ..key_ends import key_ended
+from ..otlp import SpanExport
 from ..pipelines import Pipelines
 from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
@@ -100,6 +101,7 @@ class App:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
+    spans: SpanExport | None = None
     recent: Recent = field(default_factory=Recent)
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)
