@@ -29,8 +29,10 @@ function Outcomes({ topic, letters, target }) {
 }
 
 /** The first few go back, their outcomes are shown, and then the rest is asked for. */
-function Redrive({ topic, filter, total, onClose, onDone }) {
+function Redrive({ topic, filter, matching, onClose, onDone }) {
   const [sent, setSent] = useState(null);
+  // As many as there were when the dialog opened: the list below it is shorter once the first ones went.
+  const [total] = useState(matching);
   const send = async (fields) => {
     const target = sent?.target ?? fields.target;
     if (sent === null) {
@@ -139,7 +141,7 @@ function Letters({ topic }) {
           { title: "Error", cell: (one) => html`<${Preview} content=${one.lastError} />` },
           { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
         ]} empty=${html`<${Empty} title="None match" />`} /><//>
-      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} total=${matching} onClose=${close} onDone=${live.refresh} />`}
+      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} matching=${matching} onClose=${close} onDone=${live.refresh} />`}
       ${open === "discard" && html`<${ConfirmName} title="Discard dead letters" name=${topic} action="Discard" onSend=${discard} onClose=${close}>
         ${plural(matching, "dead letter")} will not be listed or sent back any more.<//>`}
       ${open?.letter && !open.isEditing && html`<${Letter} letter=${open.letter} onClose=${close} onEdit=${() => setOpen({ ...open, isEditing: true })} />`}
