@@ -40,7 +40,7 @@
         Forbidden            a good key that may not do this
         ForbiddenOrigin      a web page, or a name, that this server does not answer to
         Cancelled            the client asked for the end of a request that waited
-        BadRequest           a door cannot read what it was sent
+        BadRequest           what was sent cannot be read
           MethodNotAllowed
           UnsupportedMediaType
           TooSlow            the sender took too long
@@ -63,7 +63,7 @@
         DiskFailed
 
 Every class has a stable `code`, says whether a retry can help, and carries its facts in `fields`, so that a
-door can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
+protocol can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
 """
 
 from collections.abc import Sequence

@@ -29,6 +29,7 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .command import Command
@@ -58,6 +59,7 @@ MODULES = (
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.

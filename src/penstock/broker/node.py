@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..api.command import Command
 from ..api.members import MemberCommand
 from ..api.principals import LOCAL, Principal
-from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, NodeConfig, TopicConfig
 from ..errors import (
     Fatal,
     NoSpace,
@@ -38,8 +38,8 @@ from .validation import ViolationLedger, bind_topic
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
-_DEAD_LETTER_HOURS = 336
 _LIMITS = LimitsConfig()
+_CONFIG = NodeConfig()
 _MS = 1_000_000
 R = TypeVar("R")
 
@@ -57,6 +57,7 @@ class Node(Catalogue):
         now: Now,
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
+        config: NodeConfig = _CONFIG,
         min_free_bytes: int = 0,
         damage: DamageLedger | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -73,7 +74,7 @@ class Node(Catalogue):
         super().__init__(
             disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
         )
-        self._observer = observer
+        self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()
         # Topics that ask for schemas. Drivers look without their lock, so an entry is replaced and never changed.
         self.bindings: dict[str, Binding] = {}
@@ -85,7 +86,7 @@ class Node(Catalogue):
         self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
-        self.assigned = Memberships(self)
+        self.assigned = Memberships(self, config)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
         self.transactions = Transactions(self)
@@ -197,7 +198,8 @@ class Node(Catalogue):
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
             on_damage = source.config.on_damage
-            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS, on_damage=on_damage)
+            hours = self.config.dead_letter_retention_hours
+            config = TopicConfig(retention_hours=hours, on_damage=on_damage)
             self.create_topic(name, count, config, now)
         if len(self.topic(name).partitions) <= source.number:
             self.add_partitions(name, count, now)

@@ -77,6 +77,11 @@ def acks_of(given: str | int) -> Acks:
     raise Refused(f"acks must be none, leader or all, got {str(given)[:40]!r}", field="acks")
 
 
+def acks_or_none(given: str | int | None) -> Acks | None:
+    """What a publish waits for; None: as the server says."""
+    return None if given is None else acks_of(given)
+
+
 def moment_ns(when: Moment, what: str = "a moment") -> int:
     """A moment in nanoseconds since 1970. Refused if it is none, or a datetime without a time zone."""
     if isinstance(when, datetime):

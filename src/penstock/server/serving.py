@@ -121,6 +121,7 @@ class Serving:
             logger=self.logger,
             on_fatal=exit_process,
             limits=self.settings.limits.limits_config(),
+            config=self.settings.node_config(),
             observer=activity.observe,
         )
         return ThreadDriver(disk, self.settings.storage.storage_config(), world)

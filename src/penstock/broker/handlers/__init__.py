@@ -25,6 +25,7 @@ from . import (
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 
@@ -44,5 +45,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **queries.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }

@@ -38,7 +38,7 @@ _BATCH_BYTES = 1 << 20
 
 def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
-    records: list[PartitionRecord] = [Forwarded(0, one) for one in _arrived(source, resolve)]
+    records: list[PartitionRecord] = [*_arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
     has_moved = False
     blocked: set[Partition] = set()
@@ -108,17 +108,28 @@ def _send(
         arrived = destination.machine.arrived[channel].get(where, 0)
         fresh = [letter for letter in run if letter.sequence > arrived]
         is_message = channel is Channel.MESSAGES
-        refused += (_append if is_message else _take_effect)(source, destination, fresh, now)
+        places: dict[int, int] = {}
+        if is_message:
+            refused += _append(source, destination, fresh, places, now)
+        else:
+            refused += _take_effect(source, destination, fresh, now)
         log = destination.messages if is_message else destination.journal.log
-        sent = Sent(destination.identity, channel, log.end_offset)
-        outbox.sent.update((one.sequence, sent) for one in run if one not in refused)
+        for one in run:
+            if one not in refused:
+                place = places.get(one.sequence, -1)
+                sent = Sent(destination.identity, channel, log.end_offset, place)
+                outbox.sent[one.sequence] = sent
     return _returned(source, refused)
 
 
 def _append(
-    source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
+    source: Partition,
+    destination: Partition,
+    letters: Sequence[Letter],
+    places: dict[int, int],
+    now: Now,
 ) -> list[Letter]:
-    """As messages. A batch carries the sequence of its last letter: all of it is there, or nothing."""
+    """As messages, whose offsets `places` gets. A batch has the sequence of its last letter: all of it or nothing."""
     refused: list[Letter] = []
     pairs = _with_messages(source, letters, refused)
     for piece in in_pieces(pairs, lambda pair: size_of(pair[1]), bytes_max=_BATCH_BYTES):
@@ -129,7 +140,9 @@ def _append(
         )
         columns = columns_of([message for _, message in piece])
         encoded = encode_for(destination, columns, now, limits=NO_LIMITS, marks=marks)
+        first = destination.messages.end_offset
         destination.append(encoded, now)
+        places.update((letter.sequence, first + at) for at, (letter, _) in enumerate(piece))
     return refused
 
 
@@ -191,9 +204,9 @@ def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRec
     ]
 
 
-def _arrived(source: Partition, resolve: Resolve) -> list[int]:
-    """Sequences of letters that their destination holds durably."""
-    done: list[int] = []
+def _arrived(source: Partition, resolve: Resolve) -> list[Forwarded]:
+    """Records for the letters that their destination holds durably."""
+    done: list[Forwarded] = []
     outbox = source.machine.outbox
     for sequence, sent in [*outbox.sent.items()]:
         letter = outbox.pending[sequence]
@@ -208,5 +221,5 @@ def _arrived(source: Partition, resolve: Resolve) -> list[int]:
         is_message = sent.channel is Channel.MESSAGES
         log = destination.messages if is_message else destination.journal.log
         if log.durable_end >= sent.durable_at:
-            done.append(sequence)
+            done.append(Forwarded(0, sequence, sent.offset))
     return done

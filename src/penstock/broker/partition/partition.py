@@ -45,7 +45,7 @@ from .records import (
 )
 from .side_log import SideLog
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=3, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
@@ -291,8 +291,7 @@ class Partition:
         machine = self.machine
         for one in records:
             if isinstance(one, Acked):
-                delivery, name = machine.groups[one.group], machine.names[one.group]
-                self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
+                self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
             if isinstance(one, Buried | Redriven | TransactionDecided):

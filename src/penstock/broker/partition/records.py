@@ -32,9 +32,13 @@ class GroupClosed(_Record, frozen=True, tag=33):
 
 
 class Forwarded(_Record, frozen=True, tag=34):
-    """The destination holds this letter of our outbox durably; we may forget it."""
+    """The destination holds this letter of our outbox durably; we may forget it.
+
+    `offset` is that of the message it became; below 0 if it became none, or if a crash came before this record.
+    """
 
     sequence: int
+    offset: int = -1
 
 
 class Redriven(_Record, frozen=True, tag=35):

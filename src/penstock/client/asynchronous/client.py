@@ -34,7 +34,7 @@ from ..address import Address
 from ..commands import (
     Content,
     Moment,
-    acks_of,
+    acks_or_none,
     name_of,
     partition_number,
     start_of,
@@ -43,7 +43,7 @@ from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..fetch import Fetched, FetchOptions, FetchRequest
 from ..leased_messages import Delivered, Polled, Received, parts_of, reason_text
 from ..poll import AnswerResult, ReceiptAnswers, Receipts, Results, all_or_first_error, receipts_of
-from ..producer import ProducerOptions, ProducerSettings
+from ..producer import ProducerOptions
 from ..publish import (
     Batches,
     BatchStored,
@@ -116,6 +116,7 @@ class AsyncClient(AsyncAdmin):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -125,31 +126,34 @@ class AsyncClient(AsyncAdmin):
         topic: str,
         value: Content | UnsetType = UNSET,
         *,
-        acks: str = "leader",
+        acks: str | None = None,
         **options: Unpack[PublishOptions],
     ) -> Published:
-        """Publish one message, a value or any object as `json`, and wait for it.
+        """Publish one message, a value or any object as `json`, and wait for it. `acks`: none, leader, all; None: as
+        the broker is configured, which is leader if it does not say.
 
         With an `idempotency_key` a lost answer is asked for again.
         """
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
-            reply = await self.connector.execute(command, acks=acks_of(acks))
+            reply = await self.connector.execute(command, acks=acks_or_none(acks))
             return published_of(reply.value.first, reply.guarantee)
         return (await self._publish(topic, [outgoing_of(value, options)], acks))[0]
 
     async def publish_many(
-        self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
+        self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str | None = None
     ) -> list[Published]:
         """Publish messages together. PartlyPublished has a result or an error for each."""
         items = [outgoing_of(one, {}) for one in several("messages", messages)]
         return await self._publish(topic, items, acks)
 
-    async def _publish(self, topic: str, items: list[Outgoing], acks: str) -> list[Published]:
+    async def _publish(
+        self, topic: str, items: list[Outgoing], acks: str | None
+    ) -> list[Published]:
         """One request for each partition that is named, one for all other messages, and one for each delayed one."""
         name, wanted, now_ns, batches = (
             name_of("topic", topic),
-            acks_of(acks),
+            acks_or_none(acks),
             time.time_ns(),
             Batches(),
         )
@@ -200,12 +204,12 @@ class AsyncClient(AsyncAdmin):
                     batches.results[index] = replace(one, deliver_at=time_text(first.due_ns))
 
     async def append_batch(
-        self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
+        self, topic: str, partition: int, batch: bytes, *, acks: str | None = None
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
         whole_batch = instance("a batch", batch, bytes)
         command = PublishBatch(name_of("topic", topic), partition_number(partition), whole_batch)
-        reply = await self.connector.execute(command, acks=acks_of(acks))
+        reply = await self.connector.execute(command, acks=acks_or_none(acks))
         return batch_stored_of(reply.value, reply.guarantee)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
@@ -398,7 +402,7 @@ class AsyncClient(AsyncAdmin):
         """Sends messages one by one and stores them in large batches, each exactly once."""
         from .producer import AsyncProducer
 
-        return AsyncProducer(self.connector, topic, ProducerSettings(**options))
+        return AsyncProducer(self.connector, topic, options)
 
     def transactional_producer(
         self, name: str, *, timeout: Duration = "60s"
@@ -433,6 +437,7 @@ class AsyncClient(AsyncAdmin):
         return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         await self.connector.close()
 
     async def __aenter__(self) -> Self:

@@ -22,6 +22,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .routing import Route
@@ -37,6 +38,7 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *transaction_answers.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
