@@ -138,6 +138,18 @@ def test_a_revoked_key_leads_back_to_the_login(orders, visit):
 
 @pytest.mark.skipif(not PICTURES, reason="PENSTOCK_PICTURES names no directory")
 def test_pictures_for_the_documentation(orders, visit):
+    # Curves need some rows of the last hour, which come every ten seconds.
+    count = 0
+    while len(orders.call("GET", "/stats/recent")["times"]) < 8:
+        count += 1
+        messages = [{"value": f'{{"order": {count}}}', "key": f"customer-{count % 7}"}] * (
+            count % 5 + 1
+        )
+        orders.call("POST", "/topics/orders/messages", {"messages": messages})
+        for group in ("stock", "shipping", "billing")[: count % 4]:
+            held = orders.poll("orders", group, 3)
+            receipts = [one["receipt_handle"] for one in held]
+            orders.call("POST", "/messages/ack", {"receipt_handles": receipts})
     visitor = visit("admin", viewport={"width": 1200, "height": 760})
     for name in ("overview", "messages/orders", "dead-letters/orders"):
         visitor.go(name)

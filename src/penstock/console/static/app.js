@@ -80,7 +80,7 @@ function Side({ word, who, onLeave }) {
         : html`<span>Keys are off: every client of this machine is an administrator.</span>`}
       <div class="row"><${ThemeButton} />
         ${who.has_key && html`<button class="small" onClick=${onLeave}>Log out</button>`}</div>
-      <span class="row"><a href="docs">Routes</a> <a href="metrics">Metrics</a></span>
+      <span class="row"><a href="docs">Routes</a>${!who.has_key && html` <a href="metrics">Metrics</a>`}</span>
     </div>
   </header>`;
 }
