@@ -9,7 +9,7 @@ SMALL := $(VENV)/.small
 
 BENCHES := codec log embedded delivery schemas server broker spark
 BENCH_FLAGS ?=
-DEBIAN_PACKAGES := strace curl kcat prometheus
+DEBIAN_PACKAGES := strace curl kcat prometheus chromium
 ONLY ?=
 UPGRADE ?=
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
