@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -27,7 +28,9 @@ from . import (  # Their subclasses of `Command` are found below.
     members,
     publish,
     queries,
+    schedules,
     schemas,
+    spans,
     topics,
     transaction_answers,
     transactions,
@@ -46,6 +49,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -57,7 +61,9 @@ MODULES = (
     members,
     publish,
     queries,
+    schedules,
     schemas,
+    spans,
     topics,
     transaction_answers,
     transactions,
@@ -72,6 +78,7 @@ _INTERNAL = frozenset(
         publish.CheckBacklog,
         delays.FireDelayed,
         transactions.StageRecords,
+        spans.TailSpans,
     }
 )
 

@@ -19,6 +19,7 @@ from ..errors import (
 )
 from ..transactions import Coordinator
 from ..transactions.coordinator import Participant, Producer, is_used_up
+from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
     CoordinatorRecord,
     TransactionConcluded,
@@ -188,6 +189,7 @@ class Transactions:
 
         On a full disk decisions are applied when there is room again.
         """
+        self._node.commits.resume(now)
         with suppress(NoSpace):
             for home in self.coordinators():
                 while home.machine.outbox.pending and self._node.forward(home, now):
@@ -195,6 +197,9 @@ class Transactions:
             for partition in self._node.partitions():
                 for key, staged in [*partition.machine.stagings.open.items()]:
                     with suppress(PartitionFaulty):
+                        if key.producer_id >= STAGING_ID_FIRST:
+                            self._node.commits.agree(partition, key.producer_id, now)
+                            continue
                         self._agree(partition, key, staged, now)
 
     def _agree(self, partition: Partition, key: TransactionKey, staged: Staged, now: Now) -> None:
