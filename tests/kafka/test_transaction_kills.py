@@ -1,13 +1,13 @@
 """kill -9 under consume-transform-produce, of our client and of confluent-kafka: every input once in the output."""
 
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -15,11 +15,10 @@ import pytest
 
 from penstock.client import Client
 from penstock.errors import PenstockError
-
-from .test_kills import free_port, start
+from tests.client.servers import Server, restartable
 
 pytestmark = pytest.mark.tier("test")
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 PARTITIONS = 2
 A_BATCH = 5
 FED_A_ROUND = 40
@@ -107,56 +106,57 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def have_all_moved(
+    workers: Sequence[OursTransformer | ConfluentTransformer], counts: Sequence[int]
+) -> bool:
+    return all(one.count > count for one, count in zip(workers, counts, strict=True))
+
+
 def test_every_input_is_once_in_the_output(tmp_path: Path, effort) -> None:
-    kills, port, chance = effort(check=2, test=6, torture=500), free_port(), random.Random(7)
-    server = start(tmp_path / "data", port)
-    confluent = ConfluentTransformer("confluent", port)
-    workers = [OursTransformer("ours", port), confluent]
-    fed = 0
+    with restartable(tmp_path / "data") as server:
+        kill_often(server, effort(check=2, test=4, torture=500))
+
+
+def kill_often(server: Server, kills: int) -> None:
+    chance, fed = random.Random(7), 0
+    confluent = ConfluentTransformer("confluent", server.port)
+    workers = [OursTransformer("ours", server.port), confluent]
 
     def feed() -> None:
         nonlocal fed
         values = [b"%d" % number for number in range(fed, fed + FED_A_ROUND)]
-        with Client(f"penstock://127.0.0.1:{port}") as client:
+        with Client(server.url) as client:
             for one in workers:
                 client.publish_many(one.source, values)
         fed += FED_A_ROUND
 
     def lag() -> int:
-        with Client(f"penstock://127.0.0.1:{port}") as client:
+        with Client(server.url) as client:
             return sum(client.lag(group).total for group in ("g", "k"))
 
+    with Client(server.url) as client:
+        for one in workers:
+            client.create_topic(one.source, partitions=PARTITIONS)
+            client.create_topic(one.target, partitions=1)
     try:
-        with Client(f"penstock://127.0.0.1:{port}") as client:
-            for one in workers:
-                client.create_topic(one.source, partitions=PARTITIONS)
-                client.create_topic(one.target, partitions=1)
         for one in workers:
             one.begin()
         for _ in range(kills):
             counts = [one.count for one in workers]
             feed()
-            for one, count in zip(workers, counts, strict=True):
-                wait_until(lambda one=one, count=count: one.count > count, one.source)  # type: ignore[misc]
+            wait_until(partial(have_all_moved, workers, counts), "a transaction of each")
             # Anywhere in what they are doing now.
             time.sleep(chance.random() * 0.03)
-            server.send_signal(signal.SIGKILL)
-            server.wait()
+            server.kill()
             confluent.stop()
             confluent.begin()
-            server = start(tmp_path / "data", port)
+            server.start()
         feed()
         wait_until(lambda: lag() == 0, "the rest")
+    finally:
         for one in workers:
             one.stop()
-        with Client(f"penstock://127.0.0.1:{port}") as client:
-            found = [
-                Counter(message.value for _, message in client.read(one.target)) for one in workers
-            ]
-    finally:
-        confluent.stop()
-        server.kill()
-        server.wait()
     expected = Counter(b"%d" % number for number in range(fed))
-    for some in found:
-        assert some == expected
+    with Client(server.url) as client:
+        for one in workers:
+            assert Counter(message.value for _, message in client.read(one.target)) == expected
