@@ -189,9 +189,11 @@ def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
             return NamedCommit(name.name, sequence, name.sequence, False, False, ())
     is_last = sequence == name.sequence
     is_complete = not is_last or name.is_applied
-    is_repeat = not (is_last and name.is_unanswered)
-    if is_complete and is_last:
-        name.is_unanswered = False
+    # A step of the commit that published these; another list for the same sequence publishes nothing.
+    said = frozenset(one.staging for one in command.stagings)
+    is_repeat = not is_last or name.unanswered != said
+    if is_complete and not is_repeat:
+        name.unanswered = None
     places = tuple(_places(node, name)) if is_last else ()
     return NamedCommit(name.name, sequence, name.sequence, is_repeat, is_complete, places)
 
