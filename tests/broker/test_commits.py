@@ -476,3 +476,13 @@ def test_a_start_keeps_what_is_committed_and_cannot_be_published_yet(world, monk
     assert stored(world)[0] == []
     commit(world, 0, one)
     assert stored(world)[0] == [b"a"]
+
+
+def test_a_commit_is_decided_once_its_stagings_are_durable(world) -> None:
+    one = staged(world, 0, b"a")
+    command = CommitStagings(NAME, 0, WRITER, [one.ref])
+    assert not world.execute(command).is_complete
+    assert world.execute(DescribeCommitName(NAME)).sequence is None
+    world.sync()
+    assert not world.execute(command).is_complete
+    assert world.execute(DescribeCommitName(NAME)).sequence == 0
