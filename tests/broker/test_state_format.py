@@ -130,8 +130,8 @@ def written() -> bytes:
 
 
 def test_every_kind_of_record_is_in_the_file() -> None:
-    """Those of transactions are a format of their own package."""
-    others = set(get_args(TransactionRecord))
+    """Those of transactions are formats of their own."""
+    others = {*get_args(TransactionRecord), *get_args(kinds.ClaimRecord)}
     assert {type(one) for one in RECORDS} == set(get_args(PartitionRecord)) - others
 
 
@@ -150,6 +150,25 @@ def test_the_file_of_version_2_is_read() -> None:
     since = {kinds.Committed(1, 40, 30, "", "lakes/orders"), Forwarded(0, 2, 17)}
     expected = tuple(one for one in RECORDS if one not in since)
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
+
+
+def test_records_of_answers_in_transactions_are_written_as_ever() -> None:
+    some: list[PartitionRecord] = [
+        kinds.Claimed(1, 614, 3, kinds.ClaimKind.NACK, 7, (5, 2), "no", 100),
+        kinds.CommitClaimed(1, 614, 3, 20, "member", None),
+        kinds.ClaimsEnded(1, 614, 3, True),
+        kinds.Disowned(1, "member"),
+        kinds.ClaimImage(
+            1, 614, 3, kinds.ClaimKind.ACK, 7, "member", 9, 30_000, (5, 2), "", -1, False
+        ),
+    ]
+    assert [msgspec.msgpack.decode(FORMAT.encode(one)) for one in some] == [
+        [16, 1, 614, 3, 1, 7, [5, 2], "no", 100],
+        [17, 1, 614, 3, 20, "member", None],
+        [18, 1, 614, 3, True],
+        [19, 1, "member"],
+        [26, 1, 614, 3, 0, 7, "member", 9, 30_000, [5, 2], "", -1, False],
+    ]
 
 
 @pytest.mark.parametrize("kind", LAST_FIELDS, ids=lambda kind: kind.__name__)

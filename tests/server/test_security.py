@@ -22,6 +22,7 @@ from penstock.server.logs import masked
 from .rigs import in_process
 
 AUTH = {("auth", "enabled"): True}
+_SESSION = {"producer_id": 1, "epoch": 0}
 BODIES = {
     "/messages/ack": {"receipt_handle": "orders:0:0:1:1.1"},
     "/messages/nack": {"receipt_handle": "orders:0:0:1:1.1"},
@@ -42,6 +43,10 @@ BODIES = {
     "/offsets": "topics=orders",
     "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
     "/transactions/publish": {"producer_id": 1, "epoch": 0, "topic": "orders", "value": "1"},
+    "/transactions/ack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/nack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/reject": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/offsets": {**_SESSION, "group": "g", "offsets": {"orders": {"0": 0}}},
     "/stagings/{staging}/messages": {"topic": "orders", "messages": [{"value": "1"}]},
     "/traces": "topic=orders",
     "/traces/search": "topic=orders",

@@ -30,6 +30,7 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .command import Command
@@ -60,6 +61,7 @@ MODULES = (
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.

@@ -228,7 +228,7 @@ def expire_idle(
 
 def _is_idle(partitions: Sequence[Partition], group: str, now: Now, retention_ns: int) -> bool:
     deliveries = [delivery for _, delivery in existing(partitions, group)]
-    if any(delivery.leases.in_flight for delivery in deliveries):
+    if any(delivery.leases.in_flight or delivery.commits for delivery in deliveries):
         return False
     active_at_ns = max(delivery.active_at_ns for delivery in deliveries)
     return now.wall_ns - active_at_ns > retention_ns

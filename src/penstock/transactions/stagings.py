@@ -1,4 +1,4 @@
-"""What a partition holds for transactions: their stagings, and how the last one of each producer ended.
+"""What a partition holds for transactions: stagings, whose answers there are, and how the last of each producer ended.
 
 A staging is a batch in the staging log. It is known by the head of that batch, and, once it is published, by the head
 of the batch among the messages, so that neither is journaled.
@@ -47,6 +47,10 @@ class Staged:
     stagings: dict[int, Staging] = field(default_factory=dict)
     # Of those that are among the messages already: their offset there. Only between a decision and its end.
     published: dict[int, int] = field(default_factory=dict)
+    # Groups of which it holds answers or offsets; what they are is in their deliveries.
+    groups: set[int] = field(default_factory=set)
+    # How far the state log has to be durable for these; soft, because what a start finds is durable.
+    answered_at: int = 0
 
     @property
     def message_count(self) -> int:
@@ -118,6 +122,10 @@ class Stagings:
         if not self.is_over(key):
             open_here = self.open.setdefault(key, Staged())
             open_here.published[head.origin_sequence] = head.base_offset
+
+    def answered(self, key: TransactionKey, group: int) -> None:
+        """Take note of an answer, or of offsets, that a transaction holds of a group."""
+        self.open.setdefault(key, Staged()).groups.add(group)
 
     def apply(self, record: StagingRecord | NamedStagingsEnded) -> None:
         _APPLY[type(record)](self, record)

@@ -26,6 +26,7 @@ from . import (
     queries,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 
@@ -46,5 +47,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **queries.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }

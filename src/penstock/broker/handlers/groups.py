@@ -242,7 +242,8 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
         consumption.expire(partition, delivery, now)
     moves = _planned(places, command.to)
     in_flight = sum(one.in_flight for some in moves.values() for one in some)
-    if in_flight and not command.is_forced:
+    is_held = in_flight or any(delivery.commits for _, delivery in places)
+    if is_held and not command.is_forced:
         raise GroupBusy(group, in_flight=in_flight)
     for topic, some in topics.items():
         is_mode_open = not node.assigned.members_of(group, topic)

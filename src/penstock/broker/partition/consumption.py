@@ -19,6 +19,7 @@ from ...delivery import (
     FailureRules,
     LeaseRequest,
     Undeliverable,
+    claims,
     commands,
     lanes,
     strict,
@@ -72,6 +73,9 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     """
     settle(partition, delivery, now)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
+    if delivery.commits:
+        # A transaction says how far the group is. Until it ends, no member may get what lies below that.
+        return LeasedMessages()
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
     look = room
     while room > 0:
@@ -190,10 +194,10 @@ def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
         before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)
         assert delivery.leases.in_flight < before, "what is late does not stay in flight"
-        _keep_order(partition, delivery, now)
+        keep_order(partition, delivery, now)
 
 
-def _keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
+def keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
     """After a failure: where the order is strict, what is out behind it comes back."""
     if delivery.is_strict:
         partition.record(strict.hold_back(delivery), now)
@@ -296,13 +300,13 @@ def nack(
     error: str = "",
     delay_ms: int | None = None,
 ) -> AnswerResult:
-    if delay_ms is not None and not 0 <= delay_ms <= _DELAY_MS_MAX:
-        raise Refused(f"delay must be in 0..{_DELAY_MS_MAX} ms, got {delay_ms}")
+    if delay_ms is not None:
+        check_delay(delay_ms)
     expire(partition, delivery, now)
     failing = failing_of(partition, now)
     outcome = commands.nack(delivery, lease, offsets, failing, error=error, delay_ms=delay_ms)
     partition.record(outcome.records, now)
-    _keep_order(partition, delivery, now)
+    keep_order(partition, delivery, now)
     return outcome.reply
 
 
@@ -338,6 +342,12 @@ def extend(
     return outcome.reply
 
 
+def check_delay(delay_ms: int) -> None:
+    """Refused, unless a nack may put a message off that long."""
+    if not 0 <= delay_ms <= _DELAY_MS_MAX:
+        raise Refused(f"delay must be in 0..{_DELAY_MS_MAX} ms, got {delay_ms}")
+
+
 def check_duration(rules: DeliveryConfig, duration_ms: int) -> None:
     """Refused, unless a lease may be that long."""
     longest = rules.visibility_timeout_ms_max
@@ -349,6 +359,7 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
     """A member went away: what it holds is ready again at once."""
     expire(partition, delivery, now)
     partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
+    partition.record(claims.disown(delivery, member), now)
 
 
 def poll_all(

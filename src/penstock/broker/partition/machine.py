@@ -29,7 +29,7 @@ from ...delivery.lane_turns import LANES, Rate
 from ...delivery.lanes import NORMAL, Lanes
 from ...delivery.offsets import offsets_of as runs_to_offsets
 from ...delivery.offsets import runs_in_pieces
-from ...delivery.records import Buried, Moved, Reopened
+from ...delivery.records import Buried, Claimed, ClaimImage, CommitClaimed, Moved, Reopened
 from ...log.log import AppendResult
 from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy
@@ -368,6 +368,10 @@ class PartitionMachine:
     def _staging(self, record: StagingRecord) -> None:
         self.stagings.apply(record)
 
+    def _claimed(self, record: Claimed | ClaimImage | CommitClaimed) -> None:
+        self.groups[record.group].apply(record, self.now_ns)
+        self.stagings.answered(TransactionKey(record.producer_id, record.number), record.group)
+
     def _staging_log_made(self, record: StagingLogMade) -> None:
         self.has_staging_log = True
 
@@ -458,6 +462,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     CommitNoted: PartitionMachine._commit_noted,
     StartMoved: PartitionMachine._start_moved,
     Buried: PartitionMachine._buried,
+    **dict.fromkeys((Claimed, ClaimImage, CommitClaimed), PartitionMachine._claimed),
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,
     Forwarded: PartitionMachine._forwarded,

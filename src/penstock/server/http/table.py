@@ -23,6 +23,7 @@ from . import (
     schema_settings,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .routing import Route
@@ -38,6 +39,7 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *transaction_answers.ROUTES,
     *commits.ROUTES,
     *delays.ROUTES,
     *lanes.ROUTES,
