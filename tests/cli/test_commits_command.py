@@ -28,5 +28,5 @@ def test_names_are_listed_shown_and_forgotten(call, client):
     done = call("commits", "reset", "nightly")
     assert (done.code, done.out) == (Exit.OK, "nightly is forgotten; its last commit was 3\n")
     missing = call("commits", "show", "nightly")
-    assert missing.code == Exit.NOT_FOUND
+    assert missing.code == Exit.REFUSED
     assert "nightly" in missing.err
