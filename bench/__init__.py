@@ -33,6 +33,9 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "delivery": Bench("bench.delivery", "which member gets messages, when, and at what cost"),
         "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
         "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
+        "transactions": Bench(
+            "bench.transactions", "transactions beside plain publishes, and what they leave"
+        ),
         "journeys": Bench("bench.journeys", "what journeys cost, and how soon one is told"),
         "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),
         "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
