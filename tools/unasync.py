@@ -18,6 +18,7 @@ MODULES = (
     "connector",
     "prefetch",
     "admin",
+    "schedules",
     "client",
     "producer",
     "ack_batcher",

@@ -31,6 +31,7 @@ from penstock.api.publish import (
 from penstock.api.receipts import Place
 from penstock.api.received import Received
 from penstock.api.topics import CreateTopic, DescribeTopic, PartitionFacts, TopicDescription
+from penstock.api.transactions import StageRecords
 from penstock.broker.handlers import HANDLERS
 from penstock.errors import (
     BadRequest,
@@ -60,7 +61,10 @@ def back(kind, pieces):
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
     own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed}
-    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {PublishRecords}
+    kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {
+        PublishRecords,
+        StageRecords,
+    }
     assert {one.kind for one in wire.CALLS.values()} == set(HANDLERS) - own - kafka
 
 

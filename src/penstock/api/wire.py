@@ -28,6 +28,7 @@ from . import (  # Their subclasses of `Command` are found below.
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
     transaction_answers,
@@ -59,6 +60,7 @@ MODULES = (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
     transaction_answers,
@@ -73,6 +75,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
     }
 )
 

@@ -6,6 +6,7 @@ The only router. A shell calls it with the time, performs the plans that it is g
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..api.command import Command
@@ -18,7 +19,7 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
-from ..ports import Disk, Entropy
+from ..ports import Disk, Entropy, Zones
 from ..schemas.validation import Binding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
@@ -27,7 +28,7 @@ from .classic_groups import ClassicGroups
 from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .partition import Now, Partition, consumption, delaying, firing, forwarding
+from .partition import Now, Partition, consumption, delaying, firing, forwarding, recurring
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
@@ -67,13 +68,20 @@ class Node(Catalogue):
         is_resuming: bool = True,
         observer: Observer | None = None,
         violations: ViolationLedger | None = None,
+        zones: Zones | None = None,
     ) -> None:
-        """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick.
+        """Not `is_firing`: delayed and recurring messages come by `FireDelayed` only, and not by a tick.
 
         Not `is_resuming`: the caller applies what transactions decided, before it serves anything.
         """
         super().__init__(
-            disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
+            disk,
+            now=now,
+            entropy=entropy,
+            limits=limits,
+            damage=damage,
+            cache_bytes=cache_bytes,
+            zones=zones,
         )
         self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()
@@ -155,18 +163,21 @@ class Node(Catalogue):
         self.fire(now)
 
     def fire(self, now: Now) -> int:
-        """Deliver delayed messages that are due, so many as are good to do at once; returns how many."""
+        """Deliver delayed and recurring messages that are due, so many as are good to do at once; returns how many."""
         if not self._is_firing:
             return 0
         waiting = [one for one in self.partitions() if one.machine.delays.pending]
-        return sum(firing.fire(partition, now) for partition in waiting)
+        recurrent = [one for one in self.partitions() if one.machine.schedules.by_number]
+        delayed = sum(firing.fire(partition, now) for partition in waiting)
+        return delayed + sum(recurring.fire(partition, now) for partition in recurrent)
 
     def next_due_ns(self) -> float:
         """When `tick` should be called next, or infinity."""
         delayed_ns = float("inf")
         if self._is_firing:
             delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
-            delayed_ns = min(delayed, default=delayed_ns)
+            recurrent = (recurring.next_due_ns(one, self._seen) for one in self.partitions())
+            delayed_ns = min(chain(delayed, recurrent), default=delayed_ns)
         due = (
             delivery.next_due_ns()
             for partition in self.partitions()

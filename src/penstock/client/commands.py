@@ -14,6 +14,7 @@ from ..api.delays import CancelDelayed
 from ..api.groups import CloseGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
+from ..api.schedules import CreateSchedule, DeleteSchedule, RunSchedule
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
 from ..api.transactions import Stage
@@ -32,13 +33,16 @@ _ONCE = frozenset(
         CancelDelayed,
         CloseGroup,
         CreateKey,
+        CreateSchedule,
         CreateTopic,
+        DeleteSchedule,
         DeleteTopic,
         PublishBatch,
         PublishValues,
         RedriveDeadLetters,
         RevokeKey,
         RotateKey,
+        RunSchedule,
         Stage,
         StageNamed,
     }

@@ -33,6 +33,7 @@ from ...delivery.records import Buried, Claimed, ClaimImage, CommitClaimed, Move
 from ...log.log import AppendResult
 from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy
+from ...schedules import ScheduleRecord, Schedules, is_schedule
 from ...transactions import CommitNames, Coordinator, Stagings
 from ...transactions.commit_records import (
     CommitNameRecord,
@@ -102,6 +103,7 @@ class PartitionMachine:
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
         self.has_delay_log = False
+        self.schedules = Schedules()
         self.stagings, self.has_staging_log = Stagings(), False
         # Sequences of stagings go on whatever becomes of them, so they count apart from those of messages.
         self.staging_producers = Producers()
@@ -212,7 +214,9 @@ class PartitionMachine:
             self.enqueued[NORMAL].add(head.message_count, head.append_time)
             self.covered = head.base_offset + head.last_delta + 1
             return
-        if head.origin is Origin.OUTBOX:
+        if head.origin is Origin.OUTBOX and is_schedule(head.origin_source):
+            self.schedules.published(head.origin_source, head.origin_sequence)
+        elif head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
         elif head.origin is Origin.DECIDED_AT:
             self.named_delays.add((head.origin_source, head.origin_sequence))
@@ -379,6 +383,9 @@ class PartitionMachine:
     def _delay(self, record: DelayRecord) -> None:
         self.delays.apply(record)
 
+    def _schedule(self, record: ScheduleRecord) -> None:
+        self.schedules.apply(record)
+
     def _delay_log_made(self, record: DelayLogMade) -> None:
         self.has_delay_log = True
 
@@ -417,6 +424,7 @@ class PartitionMachine:
         if self.has_delay_log:
             yield DelayLogMade(0)
         yield from self.delays.snapshot()
+        yield from self.schedules.snapshot()
         for priority, lane in self.lanes.special.items():
             for runs in runs_in_pieces(lane):
                 yield LaneImage(0, priority, runs)
@@ -476,6 +484,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     LaneImage: PartitionMachine._lane_image,
     DelayLogMade: PartitionMachine._delay_log_made,
     **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
+    **dict.fromkeys(get_args(ScheduleRecord), PartitionMachine._schedule),
     **dict.fromkeys(get_args(CoordinatorRecord), PartitionMachine._coordinated),
     TransactionDecided: PartitionMachine._decided,
     **dict.fromkeys(get_args(CommitNameRecord), PartitionMachine._named),

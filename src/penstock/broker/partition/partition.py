@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from ...api.journeys import DEAD_LETTER_SUFFIX
+from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
@@ -24,7 +24,8 @@ from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...model import PRODUCER_NONE
-from ...ports import Entropy
+from ...ports import Entropy, Zones
+from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
@@ -45,6 +46,7 @@ from .records import (
     Redriven,
 )
 from .side_log import SideLog
+from .timetable import Timetable
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=3, oldest=1)
 _READ_BYTES = 1 << 20
@@ -106,6 +108,7 @@ class Setting:
     damage: DamageLedger = field(default_factory=DamageLedger)
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
     latencies: Latencies = field(default_factory=Latencies)
+    zones: Zones = field(default_factory=UtcOnly)
 
 
 class Partition:
@@ -129,6 +132,7 @@ class Partition:
         state_log.on_damage = self.messages.on_damage
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
+        self.timetable = Timetable(machine.schedules, setting.zones)
         self.times = DeliveryTimes(self.topic, setting.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1

@@ -9,6 +9,7 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
+from ...schedules import ScheduleRecord
 from ...transactions import NamedCommitRecord, TransactionRecord
 from .outbox import Letter, Redrive
 
@@ -144,6 +145,7 @@ PartitionRecord = (
     | LaneImage
     | DelayLogMade
     | DelayRecord
+    | ScheduleRecord
     | TransactionRecord
     | NamedCommitRecord
 )

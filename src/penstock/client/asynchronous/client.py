@@ -69,6 +69,7 @@ from ..stagings import StagingHandle, commit_key, refs_of
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
+from .schedules import AsyncSchedules
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from .worker import AsyncWorker
 
 
-class AsyncClient(AsyncAdmin):
+class AsyncClient(AsyncAdmin, AsyncSchedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         async with AsyncClient("penstock://127.0.0.1:9092") as client:

@@ -70,6 +70,7 @@ from ..stagings import StagingHandle, commit_key, refs_of
 from ..worker import WorkerOptions
 from .admin import Admin
 from .connector import Connector
+from .schedules import Schedules
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-class Client(Admin):
+class Client(Admin, Schedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         with Client("penstock://127.0.0.1:9092") as client:

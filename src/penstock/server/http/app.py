@@ -33,7 +33,7 @@ from .limits import BodyMemory, Room
 from .metrics import SyncTimes
 from .publish_coalescer import PublishCoalescer
 from .read_pause import ReadPauses
-from .requests import SAFE, ClientGone, Request
+from .requests import SAFE, ClientGone, NoQuery, Request
 from .responses import TEXT, Answer, Response
 from .routing import Route, Router, TopicIn
 from .statuses import error_response
@@ -228,6 +228,8 @@ class App:
                 self.rate.admit(request.principal.name if self.auth.is_on else request.client)
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
             self.auth.check(request, topic)
+        if request.query_string and route.refuses_queries:
+            request.query(NoQuery)
         if method not in SAFE:
             request.require_readable_body()
         return route
