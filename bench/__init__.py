@@ -37,6 +37,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
             "bench.transactions", "transactions beside plain publishes, and what they leave"
         ),
         "journeys": Bench("bench.journeys", "what journeys cost, and how soon one is told"),
+        "console": Bench("bench.console", "the console in a browser, and what it costs the broker"),
         "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),
         "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
     }

@@ -30,6 +30,7 @@ from penstock.api.publish import (
 )
 from penstock.api.receipts import Place
 from penstock.api.received import Received
+from penstock.api.spans import TailSpans
 from penstock.api.topics import CreateTopic, DescribeTopic, PartitionFacts, TopicDescription
 from penstock.api.transactions import StageRecords
 from penstock.broker.handlers import HANDLERS
@@ -60,7 +61,7 @@ def back(kind, pieces):
 
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
-    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed}
+    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed, TailSpans}
     kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {
         PublishRecords,
         StageRecords,
