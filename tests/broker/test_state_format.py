@@ -38,7 +38,8 @@ from penstock.delivery.offsets import runs_of
 from penstock.delivery.records import Cause, DeadReason
 from penstock.errors import UnsupportedFormat
 from penstock.log.records import RecordFormat
-from penstock.transactions.records import TransactionRecord
+from penstock.schedules import ScheduleRecord
+from penstock.transactions import NamedCommitRecord, TransactionRecord
 
 from .world import WALL_NS
 
@@ -130,8 +131,13 @@ def written() -> bytes:
 
 
 def test_every_kind_of_record_is_in_the_file() -> None:
-    """Those of transactions are formats of their own."""
-    others = {*get_args(TransactionRecord), *get_args(kinds.ClaimRecord)}
+    """Those of transactions and schedules are formats of their own packages."""
+    others = {
+        *get_args(TransactionRecord),
+        *get_args(NamedCommitRecord),
+        *get_args(kinds.ClaimRecord),
+        *get_args(ScheduleRecord),
+    }
     assert {type(one) for one in RECORDS} == set(get_args(PartitionRecord)) - others
 
 

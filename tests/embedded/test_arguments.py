@@ -48,6 +48,10 @@ QUEUE_CALLS = [
 ]
 
 BROKER_CALLS = [
+    lambda broker: broker.create_schedule(None, "s", b"x", every="1h"),
+    lambda broker: broker.create_schedule("t", "s", b"x", every=OBJECT),
+    lambda broker: broker.schedules(["t"]),
+    lambda broker: broker.change_schedule("t", None, paused=True),
     lambda broker: broker.create_topic(None),
     lambda broker: broker.create_topic("n", partitions="3"),
     lambda broker: broker.create_topic("n", partitions=True),
@@ -94,8 +98,8 @@ BROKER_CALLS = [
     lambda broker: broker.join("t", "g2", on_revoked="x"),
     lambda broker: broker.lag(["g"]),
     lambda broker: broker.lanes("t", ["g"]),
-    lambda broker: broker.reset("t", "g", NAIVE),
-    lambda broker: broker.reset("t", "g", "latest", force="no"),
+    lambda broker: broker.reset("g", NAIVE, topic="t"),
+    lambda broker: broker.reset("g", "latest", force="no"),
     lambda broker: broker.dead_letters("t", selection="all"),
     lambda broker: broker.dead_letters("t", limit="x"),
     lambda broker: broker.redrive("t", target=["topic"]),

@@ -30,7 +30,7 @@ async def make(broker, how: str, group: str, *topics: str):
 
 
 async def names(broker) -> list[str]:
-    return [one["group"] for one in (await broker.call("GET", "/groups")).json["groups"]]
+    return (await broker.call("GET", "/groups")).json["groups"]
 
 
 @pytest.mark.parametrize("how", [one for one in MAKING if one != "stream"])
@@ -63,7 +63,7 @@ async def test_a_stream_of_one_group_too_many_is_refused(tmp_path):
         await broker.topic("orders")
         for group in ("a", "b", "c"):
             await broker.poll(group=group)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert (await make(broker, "stream", "d", "orders")).status == 409
         assert await names(broker) == ["a", "b", "c"]
 

@@ -34,6 +34,8 @@ class Action(Enum):
     CHANGE_GROUP = "reset or delete a group"
     SEE_DELAYED = "see delayed messages"
     CHANGE_DELAYED = "cancel or reschedule delayed messages"
+    SEE_SCHEDULES = "see schedules"
+    CHANGE_SCHEDULES = "create, change, run or delete schedules"
     SEE_DEAD_LETTERS = "see dead letters"
     REDRIVE = "redrive dead letters"
     DISCARD = "discard dead letters"

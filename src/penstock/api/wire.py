@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -27,6 +28,7 @@ from . import (  # Their subclasses of `Command` are found below.
     members,
     publish,
     queries,
+    schedules,
     schemas,
     spans,
     topics,
@@ -47,6 +49,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -58,6 +61,7 @@ MODULES = (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     spans,
     topics,
@@ -73,6 +77,7 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
         spans.TailSpans,
     }
 )

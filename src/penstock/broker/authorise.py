@@ -16,6 +16,7 @@ READING = frozenset(
         Action.FETCH,
         Action.SEE_GROUPS,
         Action.SEE_DELAYED,
+        Action.SEE_SCHEDULES,
         Action.SEE_DEAD_LETTERS,
         Action.SEE_PIPELINES,
         Action.SEE_SETTINGS,
@@ -53,6 +54,9 @@ ALLOWED: Mapping[Action, frozenset[Role]] = MappingProxyType(
         Action.SEE_DELAYED: _ALL,
         # Who may have it come may also have it not come.
         Action.CHANGE_DELAYED: _PRODUCERS,
+        Action.SEE_SCHEDULES: _ALL,
+        # A schedule publishes, and no more.
+        Action.CHANGE_SCHEDULES: _PRODUCERS,
         Action.SEE_DEAD_LETTERS: _READERS,
         Action.REDRIVE: _ADMIN,
         Action.DISCARD: _ADMIN,

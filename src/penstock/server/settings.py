@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..api.journeys import DEAD_LETTER_SUFFIX
+from ..api.dead_letters import DEAD_LETTER_SUFFIX
 from ..config import (
     DAY_MS,
     KIB,

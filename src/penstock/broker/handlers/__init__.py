@@ -12,6 +12,7 @@ from ..partition.changes import Handler
 from . import (
     answers,
     classic,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -23,6 +24,7 @@ from . import (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     spans,
     topics,
@@ -33,6 +35,7 @@ from . import (
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **classic.HANDLERS,
+    **commits.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
@@ -44,6 +47,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **members.HANDLERS,
     **publish.HANDLERS,
     **queries.HANDLERS,
+    **schedules.HANDLERS,
     **schemas.HANDLERS,
     **spans.HANDLERS,
     **topics.HANDLERS,

@@ -14,7 +14,8 @@ from ...delivery.image import in_pieces
 from ...errors import Damaged, NotFound, PartitionFaulty
 from ...model import Message
 from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
-from .outbox import Burial, Channel, Decision, Letter, Redrive, Sent
+from .named_staging import apply_named_decision, named_conclusions
+from .outbox import DECISIONS, Burial, Channel, Decision, Letter, NamedDecision, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
@@ -56,7 +57,9 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
                 continue
         has_moved = True
     done = {one.sequence for one in records if isinstance(one, Forwarded)}
-    records.extend(conclusions(source.machine.coordinator, done, partial(_found, resolve)))
+    find = partial(_found, resolve)
+    records.extend(conclusions(source.machine.coordinator, done, find))
+    records.extend(named_conclusions(source.machine.commit_names, done, find))
     source.record(records, now)
     return has_moved or bool(records)
 
@@ -86,14 +89,16 @@ def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFault
         return error
 
 
-def _found(resolve: Resolve, letter: Decision) -> Partition | None:
+def _found(resolve: Resolve, letter: Decision | NamedDecision) -> Partition | None:
     """Where a letter went; None also for a partition that cannot be asked any more."""
     found = _destination(letter, resolve)
     return None if isinstance(found, PartitionFaulty) else found
 
 
 def _channel_of(letter: Letter) -> Channel:
-    is_record = isinstance(letter, Decision) or (isinstance(letter, Redrive) and letter.group != "")
+    is_record = isinstance(letter, DECISIONS) or (
+        isinstance(letter, Redrive) and letter.group != ""
+    )
     return Channel.STATE if is_record else Channel.MESSAGES
 
 
@@ -173,6 +178,9 @@ def _take_effect(
         if isinstance(letter, Decision):
             apply_decision(source, destination, letter, now)
             continue
+        if isinstance(letter, NamedDecision):
+            apply_named_decision(source, destination, letter, now)
+            continue
         assert isinstance(letter, Redrive), "a dead letter goes as a message"
         if not can_reopen(destination, letter):
             refused.append(letter)
@@ -198,7 +206,7 @@ def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRec
     """No partition can take these: they are dead letters again; and what a decision was about went with its topic."""
     return [
         Forwarded(0, letter.sequence)
-        if isinstance(letter, Decision)
+        if isinstance(letter, DECISIONS)
         else Returned(source.machine.numbers[REDRIVE_GROUP], letter.sequence)
         for letter in letters
     ]

@@ -84,16 +84,10 @@ class History:
         self._sealed: OrderedDict[int, SegmentIndex] = OrderedDict()
 
     def begin(self) -> None:
-        """Take up the saved index of the active segment, before anything else is appended to it.
-
-        One that knows more than the log was made before a crash took the end of the log.
-        """
-        if self._active is not None:
-            return
-        base = self._log.segments[-1].base_offset
-        saved = self._saved(base)
-        is_stale = saved is None or saved.covered > self._log.end_offset
-        self._active = SegmentIndex(base) if is_stale or saved is None else saved
+        """Take up the saved index of the active segment, before anything else is appended to it."""
+        if self._active is None:
+            base = self._log.segments[-1].base_offset
+            self._active = self._saved(base, self._log.end_offset) or SegmentIndex(base)
 
     def replayed(self, offset: int, records: Sequence[PartitionRecord]) -> None:
         """Note records that a restart reads again; those of a sealed segment are in its own index."""
@@ -148,7 +142,11 @@ class History:
         with suppress(NoSpace, Damaged, Refused), closing(self._log.disk.create(path)) as file:
             file.append(index.to_bytes(self._log.seed))
 
-    def _saved(self, base_offset: int) -> SegmentIndex | None:
+    def _saved(self, base_offset: int, end: int) -> SegmentIndex | None:
+        """The index in the file of a segment that ends there, if there is one to be believed.
+
+        One that knows more than the log was made before a crash took the end of the log.
+        """
         path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
         if not self._log.disk.exists(path):
             return None
@@ -156,7 +154,8 @@ class History:
             content = read_file(self._log.disk, path)
         except (Damaged, Refused):
             return None
-        return read_index(content, base_offset, seed=self._log.seed)
+        saved = read_index(content, base_offset, seed=self._log.seed)
+        return None if saved is None or saved.covered > end else saved
 
     def about(self, *keys: int) -> Iterator[Entry | Gap]:
         """The records that speak of one of these keys, in their order, and what could not be read in between."""
@@ -179,7 +178,8 @@ class History:
         if self._active is not None and base == self._active.base_offset:
             self._fold(self._active)
             return self._active
-        index = self._sealed.pop(base, None) or self._saved(base) or SegmentIndex(base)
+        index = self._sealed.pop(base, None) or self._saved(base, self._log.end_of(number))
+        index = index or SegmentIndex(base)
         self._sealed[base] = index
         if len(self._sealed) > _INDEXES_KEPT:
             self._sealed.popitem(last=False)
@@ -220,6 +220,7 @@ class History:
 
     def batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
         """Batches of records from `offset` up to `end`, and what lies between them and cannot be read."""
+        end = min(end, self._log.end_offset)
         while offset < end:
             try:
                 run = self._log.read(offset, bytes_max=_READ_BYTES)

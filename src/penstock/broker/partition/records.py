@@ -9,7 +9,8 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
-from ...transactions import TransactionRecord
+from ...schedules import ScheduleRecord
+from ...transactions import NamedCommitRecord, TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -144,5 +145,7 @@ PartitionRecord = (
     | LaneImage
     | DelayLogMade
     | DelayRecord
+    | ScheduleRecord
     | TransactionRecord
+    | NamedCommitRecord
 )

@@ -16,7 +16,7 @@ from ...errors import DamagedFile
 from ...transactions import Coordinator
 from ...transactions.coordinator import Producer
 from ...transactions.records import Place, StagingsEnded, TransactionConcluded
-from ...transactions.stagings import Staged, Staging, TransactionKey
+from ...transactions.stagings import Staged, Staging, TransactionKey, runs_of
 from .consumption import failing_of, keep_order
 from .machine import PartitionMachine
 from .outbox import Decision
@@ -42,7 +42,7 @@ def apply_decision(source: Partition, destination: Partition, letter: Decision, 
             )
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():
-            _publish(destination, staging, now)
+            publish_staging(destination, staging, now)
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
     _end(destination, key, now, arrived, is_commit=letter.is_commit)
 
@@ -62,7 +62,7 @@ def _end(
     """Record the end of a transaction here with all that its answers come to: one batch, so all of it or nothing."""
     machine = partition.machine
     staged = machine.stagings.open.get(key, _NOTHING)
-    runs = staged.runs() if is_commit else ()
+    runs = runs_of((staged,)) if is_commit else ()
     records: list[PartitionRecord] = [*notes, StagingsEnded(0, *key, is_commit, runs)]
     failing = failing_of(partition, now)
     present = [machine.groups[one] for one in sorted(staged.groups) if one in machine.groups]
@@ -88,7 +88,8 @@ def _noted(
         yield CommitNoted(delivery.group, note)
 
 
-def _publish(partition: Partition, staging: Staging, now: Now) -> None:
+def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
+    """Append a batch of the staging log to the messages, body unchanged."""
     log = partition.staging.log
     assert log is not None, "there is a staging, so there is a log"
     run = log.read(staging.offset, bytes_max=staging.length)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
 from ...api.command import Command, ScopedCommand
+from ...api.commits import ListCommitNames, StageNamed
 from ...api.consume import Poll
 from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
@@ -208,6 +209,8 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     PublishEach: _messages,
     Stage: _messages,
     ListTransactions: _page,
+    StageNamed: _messages,
+    ListCommitNames: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
