@@ -20,6 +20,7 @@ from ...delivery.records import (
     Acked,
     AckedLate,
     Buried,
+    Claimed,
     Committed,
     Expired,
     Extended,
@@ -324,7 +325,10 @@ def _add_stagings_ended(record: StagingsEnded, keys: BitMap64) -> None:
 
 _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     **dict.fromkeys(
-        (Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved, AckedLate),
+        (
+            *(Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved),
+            *(AckedLate, Claimed),
+        ),
         _add_runs,
     ),
     Buried: _add_buried,
