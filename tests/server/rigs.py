@@ -62,6 +62,7 @@ class InProcess:
             logger=getLogger("test"),
             on_fatal=_raise,
             limits=self.settings.limits.limits_config(),
+            config=self.settings.node_config(),
             observer=activity.observe,
         )
         # Free space counts only where a test says so.

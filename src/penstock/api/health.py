@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from .command import EVERY_TOPIC, Command
+from .command import EVERY_TOPIC, Command, ScopedCommand
 from .principals import Action, Principal
 
 
@@ -116,11 +116,37 @@ def _counted(found: Sequence[object], noun: str) -> str:
     return f"{len(found)} {noun}{'s' if len(found) != 1 else ''}"
 
 
+PASS, WARN = "pass", "warn"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at: `pass` or `warn`, and what was seen."""
+
+    status: str
+    message: str
+
+
+def status_of(checks: Mapping[str, Check]) -> str:
+    return WARN if any(one.status == WARN for one in checks.values()) else PASS
+
+
 class Health(msgspec.Struct, frozen=True):
     """`is_full`: the disk has no room, and publishes are refused."""
 
     is_full: bool
     findings: Findings
+    free_bytes: int = 0
+
+    def checks(self) -> dict[str, Check]:
+        """What a probe is told, by name."""
+        findings = self.findings
+        full = Check(WARN, "full: publishes are refused")
+        damage = WARN if findings.is_damaged else PASS
+        return {
+            "storage": full if self.is_full else Check(PASS, "ok"),
+            "recovery": Check(PASS, findings.recovery_text()),
+            "damage": Check(damage, findings.damage_text()),
+        }
 
 
 class SeeHealth(Command[Health], frozen=True):
@@ -146,6 +172,24 @@ class Sample(NamedTuple):
     name: str
     labels: Mapping[str, str]
     value: float
+
+
+class LagFigures(msgspec.Struct, frozen=True):
+    """How far a group is behind: in messages, and by the age of the oldest one that it has not finished."""
+
+    lag: int = 0
+    lag_seconds: float = 0.0
+    in_flight: int = 0
+    waiting: int = 0
+    dead: int = 0
+
+
+class SeeLags(ScopedCommand[dict[str, LagFigures]], frozen=True):
+    """How far every group is behind, on those of its topics that the command covers."""
+
+    action: ClassVar[Action] = Action.SEE_GROUPS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
 
 
 class SeeFigures(Command[list[Sample]], frozen=True):

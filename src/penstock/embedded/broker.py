@@ -41,7 +41,6 @@ from ..api.groups import (
     InFlight,
     ListGroups,
     ListInFlight,
-    Move,
     OpenGroup,
     PartitionLag,
     PartitionLanes,
@@ -75,8 +74,10 @@ from .answers import Held, answer
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .directory import Path, open_driver, storage_of
 from .handle import Handle
+from .journeys import BrokerJourneys
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
+from .schedules import BrokerSchedules
 from .transaction import Sessions, Transaction
 
 Place = str | int | datetime
@@ -85,7 +86,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(Handle, BrokerDelays):
+class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -155,6 +156,7 @@ class Broker(Handle, BrokerDelays):
         self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
+        """The names of all topics."""
         return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
@@ -313,7 +315,7 @@ class Broker(Handle, BrokerDelays):
         member: str | None = None,
         assignor: str | None = None,
         order: str | None = None,
-        session_timeout: Duration = 30,
+        session_timeout: Duration | None = None,
         start: Place = "earliest",
         auto_commit: bool = False,
         on_revoked: Told | None = None,
@@ -333,7 +335,7 @@ class Broker(Handle, BrokerDelays):
             text("group", group),
             "" if member is None else text("member", member),
             tuple(_topic(one) for one in named),
-            session_ms=duration_ms(session_timeout),
+            session_ms=0 if session_timeout is None else max(1, duration_ms(session_timeout)),
             assignor=None if assignor is None else choice("assignor", assignor, ASSIGNORS),
             mode=None if order is None else choice("order", order, ORDERS),
             start=start_of(start),
@@ -365,16 +367,31 @@ class Broker(Handle, BrokerDelays):
         """What the members of a group hold."""
         return self.driver.execute(ListInFlight(text("group", group)))
 
-    def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
-        """What `reset` would do."""
-        place, name = start_of(to), text("group", group)
-        return self.driver.execute(PlanReset(name, topic=_topic(topic), to=place))[topic]
+    def reset(
+        self,
+        group: str,
+        to: Place,
+        *,
+        topic: str | None = None,
+        partitions: Iterable[int] | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Start a group again from another place. What was done, or would be (`dry_run`), a row for each partition.
 
-    def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
-        """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
+        On all of its topics, on one, or on some `partitions` of one. While members hold messages: GroupBusy, unless
+        forced.
+        """
         place, name, is_forced = start_of(to), text("group", group), flag("force", force)
-        reset = ResetGroup(name, topic=_topic(topic), to=place, is_forced=is_forced)
-        return self.driver.execute(reset)[topic]
+        only = None if topic is None else _topic(topic)
+        numbers = None
+        if partitions is not None:
+            found = several("partitions", partitions)
+            numbers = tuple(whole_count("a partition", one) for one in found)
+        plan = PlanReset(name, topic=only, to=place, partitions=numbers)
+        reset = ResetGroup(name, topic=only, to=place, partitions=numbers, is_forced=is_forced)
+        moves = self.driver.execute(plan if flag("dry_run", dry_run) else reset)
+        return [{"topic": one, **move._asdict()} for one, some in moves.items() for move in some]
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""

@@ -1,6 +1,6 @@
 """Answers for messages that consumers hold: one decision for each lease."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ...api.answers import (
     TakeBack,
 )
 from ...api.command import Command
+from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...delivery import AnswerResult, Delivery, offset_answers
 from ...delivery.offsets import each_offset
 from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
@@ -42,15 +43,15 @@ def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | Penst
 def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
-        try:
-            offsets = BitMap64(said.offsets)
-        except OverflowError:
-            raise Refused("an offset is a number from 0 on") from None
-        if offsets and offsets.max() >= _OFFSET_MAX:
-            raise Refused("an offset is a number from 0 on")
+        offsets = checked_offsets(said.offsets)
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
+        wrong = miscounted(delivery, said)
+        if wrong:
+            offsets -= wrong
+            if not offsets:
+                return _with_stale(partition, wrong, LeaseOutcome())
         floor = delivery.progress.floor
         held = (partition, delivery, said.lease, offsets, now)
         match said.kind:
@@ -73,8 +74,40 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         repeated=frozenset(each_offset(answered.repeated)) if answered.repeated else frozenset(),
         retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
         finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
+        given_up=_given_up(partition),
     )
-    return _with_stale(partition, answered.stale, outcome) if answered.stale else outcome
+    stale = answered.stale | wrong if wrong else answered.stale
+    return _with_stale(partition, stale, outcome) if stale else outcome
+
+
+def miscounted(delivery: Delivery, said: LeaseAnswer) -> BitMap64 | None:
+    """Messages of the lease that were delivered another number of times than their receipts count."""
+    if not said.attempts:
+        return None
+    held = delivery.leases.holding(said.lease)
+    return BitMap64(
+        [
+            offset
+            for offset, attempts in zip(said.offsets, said.attempts, strict=False)
+            if offset in held and attempts != delivery.attempts_of(offset)
+        ]
+    )
+
+
+def _given_up(partition: Partition) -> str:
+    if partition.rules.dlq_enabled:
+        return "dlq"
+    return "kept" if partition.topic.endswith(DEAD_LETTER_SUFFIX) else "dropped"
+
+
+def checked_offsets(given: Sequence[int]) -> BitMap64:
+    try:
+        offsets = BitMap64(given)
+    except OverflowError:
+        raise Refused("an offset is a number from 0 on") from None
+    if offsets and offsets.max() >= _OFFSET_MAX:
+        raise Refused("an offset is a number from 0 on")
+    return offsets
 
 
 def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) -> LeaseOutcome:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command, ScopedCommand
 from ...api.groups import (
+    LAKE_CHARACTERS_MAX,
     CloseGroup,
     Commit,
     DescribeBacklog,
@@ -37,7 +38,7 @@ from ...api.start import EARLIEST, Start
 from ...delivery import Delivery
 from ...delivery.commands import rewind
 from ...delivery.offsets import each_offset
-from ...errors import GroupBusy, NotFound
+from ...errors import GroupBusy, NotFound, Refused
 from .. import groups
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
@@ -212,7 +213,23 @@ def _in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
 
 
 def plan_reset(node: "Node", command: PlanReset, _now: Now) -> dict[str, list[Move]]:
-    return _planned(_places(node, command), command.to)
+    return _planned(_places_to_reset(node, command), command.to)
+
+
+def _places_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Places:
+    """NotFound: there is no such partition, or the group does not read it; Refused: it is not said of which topic."""
+    places = _places(node, command)
+    if command.partitions is None:
+        return places
+    if command.topic is None:
+        raise Refused("partitions are of one topic: say which", field="topic")
+    if not command.partitions:
+        raise Refused("partitions is empty", field="partitions")
+    by_number = {partition.number: (partition, delivery) for partition, delivery in places}
+    for number in command.partitions:
+        if node.partition(command.topic, number).number not in by_number:
+            raise NotFound("group", f"{command.group} on {command.topic}/{number}")
+    return [by_number[number] for number in sorted(set(command.partitions))]
 
 
 def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
@@ -231,7 +248,7 @@ def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
 
 
 def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[Move]]:
-    group, places = command.group, _places(node, command)
+    group, places = command.group, _places_to_reset(node, command)
     topics = _by_topic(places)
     if not command.is_forced:
         for topic in topics:
@@ -241,10 +258,12 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
         consumption.expire(partition, delivery, now)
     moves = _planned(places, command.to)
     in_flight = sum(one.in_flight for some in moves.values() for one in some)
-    if in_flight and not command.is_forced:
+    is_held = in_flight or any(delivery.commits for _, delivery in places)
+    if is_held and not command.is_forced:
         raise GroupBusy(group, in_flight=in_flight)
     for topic, some in topics.items():
-        is_mode_open = not node.assigned.members_of(group, topic)
+        is_whole = command.partitions is None
+        is_mode_open = is_whole and not node.assigned.members_of(group, topic)
         for (partition, delivery), move in zip(some, moves[topic], strict=True):
             records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
             if is_mode_open and delivery.group in partition.machine.modes:
@@ -254,13 +273,17 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
 
 
 def commit(node: "Node", command: Commit, now: Now) -> bool:
+    if len(command.lake) > LAKE_CHARACTERS_MAX:
+        raise Refused(f"lake has at most {LAKE_CHARACTERS_MAX} characters", field="lake")
     require_offsets(node, command.offsets)
     for topic, partition, _ in command.offsets:
         node.assigned.require_unowned(command.group, topic, partition)
     if command.opens_group:
         groups.open_on(node, command.topics(), command.group, EARLIEST, now)
     moved = [
-        groups.commit(node.partition(topic, partition), command.group, offset, now)
+        groups.commit(
+            node.partition(topic, partition), command.group, offset, now, lake=command.lake
+        )
         for topic, partition, offset in command.offsets
     ]
     return any(moved)

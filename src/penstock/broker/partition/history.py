@@ -32,10 +32,19 @@ from ...delivery.records import (
     Rewound,
 )
 from ...errors import Damaged, DamagedBatch, DamagedFile, NoSpace, Refused, UnsupportedFormat
-from ...journeys.index import BLOCK_RECORDS, DELAYS, GROUPS, LETTERS, SegmentIndex, read_index
+from ...journeys.index import (
+    ARRIVALS,
+    BLOCK_RECORDS,
+    DELAYS,
+    GROUPS,
+    LETTERS,
+    SegmentIndex,
+    read_index,
+)
 from ...log import Log
 from ...log.layout import JOURNEY_INDEX, read_file, segment_path
 from ...log.records import RecordFormat
+from ...transactions.records import StagingsEnded
 from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
 
 # About a block, as most are.
@@ -286,7 +295,7 @@ def _add_finished_below(record: Committed | Overtaken, keys: BitMap64) -> None:
 
 def _add_rewound(record: Rewound, keys: BitMap64) -> None:
     start, end = min(record.offset, record.floor), max(record.offset, record.cursor)
-    keys.add_range(start, min(end, GROUPS))
+    keys.add_range(start, min(end, ARRIVALS))
 
 
 def _add_redriven(record: Redriven, keys: BitMap64) -> None:
@@ -294,7 +303,13 @@ def _add_redriven(record: Redriven, keys: BitMap64) -> None:
     keys.add(LETTERS + record.letter.sequence)
 
 
-def _add_letter(record: Forwarded | Returned, keys: BitMap64) -> None:
+def _add_forwarded(record: Forwarded, keys: BitMap64) -> None:
+    keys.add(LETTERS + record.sequence)
+    if record.offset >= 0:
+        keys.add(ARRIVALS + record.offset)
+
+
+def _add_returned(record: Returned, keys: BitMap64) -> None:
     keys.add(LETTERS + record.sequence)
 
 
@@ -313,6 +328,11 @@ def _add_delays_lost(record: DelaysLost, keys: BitMap64) -> None:
         keys.add_range(DELAYS + lost.min(), DELAYS + lost.max() + 1)
 
 
+def _add_stagings_ended(record: StagingsEnded, keys: BitMap64) -> None:
+    for first, count in record.runs:
+        keys.add_range(first, first + count)
+
+
 _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     **dict.fromkeys(
         (Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved, AckedLate),
@@ -323,11 +343,12 @@ _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     Overtaken: _add_finished_below,
     Rewound: _add_rewound,
     Redriven: _add_redriven,
-    Forwarded: _add_letter,
-    Returned: _add_letter,
+    Forwarded: _add_forwarded,
+    Returned: _add_returned,
     GroupOpened: _add_group,
     GroupClosed: _add_group,
     DelayCancelled: _add_delay,
     DelayMoved: _add_delay,
     DelaysLost: _add_delays_lost,
+    StagingsEnded: _add_stagings_ended,
 }

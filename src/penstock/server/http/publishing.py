@@ -6,7 +6,13 @@ from functools import lru_cache
 
 import msgspec
 
-from ...api.json.messages import MessageIn, Strict, message_of, priority_of
+from ...api.json.messages import (
+    PRIORITY_NAMES,
+    MessageIn,
+    Strict,
+    message_of,
+    priority_of,
+)
 from ...api.json.publish import (
     AcksQuery,
     BatchOut,
@@ -22,7 +28,7 @@ from ...api.json.publish import (
 from ...api.json.reading import decode, decode_lines, read_fields
 from ...api.json.times import time_text_or_none
 from ...api.principals import Action
-from ...api.publish import Delayed, PublishBatch, PublishEach, Published, PublishedRun, Schedule
+from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Schedule
 from ...api.publish import PublishOutcome as Stored
 from ...errors import (
     BacklogFull,
@@ -38,7 +44,7 @@ from ...errors import (
     Unavailable,
 )
 from ...journeys.traces import TRACEPARENT, TRACESTATE, parse_traceparent
-from ...model import Message
+from ...model import Message, Priority
 from .delays import moments_of_first
 from .publish_coalescer import Answers, Run
 from .requests import Request
@@ -47,7 +53,8 @@ from .routing import Route, TopicIn
 from .statuses import error_fields, error_response
 
 MESSAGES_MAX = 100_000
-_ALL, _NONE, _LEADER = 2, 0, 1
+_ALL, _NONE = 2, 0
+_NORMAL = PRIORITY_NAMES[Priority.NORMAL]
 # Stands for an offset in a template; no offset is that large.
 _MARK = (1 << 62) + 12_345
 
@@ -65,22 +72,28 @@ async def publish(request: Request) -> Answer:
     asked = request.query(AcksQuery).acks if request.query_string else None
     if request.content_type == NDJSON:
         items = decode_lines(request.body, _LINE)
-        acks = acks_of(asked or _LEADER)
+        acks = _acks_of(request, asked)
     else:
         body = request.body
         # The usual request has no trace that its messages would have to carry.
         plain = _plain(body) if request.header(_TRACEPARENT) is None else None
         if plain is not None:
-            return await _publish_plain(request, topic, plain, acks_of(asked or plain.acks))
+            return await _publish_plain(
+                request, topic, plain, _acks_of(request, asked or plain.acks)
+            )
         sent = decode(body, _PUBLISH)
-        items, acks = sent.messages, acks_of(asked or sent.acks)
+        items, acks = sent.messages, _acks_of(request, asked or sent.acks)
     if len(items) > MESSAGES_MAX:
         raise TooLarge("messages in one request", found=len(items), limit=MESSAGES_MAX)
     if not items:
-        await request.execute(PublishEach(topic, []))
-        return json_response(PublishOut([]))
+        raise BadRequest("messages is empty", field="messages")
     results, moments = await store(request, topic, items, acks)
     return _response(request, items, results, acks, moments)
+
+
+def _acks_of(request: Request, asked: str | int | None) -> int:
+    """What to wait for, as the request says or else as the broker is configured."""
+    return acks_of(request.app.settings.producer.ack_mode if asked is None else asked)
 
 
 def _plain(body: bytes | bytearray) -> PlainIn | None:
@@ -119,7 +132,7 @@ def _run_body(run: Run, guarantee: str) -> bytes:
 @lru_cache(maxsize=1024)
 def _template(partition: int, guarantee: str) -> tuple[str, str]:
     written = encode_json(
-        PublishedOut(partition=partition, offset=_MARK, priority=2, guarantee=guarantee)
+        PublishedOut(partition=partition, offset=_MARK, priority=_NORMAL, guarantee=guarantee)
     )
     before, after = written.decode().split(str(_MARK))
     return before, after
@@ -129,7 +142,7 @@ async def produce(request: Request) -> Answer:
     """One message."""
     sent = await _one(request)
     topic = request.allow(sent.topic)
-    acks = acks_of(sent.acks)
+    acks = _acks_of(request, sent.acks)
     fields = [(one.name, one.encode_name) for one in msgspec.structs.fields(MessageIn)]
     given = {name: getattr(sent, own) for own, name in fields if getattr(sent, own) is not None}
     item = read_fields(given, MessageIn)
@@ -284,7 +297,7 @@ def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) ->
         delayed=one.is_delayed,
         deliver_at=deliver_at,
         deliver_at_too=deliver_at,
-        priority=2 if item.priority is None else priority_of(item.priority),
+        priority=_NORMAL if item.priority is None else PRIORITY_NAMES[priority_of(item.priority)],
         duplicate=one.is_duplicate,
         guarantee=guarantee,
     )
@@ -292,7 +305,7 @@ def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) ->
 
 async def append_batch(request: Request) -> Answer:
     """A batch in our own format, stored whole or not at all."""
-    acks = acks_of(request.query(AcksQuery).acks or _LEADER)
+    acks = _acks_of(request, request.query(AcksQuery).acks)
     topic, partition = request.params["topic"], int(request.params["partition"])
     if request.content_type != BATCH:
         raise BadRequest(f"content-type must be {BATCH.decode()}")
