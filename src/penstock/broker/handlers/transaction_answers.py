@@ -145,8 +145,10 @@ def _require_reader(node: "Node", command: StageOffsets) -> None:
         for one in command.offsets:
             require_owner(membership, member, TopicPartition(one.topic, one.partition))
         return
-    generation = -1 if command.generation is None else command.generation
-    node.classic.require_commit(group, member, generation, command.instance)
+    # Clients that are older than members in transactions say none; their epoch alone fences them.
+    if member or command.generation is not None:
+        generation = -1 if command.generation is None else command.generation
+        node.classic.require_commit(group, member, generation, command.instance)
     for one in command.offsets:
         node.assigned.require_unowned(group, one.topic, one.partition)
 
