@@ -35,6 +35,7 @@ class Parameters:
     delay_producers: int = 0
     administrators: int = 0
     transaction_producers: int = 0
+    schedule_owners: int = 0
     schema_registrants: int = 0
     # Lost files, and as many older parts, that are tried at each start.
     file_losses_per_start: int = 1

@@ -42,6 +42,7 @@ from ..delivery.records import (
 from ..log import Log
 from ..log.checkpoint import read_checkpoint
 from ..model import Message
+from ..schedules.records import ScheduleRemoved, ScheduleStored
 from ..transactions.records import (
     ProducerForgotten,
     ProducerInitialised,
@@ -405,6 +406,8 @@ _APPLY: dict[type, Callable[[PartitionBook, Any, int, Event], None]] = {
             Arrived,
             ProducerForgotten,
             ProducerInitialised,
+            ScheduleRemoved,
+            ScheduleStored,
             StagingLogMade,
             StagingsEnded,
             TransactionConcluded,
