@@ -26,6 +26,7 @@ MODULES = (
     "consumer",
     "worker",
     "transactions",
+    "stagings",
 )
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),

@@ -18,6 +18,8 @@ SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
 CACHE_BYTES = 64 * MIB
+SESSION_MS_MIN = 1000
+SESSION_MS_MAX = HOUR_MS
 
 
 def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
@@ -49,6 +51,23 @@ class LimitsConfig:
         _require(
             "batch_bytes_max", self.batch_bytes_max, self.batch_bytes_max <= 1 << 31, "<= 2 GiB"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What a node does where a command does not say."""
+
+    session_timeout_ms: int = 30_000
+    # Off: a member that asks the broker to commit for it is refused.
+    is_auto_commit_on: bool = True
+    auto_commit_interval_ms: int = 5000
+    dead_letter_retention_hours: float = 336
+
+    def __post_init__(self) -> None:
+        session, interval = self.session_timeout_ms, self.auto_commit_interval_ms
+        is_legal = SESSION_MS_MIN <= session <= SESSION_MS_MAX
+        _require("session_timeout_ms", session, is_legal, f"in {SESSION_MS_MIN}..{SESSION_MS_MAX}")
+        _require("auto_commit_interval_ms", interval, 1 <= interval <= DAY_MS, f"in 1..{DAY_MS}")
 
 
 class FsyncPolicy(Enum):
@@ -204,6 +223,7 @@ class TopicConfig:
     segment_size_bytes: int = 64 * MIB
     segment_age_ms: int = 168 * HOUR_MS
     segment_messages_max: int = OFF
+    index_interval_bytes: int = 4 * KIB
     cleanup: Cleanup = Cleanup.DELETE
     keep_unread: bool = False
     # A mistyped group must not fill the disk: above this much, unread messages go as well.
@@ -240,6 +260,8 @@ class TopicConfig:
     def __post_init__(self) -> None:
         self.log_config()
         self.delivery_config()
+        interval = self.index_interval_bytes
+        _require("index_interval_bytes", interval, 1 <= interval <= 1 << 31, "in 1..2147483648")
         _require("dedup_window_ms", self.dedup_window_ms, self.dedup_window_ms >= 0, ">= 0")
         _require("dedup_keys_max", self.dedup_keys_max, self.dedup_keys_max >= 1, ">= 1")
         for name in ("retention_check_ms", "compaction_check_ms"):
@@ -273,7 +295,7 @@ class TopicConfig:
     def log_config(self) -> LogConfig:
         return LogConfig(
             segment_size_bytes=self.segment_size_bytes,
-            index_interval_bytes=min(4 * KIB, self.segment_size_bytes),
+            index_interval_bytes=min(self.index_interval_bytes, self.segment_size_bytes),
             retention_hours=self.retention_hours,
             retention_bytes=self.retention_bytes,
             retention_segments=self.retention_segments,

@@ -293,7 +293,7 @@ def test_the_group_says_why_it_was_rebalanced():
 )
 def test_a_member_that_asks_for_what_cannot_be_changes_nothing(wrong):
     life = two_members()
-    asked = {"topics": frozenset({TOPIC})} | wrong
+    asked = {"topics": frozenset({TOPIC}), "session_ms": SESSION_MS} | wrong
     with pytest.raises(Refused):
         commands.join(life.group, JoinRequest(member="eve", client="c", **asked), [], life.time, 9)
     assert set(life.group.members) == {"ann", "bob"}

@@ -62,6 +62,7 @@ class InProcess:
             logger=getLogger("test"),
             on_fatal=_raise,
             limits=self.settings.limits.limits_config(),
+            config=self.settings.node_config(),
             observer=activity.observe,
         )
         # Free space counts only where a test says so.
@@ -199,7 +200,7 @@ class Served:
         return urlsplit(self.binary_address).port
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
         connection = self.connect()
@@ -217,7 +218,7 @@ class Served:
         return self.wait()
 
     def wait(self) -> int:
-        _, rest = self.process.communicate(timeout=30)
+        _, rest = self.process.communicate(timeout=120)
         self.lines += rest.splitlines(keepends=True)
         return self.process.returncode
 

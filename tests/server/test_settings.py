@@ -122,7 +122,7 @@ def test_a_running_process_takes_over_what_it_can():
 
 
 def test_topics_start_with_what_the_settings_say():
-    found = read_settings("consumer: {max_retries: 9}\ntopic: {dlq_enabled: false}")
+    found = read_settings("consumer: {max_retries: 9}\ndlq: {enabled: false}")
     defaults = found.topic_defaults()
     assert (defaults["max_retries"], defaults["dlq_enabled"]) == (9, False)
 

@@ -53,6 +53,20 @@ class Limits(msgspec.Struct, frozen=True):
     headers_bytes_max: int
 
 
+class ClientDefaults(msgspec.Struct, frozen=True):
+    """What a client does where its program does not say: `producer` and `consumer` of the broker's settings."""
+
+    batch_size: int = 100_000
+    linger_ms: float = 5.0
+    batch_bytes: int = 1 << 20
+    ack_mode: str = "leader"
+    retries: int = 3
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 30_000
+    session_timeout_ms: int = 30_000
+    heartbeat_interval_ms: int = 3000
+
+
 class Hello(msgspec.Struct, frozen=True):
     """The first request of our clients: the version of the client, and its key if the server asks for keys."""
 
@@ -75,6 +89,7 @@ class HelloReply(msgspec.Struct, frozen=True):
     features: tuple[str, ...] = ()
     data_dir: str = ""
     started_at_ns: int = 0
+    defaults: ClientDefaults = ClientDefaults()
 
 
 class FrameSplitter:

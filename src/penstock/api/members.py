@@ -14,7 +14,6 @@ from .principals import Action
 from .start import EARLIEST, Start
 
 R = TypeVar("R")
-SESSION_MS_DEFAULT = 30_000
 
 
 class Assignor(Enum):
@@ -62,7 +61,8 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
 
     Under a name that is taken it takes that member's place; `keeps_leases` says that it is the same one after all,
     which lost the broker for a while and still holds messages. `mode` None: as the group has it, relaxed for a new one,
-    which begins at `start`. `is_auto_commit`: the next poll finishes what the last one returned, and so do 5 seconds.
+    which begins at `start`. `session_ms` 0: as the broker is configured. `is_auto_commit`: the next poll finishes what
+    the last one returned, and so does the broker's interval, 5 seconds if it does not say otherwise.
 
     NotFound, ModeConflict, TooManyGroups, Refused: nothing has happened.
     """
@@ -71,7 +71,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     is_long: ClassVar[bool] = True
     topic_names: tuple[str, ...]
     client: str = "member"
-    session_ms: int = SESSION_MS_DEFAULT
+    session_ms: int = 0
     assignor: Assignor | None = None
     mode: Mode | None = None
     start: Start = EARLIEST

@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -30,6 +31,7 @@ from . import (  # Their subclasses of `Command` are found below.
     schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .command import Command
@@ -46,6 +48,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -60,6 +63,7 @@ MODULES = (
     schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.

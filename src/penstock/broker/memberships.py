@@ -25,8 +25,9 @@ from ..api.members import (
     StartWaiting,
 )
 from ..api.receipts import Place
+from ..config import NodeConfig
 from ..delivery import Delivery
-from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty
+from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty, Refused
 from ..groups import GroupRecord, GroupTime, JoinRequest, Membership
 from ..groups import commands as decide
 from ..groups.membership import REVOCATION_MS
@@ -44,7 +45,7 @@ from .partition import Now, Partition, consumption
 from .partition.consumption import Wanted
 from .poll_replay import PollReplay
 
-AUTO_COMMIT_NS = 5_000_000_000
+_MS = 1_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.
 _GENERATIONS_RESERVED = 1000
 _NEVER = float("inf")
@@ -66,8 +67,8 @@ class _Session:
 class Memberships:
     """All assigned groups of a node. In memory: after a restart every member has to join again."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalogue: Catalogue, config: NodeConfig) -> None:
+        self._catalogue, self._config = catalogue, config
         self.groups: dict[str, Membership] = {}
         self._sessions: dict[tuple[str, str], _Session] = {}
         self._replays = PollReplay(catalogue.partition)
@@ -77,6 +78,11 @@ class Memberships:
 
     def join(self, command: JoinGroup, now: Now) -> JoinReply:
         group, topics = groups.check_group(command.group), frozenset(command.topic_names)
+        if command.is_auto_commit and not self._config.is_auto_commit_on:
+            raise Refused(
+                "this broker commits for no member: consumer.auto_commit is false",
+                field="auto_commit",
+            )
         for topic in topics:
             self._catalogue.topic(topic)
         member = self._name_for(command)
@@ -86,7 +92,7 @@ class Memberships:
             member=member,
             client=command.client,
             topics=topics,
-            session_ms=command.session_ms,
+            session_ms=command.session_ms or self._config.session_timeout_ms,
             assignor=command.assignor,
         )
         partitions = self._partitions(topics | self._topics(membership))
@@ -196,7 +202,8 @@ class Memberships:
             session.unfinished = [
                 (one.place, one.lease, BitMap64(one.offsets)) for one in found.leased()
             ]
-            session.commit_at_ns = now.monotonic_ns + AUTO_COMMIT_NS
+            interval_ms = self._config.auto_commit_interval_ms
+            session.commit_at_ns = now.monotonic_ns + interval_ms * _MS
             self._expect(session.commit_at_ns)
         return found
 
@@ -421,7 +428,7 @@ class Memberships:
         if partition is None or group not in partition.machine.numbers:
             return
         delivery = partition.group(group)
-        held = {lease.member for lease in delivery.leases.by_number.values()}
+        held = set(delivery.leases.held_by)
         # On a full disk they end by themselves, at their deadline.
         with suppress(NoSpace):
             for holder in sorted(filter(is_ending, held)):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ..api.command import Command
 from ..api.members import MemberCommand
 from ..api.principals import LOCAL, Principal
-from ..config import CACHE_BYTES, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, LimitsConfig, NodeConfig, TopicConfig
 from ..errors import (
     Fatal,
     NoSpace,
@@ -25,13 +25,14 @@ from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
 from .classic_groups import ClassicGroups
+from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
 from .partition import Now, Partition, consumption, delaying, firing, forwarding, recurring
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
-from .partition.outbox import Burial, Decision, Letter
+from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
 from .sweeping import Sweeps
 from .transactions import Transactions
@@ -39,8 +40,8 @@ from .validation import ViolationLedger, bind_topic
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
-_DEAD_LETTER_HOURS = 336
 _LIMITS = LimitsConfig()
+_CONFIG = NodeConfig()
 _MS = 1_000_000
 R = TypeVar("R")
 
@@ -58,6 +59,7 @@ class Node(Catalogue):
         now: Now,
         entropy: Entropy,
         limits: LimitsConfig = _LIMITS,
+        config: NodeConfig = _CONFIG,
         min_free_bytes: int = 0,
         damage: DamageLedger | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -81,7 +83,7 @@ class Node(Catalogue):
             cache_bytes=cache_bytes,
             zones=zones,
         )
-        self._observer = observer
+        self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()
         # Topics that ask for schemas. Drivers look without their lock, so an entry is replaced and never changed.
         self.bindings: dict[str, Binding] = {}
@@ -93,10 +95,12 @@ class Node(Catalogue):
         self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
-        self.assigned = Memberships(self)
+        self.assigned = Memberships(self, config)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
-        self.transactions = Transactions(self)
+        self.transactions, self.commits = Transactions(self), NamedCommits(self)
+        # On whose behalf the command that is under way runs.
+        self.principal = LOCAL
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:
             self.transactions.resume(now)
@@ -126,6 +130,7 @@ class Node(Catalogue):
                     topics = self.assigned.topics_of(group, member)
                     topics |= self.classic.topics_of(group, member)
                     authorise_member(principal, member, topics)
+            self.principal = principal
             reply: R = HANDLERS[type(command)](self, command, now)
         except PenstockError as error:
             if self._observer is not None:
@@ -153,6 +158,7 @@ class Node(Catalogue):
         self.assigned.tick(now)
         self.classic.tick(now)
         self.transactions.tick(now)
+        self.commits.tick(now)
         self._seen = now
         self.fire(now)
 
@@ -178,7 +184,7 @@ class Node(Catalogue):
             for delivery in partition.machine.groups.values()
         )
         members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
-        transactions_ns = self.transactions.next_due_ns()
+        transactions_ns = min(self.transactions.next_due_ns(), self.commits.next_due_ns())
         return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
@@ -198,7 +204,7 @@ class Node(Catalogue):
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
             return self._dead_letter_partition(source, now)
-        if isinstance(letter, Decision):
+        if isinstance(letter, DECISIONS):
             return self.partition_of(letter.topic_id, letter.partition)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)
@@ -208,7 +214,8 @@ class Node(Catalogue):
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
         if name not in self.open:
             on_damage = source.config.on_damage
-            config = TopicConfig(retention_hours=_DEAD_LETTER_HOURS, on_damage=on_damage)
+            hours = self.config.dead_letter_retention_hours
+            config = TopicConfig(retention_hours=hours, on_damage=on_damage)
             self.create_topic(name, count, config, now)
         if len(self.topic(name).partitions) <= source.number:
             self.add_partitions(name, count, now)

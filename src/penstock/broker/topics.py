@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -112,6 +112,7 @@ TopicRecord = (
 
 # Of names that there are not; a hostile request may have thousands.
 _NAMES_SHOWN = 5
+_HINTS = get_type_hints(TopicConfig)
 # What a setting is, in words.
 _KINDS: dict[object, str] = {
     int: "a whole number",
@@ -143,17 +144,53 @@ class TopicFacts:
 def config_from(settings: Mapping[str, Any]) -> TopicConfig:
     """Settings under the names that users write; everything that is wrong with them in one error."""
     known = {one.name for one in fields(TopicConfig)}
-    if unknown := sorted(set(settings) - known):
-        raise _unknown_settings(unknown, sorted(known))
+    problems = [_unknown_settings(sorted(set(settings) - known), sorted(known))]
+    good: dict[str, Any] = {}
+    for name in sorted(known & set(settings)):
+        try:
+            good[name] = _converted(name, settings[name])
+        except InvalidConfig as error:
+            problems.append(error)
+    config = _configured(good, problems)
+    wrong = [one for one in problems if one is not None]
+    if wrong:
+        raise wrong[0] if len(wrong) == 1 else _joined(wrong)
+    return config
+
+
+def _configured(good: dict[str, Any], problems: list[InvalidConfig | None]) -> TopicConfig:
+    """A configuration; a setting that is refused is a problem, and the others are judged without it."""
+    while True:
+        try:
+            return TopicConfig(**good)
+        except InvalidConfig as error:
+            problems.append(error)
+            if good.pop(str(error.fields["setting"]), None) is None:
+                # It is a default that does not go with them.
+                return TopicConfig()
+
+
+def _joined(wrong: list[InvalidConfig]) -> InvalidConfig:
+    """One error for several settings; the fields are lists of theirs."""
+    parts = {
+        name: "; ".join(str(one.fields[name]) for one in wrong)
+        for name in ("setting", "found", "expected")
+    }
+    said = "; ".join(map(str, wrong))
+    return InvalidConfig(parts["setting"], parts["found"], parts["expected"], said=said)
+
+
+def _converted(name: str, value: object) -> Any:
+    """A setting as the configuration has it. InvalidConfig if it is of another kind."""
     try:
-        storable = {name: _storable(name, value) for name, value in settings.items()}
-        return msgspec.convert(storable, TopicConfig)
-    except msgspec.ValidationError as error:
-        name = str(error).partition(" - at `$.")[2].removesuffix("`")
-        raise InvalidConfig(name, settings.get(name), _expected(name)) from None
+        return msgspec.convert(_storable(name, value), _HINTS[name])
+    except msgspec.ValidationError:
+        raise InvalidConfig(name, value, _expected(name)) from None
 
 
-def _unknown_settings(names: list[str], known: list[str]) -> InvalidConfig:
+def _unknown_settings(names: list[str], known: list[str]) -> InvalidConfig | None:
+    if not names:
+        return None
     listed = ", ".join(known)
     shown = ", ".join(name + _nearest(name, known) for name in names[:_NAMES_SHOWN])
     more = ", ..." if len(names) > _NAMES_SHOWN else ""

@@ -29,6 +29,9 @@ COMMANDS = {
     "transactions": LazyCommand(
         "penstock.cli.transactions:transactions", "List transactions, look at them, abort them."
     ),
+    "commits": LazyCommand(
+        "penstock.cli.commits:commits", "List names of commits, look at them, forget them."
+    ),
     "dlq": LazyCommand(
         "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."
     ),

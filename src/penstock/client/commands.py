@@ -8,6 +8,7 @@ from typing import Any
 from ..api.answers import Answer, Kind
 from ..api.arguments import text, whole_number
 from ..api.command import Command
+from ..api.commits import StageNamed
 from ..api.dead_letters import RedriveDeadLetters
 from ..api.delays import CancelDelayed
 from ..api.groups import CloseGroup
@@ -43,6 +44,7 @@ _ONCE = frozenset(
         RotateKey,
         RunSchedule,
         Stage,
+        StageNamed,
     }
 )
 # A second nack finds its lease over, which would look like a failure.
@@ -79,6 +81,11 @@ def acks_of(given: str | int) -> Acks:
     if not isinstance(given, bool) and str(given) in {"0", "1", "2"}:
         return Acks(int(given))
     raise Refused(f"acks must be none, leader or all, got {str(given)[:40]!r}", field="acks")
+
+
+def acks_or_none(given: str | int | None) -> Acks | None:
+    """What a publish waits for; None: as the server says."""
+    return None if given is None else acks_of(given)
 
 
 def moment_ns(when: Moment, what: str = "a moment") -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ..api.arguments import plain_function, several, text, whole_number
+from ..api.frames import ClientDefaults
 from ..api.units import Duration, duration_s
 from ..errors import PenstockError, Refused
 from ..model import check_name
@@ -26,8 +27,8 @@ class ConsumerOptions(TypedDict, total=False):
     order: str | None
     assignor: str | None
     member: str
-    session_timeout: Duration
-    heartbeat_interval: Duration
+    session_timeout: Duration | None
+    heartbeat_interval: Duration | None
     visibility_timeout: Duration | None
     max_poll: int
     priority: str | None
@@ -48,7 +49,8 @@ class ConsumerSettings:
 
     `max_poll`: how many messages an iteration takes at once. `visibility_timeout`: how long a lease lasts (None: as the
     topic says); the consumer extends it up to `extend_for` after the poll that brought the message. `auto_commit`: a
-    message is finished when the next one is asked for. `patience`: how long an iteration waits for a server that is
+    message is finished when the next one is asked for. `session_timeout` and `heartbeat_interval` None: as the broker
+    is configured. `patience`: how long an iteration waits for a server that is
     away before it raises.
     """
 
@@ -57,8 +59,8 @@ class ConsumerSettings:
     order: str | None = None
     assignor: str | None = None
     member: str = ""
-    session_timeout: Duration = 30
-    heartbeat_interval: Duration = 3
+    session_timeout: Duration | None = None
+    heartbeat_interval: Duration | None = None
     visibility_timeout: Duration | None = None
     max_poll: int = 500
     priority: str | None = None
@@ -77,8 +79,9 @@ class ConsumerSettings:
         if text("the name of a member", self.member):
             check_name(self.member, "member")
         for name in ("session_timeout", "heartbeat_interval"):
-            if duration_s(getattr(self, name), name) <= 0:
-                raise Refused(f"{name} must be above 0, got {getattr(self, name)!r}")
+            given = getattr(self, name)
+            if given is not None and duration_s(given, name) <= 0:
+                raise Refused(f"{name} must be above 0, got {given!r}")
         for name in ("extend_for", "patience"):
             duration_s(getattr(self, name), name)
         plain_function("on_error", self.on_error)
@@ -89,10 +92,14 @@ class ConsumerSettings:
     def is_assigned(self) -> bool:
         return self.mode == "assigned"
 
-    @property
-    def heartbeat_s(self) -> float:
-        longest_s = duration_s(self.session_timeout) / _HEARTBEATS_A_SESSION
-        return min(duration_s(self.heartbeat_interval), longest_s)
+    def heartbeat_s(self, defaults: ClientDefaults) -> float:
+        """How often to send a heartbeat, to a server that tells these defaults."""
+        session, interval = self.session_timeout, self.heartbeat_interval
+        session_s = defaults.session_timeout_ms / 1000 if session is None else duration_s(session)
+        wished_s = (
+            defaults.heartbeat_interval_ms / 1000 if interval is None else duration_s(interval)
+        )
+        return min(wished_s, session_s / _HEARTBEATS_A_SESSION)
 
 
 def topics_of(topics: str | Sequence[str]) -> list[str]:

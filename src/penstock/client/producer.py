@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import randbits
 from threading import Lock
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 from ..api.arguments import choice, instance, number, plain_function, text, whole_number
+from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
@@ -30,9 +31,11 @@ _DUE_LINGERS = 4
 class ProducerOptions(TypedDict, total=False):
     """`linger_ms`: how long a message may wait for others. `buffer_bytes_max`: beyond it `send` waits.
 
-    `delivery_timeout_s`: after so long a batch that could not be stored is given up. `on_delivery` is called for every
-    batch with the number of its messages and, if it failed, the error. With a `schema`, from `Client.schema` or
-    `Client.register_schema`, values are what it describes, and with a `key_schema` keys are.
+    `acks`, `linger_ms`, `batch_messages_max` and `batch_bytes_max` are as the broker is configured, section `producer`,
+    where they are left out. `delivery_timeout_s`: after so long a batch that could not be stored is given up.
+    `on_delivery` is called for every batch with the number of its messages and, if it failed, the error. With a
+    `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with a `key_schema`
+    keys are.
     """
 
     acks: str
@@ -50,7 +53,10 @@ class ProducerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """The options of a producer, checked, with their defaults."""
+    """The options of a producer, checked, with their defaults.
+
+    `of_server` has the defaults that a broker tells.
+    """
 
     acks: str = "leader"
     linger_ms: float = 5
@@ -76,6 +82,17 @@ class ProducerSettings:
         for name in ("schema", "key_schema"):
             if getattr(self, name) is not None:
                 instance(name, getattr(self, name), SchemaCodec)
+
+    @classmethod
+    def of_server(cls, defaults: ClientDefaults, options: ProducerOptions) -> Self:
+        whole: ProducerOptions = {
+            "acks": defaults.ack_mode,
+            "linger_ms": defaults.linger_ms,
+            "batch_messages_max": defaults.batch_size,
+            "batch_bytes_max": defaults.batch_bytes,
+        }
+        whole.update(options)
+        return cls(**whole)
 
     @property
     def linger_s(self) -> float:
@@ -150,11 +167,9 @@ class BatchQueues:
         lock: Callable[[], Any],
         delivery_of: Callable[[Batch, int], Any],
     ) -> None:
-        self.topic, self.settings, self._retry = name_of("topic", topic), settings, retry
+        self.topic = name_of("topic", topic)
         self._event, self._lock, self._delivery_of = event, lock, delivery_of
-        self._limits = BatchLimits(
-            settings.batch_bytes_max, settings.batch_messages_max, LIMITS.value_bytes_max
-        )
+        self.configure(settings, retry)
         self._compression = _COMPRESSIONS[settings.compression.lower()]
         self._producer_id = randbits(62) if settings.is_idempotent else None
         self.delivery_timeout_s = settings.delivery_timeout_s
@@ -170,6 +185,13 @@ class BatchQueues:
         self._first_error: PenstockError | None = None
         # Batches that are sealed and not settled, the oldest first.
         self._unsettled: dict[Batch, None] = {}
+
+    def configure(self, settings: ProducerSettings, retry: RetryPolicy) -> None:
+        """Take other settings, before the first batch."""
+        self.settings, self._retry = settings, retry
+        self._limits = BatchLimits(
+            settings.batch_bytes_max, settings.batch_messages_max, LIMITS.value_bytes_max
+        )
 
     @property
     def is_full(self) -> bool:

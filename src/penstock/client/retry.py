@@ -2,8 +2,10 @@
 
 import secrets
 from dataclasses import dataclass
+from typing import Self
 
 from ..api.arguments import whole_number
+from ..api.frames import ClientDefaults
 from ..errors import PenstockError, Refused, Unreachable
 from .failures import wait_asked_s
 
@@ -27,6 +29,15 @@ class RetryPolicy:
                 f"backoff_ms must be in 1..{self.backoff_ms_max}, and that at most {_PAUSE_MS_MAX},"
                 f" got {self.backoff_ms}"
             )
+
+    @classmethod
+    def of_server(cls, defaults: ClientDefaults) -> Self:
+        """The policy that a server asks of clients that have none of their own."""
+        return cls(
+            retries=defaults.retries,
+            backoff_ms=defaults.retry_backoff_ms,
+            backoff_ms_max=defaults.retry_backoff_max_ms,
+        )
 
     def pause_s(self, tries: int, chance: float) -> float:
         """The pause after so many tries (from 1); `chance` in 0..1 spreads clients that failed together."""

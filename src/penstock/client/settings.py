@@ -1,6 +1,6 @@
 """The settings of a client."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,8 @@ class ClientSettings:
 
     timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    # None: as the server says in hello.
+    retry: RetryPolicy | None = None
     # A file with certificates to trust instead of the system's.
     ca_file: str | PathLike[str] | None = None
 
@@ -34,7 +35,8 @@ class ClientSettings:
         for name in ("timeout_s", "connect_timeout_s"):
             if not 0 < number(name, getattr(self, name), 0) <= _TIMEOUT_S_MAX:
                 raise Refused(f"{name} must be above 0 and at most {_TIMEOUT_S_MAX} s")
-        instance("retry", self.retry, RetryPolicy)
+        if self.retry is not None:
+            instance("retry", self.retry, RetryPolicy)
         if self.ca_file is not None and not isinstance(self.ca_file, str | PathLike):
             raise Refused(f"ca_file is the path of a file, not {type_name(self.ca_file)}")
 

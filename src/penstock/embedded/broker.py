@@ -75,6 +75,7 @@ from .answers import Held, answer
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .directory import Path, open_driver, storage_of
 from .handle import Handle
+from .journeys import BrokerJourneys
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
 from .schedules import BrokerSchedules
@@ -86,7 +87,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(Handle, BrokerDelays, BrokerSchedules):
+class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -156,6 +157,7 @@ class Broker(Handle, BrokerDelays, BrokerSchedules):
         self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
+        """The names of all topics."""
         return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:
@@ -314,7 +316,7 @@ class Broker(Handle, BrokerDelays, BrokerSchedules):
         member: str | None = None,
         assignor: str | None = None,
         order: str | None = None,
-        session_timeout: Duration = 30,
+        session_timeout: Duration | None = None,
         start: Place = "earliest",
         auto_commit: bool = False,
         on_revoked: Told | None = None,
@@ -334,7 +336,7 @@ class Broker(Handle, BrokerDelays, BrokerSchedules):
             text("group", group),
             "" if member is None else text("member", member),
             tuple(_topic(one) for one in named),
-            session_ms=duration_ms(session_timeout),
+            session_ms=0 if session_timeout is None else max(1, duration_ms(session_timeout)),
             assignor=None if assignor is None else choice("assignor", assignor, ASSIGNORS),
             mode=None if order is None else choice("order", order, ORDERS),
             start=start_of(start),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..api.groups import Cause, Passed
 from ..api.members import Assignor, Standing
+from ..config import SESSION_MS_MAX, SESSION_MS_MIN
 from ..errors import NotOwner, Refused, StaleGeneration, UnknownMember
 from ..kernel import Outcome
 from ..model import TopicPartition
@@ -29,9 +30,6 @@ from .records import (
     TargetSet,
 )
 
-SESSION_MS_DEFAULT = 30_000
-SESSION_MS_MIN = 1000
-SESSION_MS_MAX = 3_600_000
 _MS = 1_000_000
 
 Records = tuple[GroupRecord, ...]
@@ -51,7 +49,7 @@ class JoinRequest:
     member: str
     client: str
     topics: frozenset[str]
-    session_ms: int = SESSION_MS_DEFAULT
+    session_ms: int
     assignor: Assignor | None = None
 
 

@@ -45,6 +45,7 @@ class FindingsLog:
             now=now,
             entropy=self._world.entropy,
             limits=self._world.limits,
+            config=self._world.config,
             min_free_bytes=config.min_free_bytes,
             cache_bytes=config.cache_bytes,
             damage=self.damage,

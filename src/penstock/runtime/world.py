@@ -6,7 +6,7 @@ from logging import Logger
 from typing import Protocol, runtime_checkable
 
 from ..broker.node import Observer
-from ..config import LimitsConfig
+from ..config import LimitsConfig, NodeConfig
 from ..ports import Clock, Entropy
 
 
@@ -26,4 +26,5 @@ class World:
     logger: Logger
     on_fatal: Callable[[BaseException], None]
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    config: NodeConfig = field(default_factory=NodeConfig)
     observer: Observer | None = None

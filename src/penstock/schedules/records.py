@@ -9,7 +9,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     group: int
 
 
-class ScheduleStored(_Record, frozen=True, tag=112):
+class ScheduleStored(_Record, frozen=True, tag=120):
     """A schedule is new, or has changed. Its number is never given again in its partition.
 
     It is due after `since_ns`, and after what a version from `counted_from` on has published. Intervals are counted
@@ -25,13 +25,13 @@ class ScheduleStored(_Record, frozen=True, tag=112):
     recurrence: Recurrence
 
 
-class ScheduleRemoved(_Record, frozen=True, tag=113):
+class ScheduleRemoved(_Record, frozen=True, tag=121):
     """A schedule was deleted."""
 
     number: int
 
 
-class ScheduleMark(_Record, frozen=True, tag=114):
+class ScheduleMark(_Record, frozen=True, tag=122):
     """In a snapshot: the due time of the last occurrence that a version of a schedule has published."""
 
     number: int
@@ -39,7 +39,7 @@ class ScheduleMark(_Record, frozen=True, tag=114):
     due_ns: int
 
 
-class ScheduleNumbers(_Record, frozen=True, tag=115):
+class ScheduleNumbers(_Record, frozen=True, tag=123):
     """In a snapshot: numbers below this one were given to schedules."""
 
     next_number: int

@@ -10,7 +10,7 @@ import msgspec
 
 from ..config import TopicConfig
 from ..errors import InvalidConfig, InvalidSettings
-from .settings import Settings
+from .settings import Settings, conflicts
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 SECTIONS: Mapping[str, type] = get_type_hints(Settings)
@@ -18,6 +18,8 @@ _FILE_BYTES_MAX = 1 << 20
 # An alias that is used again and again makes a small file enormous.
 _ALIASES_MAX = 100
 _NUMBER_MAX = (1 << 63) - 1
+# Sections with the words for settings of a topic.
+_OF_TOPICS = ("storage", "consumer", "topic")
 
 
 class Value(NamedTuple):
@@ -44,6 +46,7 @@ def read_settings(
     """Settings, or InvalidSettings with every problem that there is."""
     problems: list[str] = []
     given: dict[tuple[str, str], Value] = {}
+    wrong: set[str] = set()
     for value in (
         *_from_file(text, path, problems),
         *_from_environment(environment or {}),
@@ -52,14 +55,16 @@ def read_settings(
             for (section, name), found in (flags or {}).items()
         ),
     ):
-        _check(value, given, problems)
-    sections = _sections(given, problems)
-    if not problems:
-        try:
-            return Settings(**sections)
-        except InvalidConfig as error:
+        if not _take(value, given, problems):
+            wrong.add(value.name)
+    sections = {name: _section(name, given, wrong, problems) for name in SECTIONS}
+    for names, error in conflicts(**sections):
+        # What was refused already stands at its default, which says nothing of the others.
+        if wrong.isdisjoint(names):
             problems.append(str(error))
-    raise InvalidSettings(problems)
+    if problems:
+        raise InvalidSettings(problems)
+    return Settings(**sections)
 
 
 def _from_file(text: str | None, path: str, problems: list[str]) -> Iterable[Value]:
@@ -122,18 +127,17 @@ def _from_environment(environment: Mapping[str, str]) -> Iterable[Value]:
             yield Value(section, key, text, name, True)
 
 
-def _check(value: Value, given: dict[tuple[str, str], Value], problems: list[str]) -> None:
-    """Take a value if it has a place and the right type."""
+def _take(value: Value, given: dict[tuple[str, str], Value], problems: list[str]) -> bool:
+    """Take a value if it has a place and the right type; False, and a problem, if not."""
     section = SECTIONS.get(value.section)
     if section is None:
         problems.append(_unknown("section", value.section, SECTIONS, value))
-        return
+        return False
     hints = get_type_hints(section)
-    names = [one.name for one in fields(section)]
-    if value.key not in names:
-        wanted = [f"{value.section}.{name}" for name in names]
-        problems.append(_unknown("key", value.name, wanted, value))
-        return
+    if value.key not in hints:
+        known = [f"{one}.{key.name}" for one, kind in SECTIONS.items() for key in fields(kind)]
+        problems.append(_unknown("key", value.name, known, value))
+        return False
     found = value.found
     if value.is_text and hints[value.key] == tuple[str, ...]:
         found = [one.strip() for one in found.split(",") if one.strip()]
@@ -141,11 +145,12 @@ def _check(value: Value, given: dict[tuple[str, str], Value], problems: list[str
         found = msgspec.convert(found, hints[value.key], strict=not value.is_text)
     except msgspec.ValidationError as error:
         problems.append(f"{value.source}: {value.name}: {error}{_choices(hints[value.key])}")
-        return
+        return False
     if isinstance(found, int) and abs(found) > _NUMBER_MAX:
         problems.append(f"{value.source}: {value.name} does not fit into 64 bits")
-        return
+        return False
     given[value.section, value.key] = value._replace(found=found)
+    return True
 
 
 def _choices(kind: Any) -> str:
@@ -160,34 +165,28 @@ def _unknown(kind: str, name: str, known: Iterable[str], value: Value) -> str:
     return f"{value.source}: there is no {kind} {name[:100]}; {advice}"
 
 
-def _sections(given: Mapping[tuple[str, str], Value], problems: list[str]) -> dict[str, Any]:
-    """Each section with what was given; a value that is wrong by itself is reported by itself."""
-    sections: dict[str, Any] = {}
-    for name, kind in SECTIONS.items():
-        good: dict[str, Any] = {}
-        for (section, key), value in given.items():
-            if section == name and _is_good_alone(kind, value, problems):
-                good[key] = value.found
+def _section(
+    name: str,
+    given: Mapping[tuple[str, str], Value],
+    wrong: set[str],
+    problems: list[str],
+) -> Any:
+    """A section with what was given. A value that is refused is a problem, and the others are judged without it."""
+    kind = SECTIONS[name]
+    values = {key: value for (section, key), value in given.items() if section == name}
+    while True:
         try:
-            sections[name] = kind(**good)
+            return kind(**{key: value.found for key, value in values.items()})
         except InvalidConfig as error:
+            setting = str(error.fields["setting"])
+            refused = values.pop(setting, None)
+            wrong.add(f"{name}.{setting}")
+            if refused is not None:
+                problems.append(f"{refused.source}: {name}.{error}")
+                continue
+            # A default that does not go with what was given.
             problems.append(f"{name}.{error}")
-    return sections
-
-
-def _is_good_alone(kind: type, value: Value, problems: list[str]) -> bool:
-    try:
-        kind(**{value.key: value.found})
-    except InvalidConfig as error:
-        # Two keys that belong together are judged together.
-        if error.fields["setting"] == value.key and not _has_partner(value):
-            problems.append(f"{value.source}: {value.section}.{error}")
-            return False
-    return True
-
-
-def _has_partner(value: Value) -> bool:
-    return value.section == "tls"
+            return kind()
 
 
 def shown(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -249,10 +248,15 @@ def reference() -> str:
     return "\n".join(lines + _topic_reference())
 
 
-def _topic_reference() -> list[str]:
-    """Every setting that a topic has of its own; most have their words from the section that new topics start with."""
-    starts = [one for name in ("storage", "consumer", "topic") for one in fields(SECTIONS[name])]
+def topic_words() -> dict[str, str]:
+    """What each setting of a topic means; most have their words from the section that new topics start with."""
+    starts = [one for name in _OF_TOPICS for one in fields(SECTIONS[name])]
     words = {one.name: one.metadata["text"] for one in starts} | _TOPIC_WORDS
+    return {one.name: words[one.name] for one in fields(TopicConfig)}
+
+
+def _topic_reference() -> list[str]:
+    words = topic_words()
     lines = [_TOPIC_HEAD, "| setting | default | meaning |", "|---|---|---|"]
     for one in fields(TopicConfig):
         default = one.default.value if isinstance(one.default, Enum) else one.default
@@ -285,6 +289,8 @@ _TOPIC_WORDS = {
     "is compared. `warn`: stored, counted and logged. `reject`: refused.",
     "key_subject": "The subject whose schemas keys have to fit; empty: `TOPIC-key`, once that has a version.",
     "value_subject": "The subject whose schemas values have to fit; empty: `TOPIC-value`.",
+    "index_interval_bytes": "The index of a segment has one entry for so many bytes.",
+    "dlq_enabled": "Keep dead letters; otherwise they are dropped and counted.",
     "starvation_ms": "A lane of messages that was not served for so long gets one message next; 0: off.",
 }
 
@@ -306,6 +312,6 @@ that does not exist, a value of the wrong kind and a value out of range are all 
 `penstock config check` does only that; `penstock config show` prints what holds.
 
 Settings marked SIGHUP take effect in a running process when it gets that signal; for others it says that they need
-a restart. The sections `storage`, `consumer` and `topic` are what a *new* topic starts with, as far as a topic has such
-a setting of its own.
+a restart. The sections `storage`, `consumer`, `dlq` and `topic` are what a *new* topic starts with, as far as a topic
+has such a setting of its own.
 """

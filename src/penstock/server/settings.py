@@ -5,15 +5,19 @@ reports everything that is wrong at once. The reference in docs/configuration.md
 """
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..api.journeys import DEAD_LETTER_SUFFIX
 from ..config import (
+    DAY_MS,
     KIB,
     MIB,
     OFF,
     FsyncPolicy,
     LimitsConfig,
+    NodeConfig,
     StorageConfig,
     TopicConfig,
 )
@@ -59,6 +63,7 @@ class BrokerSection:
         False,
         "Make a topic that a Kafka client asks for and that there is not, if its key may make topics.",
     )
+    console: bool = key(True, "Serve the console, for browsers, at `/`.")
     data_dir: str = key("./data", "Directory of all data. One process owns it at a time.")
 
     def __post_init__(self) -> None:
@@ -101,6 +106,9 @@ class StorageSection:
     segment_messages_max: int = key(
         OFF, "A segment of a new topic is closed when it holds so many messages; -1: no limit."
     )
+    index_interval_bytes: int = key(
+        4 * KIB, "The index of a new topic's segment has one entry for so many bytes."
+    )
     retention_hours: float = key(168.0, "How long new topics keep messages; -1: for ever.")
     retention_bytes: int = key(OFF, "How much a partition of a new topic keeps; -1: everything.")
     retention_segments: int = key(
@@ -132,9 +140,50 @@ class StorageSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSection:
-    """How messages of new topics are handed out and retried."""
+class ProducerSection:
+    """What producers start with that do not say themselves. Clients of the binary port are told when they connect."""
 
+    batch_size: int = key(100_000, "Messages of a batch.")
+    linger_ms: float = key(5.0, "How long a message waits for others of its batch.")
+    batch_bytes: int = key(MIB, "Bytes of a batch.")
+    ack_mode: str = key(
+        "leader",
+        "What a publish waits for: none, leader (as `storage.fsync` says) or all (an fsync). Over HTTP, too.",
+    )
+    retries: int = key(3, "Tries after the first, if the server cannot be reached or is busy.")
+    retry_backoff_ms: int = key(100, "The first pause between two tries; it doubles each time.")
+    retry_backoff_max_ms: int = key(30_000, "The longest pause.")
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "batch_size", "batch_bytes", "retry_backoff_ms")
+        modes = ("none", "leader", "all")
+        _require("ack_mode", self.ack_mode, self.ack_mode in modes, "none, leader or all")
+        for name in ("linger_ms", "retries"):
+            found = getattr(self, name)
+            _require(name, found, found >= 0, ">= 0")
+        first, longest = self.retry_backoff_ms, self.retry_backoff_max_ms
+        is_possible = first <= longest <= DAY_MS
+        _require(
+            "retry_backoff_max_ms", longest, is_possible, f"in {first} (the first pause)..{DAY_MS}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSection:
+    """Members of groups, and how messages of new topics are handed out and retried."""
+
+    session_timeout_ms: int = key(
+        30_000, "A member that does not say is missed after so long without a sign of life."
+    )
+    heartbeat_interval_ms: int = key(
+        3000, "How often members are asked for a heartbeat; in the answer to a join, and in hello."
+    )
+    auto_commit: bool = key(
+        True, "Commit for members that ask for it; false: they are refused, and answer themselves."
+    )
+    auto_commit_interval_ms: int = key(
+        5000, "What such a member got is finished so long after it, or by its next poll."
+    )
     visibility_timeout_ms: int = key(30_000, "How long a message is lent; then it comes back.")
     max_retries: int = key(3, "Retries before a message is a dead letter; -1: for ever.")
     backoff_base_ms: int = key(1000, "Wait before the first retry.")
@@ -151,7 +200,58 @@ class ConsumerSection:
         _require_positive(
             self, "max_poll_records", "max_poll_records_binary", "poll_timeout_ms_max"
         )
+        self.node_config()
+        heartbeat, session = self.heartbeat_interval_ms, self.session_timeout_ms
+        is_possible = 1 <= heartbeat < session
+        expected = f"in 1..{session - 1}, below session_timeout_ms"
+        _require("heartbeat_interval_ms", heartbeat, is_possible, expected)
         TopicConfig(**_named(self, _CONSUMER_OF_TOPIC))
+
+    def node_config(self, dead_letter_hours: float = 336) -> NodeConfig:
+        return NodeConfig(
+            session_timeout_ms=self.session_timeout_ms,
+            is_auto_commit_on=self.auto_commit,
+            auto_commit_interval_ms=self.auto_commit_interval_ms,
+            dead_letter_retention_hours=dead_letter_hours,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlqSection:
+    """Dead letters."""
+
+    enabled: bool = key(
+        True, "Dead letters of new topics are kept; otherwise they are dropped and counted."
+    )
+    suffix: str = key(
+        DEAD_LETTER_SUFFIX, "What follows a topic's name in that of its dead letters. It is fixed."
+    )
+    retention_hours: float = key(
+        336.0, "How long a new topic of dead letters keeps them; -1: for ever."
+    )
+
+    def __post_init__(self) -> None:
+        expected = (
+            f"{DEAD_LETTER_SUFFIX}: topics that exist, and clients, know dead letters by this name"
+        )
+        _require("suffix", self.suffix, self.suffix == DEAD_LETTER_SUFFIX, expected)
+        TopicConfig(retention_hours=self.retention_hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """Brokers that share their data. This version is one broker: what says more is refused."""
+
+    nodes: tuple[str, ...] = key((), "Brokers of the cluster, such as broker-1:8080; one at most.")
+    replication_factor: int = key(1, "Copies of each partition; there is one.")
+    min_isr: int = key(1, "Copies that `acks: all` waits for; there is one.")
+
+    def __post_init__(self) -> None:
+        found = ", ".join(self.nodes)
+        alone = "this version is a single node, which keeps one copy of everything"
+        _require("nodes", found, len(self.nodes) <= 1, f"one broker or none: {alone}")
+        for name in ("replication_factor", "min_isr"):
+            _require(name, getattr(self, name), getattr(self, name) == 1, f"1: {alone}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +265,6 @@ class TopicSection:
         168.0, "A group that no client asks is forgotten after this."
     )
     ttl_ms: int = key(OFF, "Time to live of messages that do not say; -1: none.")
-    dlq_enabled: bool = key(True, "Keep dead letters; otherwise they are dropped and counted.")
     dedup_window_ms: int = key(600_000, "How long an idempotency key is remembered.")
     dedup_keys_max: int = key(100_000, "Idempotency keys kept for each partition.")
     max_backlog_messages: int = key(OFF, "Unread messages of a partition; -1: no limit.")
@@ -331,6 +430,7 @@ _STORAGE_OF_TOPIC = (
     "segment_size_bytes",
     "segment_age_ms",
     "segment_messages_max",
+    "index_interval_bytes",
     "retention_hours",
     "retention_bytes",
     "retention_segments",
@@ -354,7 +454,6 @@ _REST_OF_TOPIC = (
     "keep_unread_bytes_max",
     "group_retention_hours",
     "ttl_ms",
-    "dlq_enabled",
     "dedup_window_ms",
     "dedup_keys_max",
     "max_backlog_messages",
@@ -368,43 +467,57 @@ def _named(section: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(section, name) for name in names}
 
 
+def conflicts(
+    *,
+    broker: BrokerSection,
+    limits: LimitsSection,
+    http: HttpSection,
+    binary: BinarySection,
+    auth: AuthSection,
+    **_others: object,
+) -> Iterable[tuple[tuple[str, ...], InvalidConfig]]:
+    """Settings of several sections that do not go together: their names, and what is wrong."""
+    if not (broker.is_loopback or auth.enabled or auth.insecure):
+        expected = (
+            "an address of this machine alone (127.0.0.1) while auth.enabled is false; set auth.enabled: true, "
+            "or auth.insecure: true if something else keeps strangers away"
+        )
+        names = ("broker.host", "auth.enabled", "auth.insecure")
+        yield names, InvalidConfig("broker.host", broker.host, expected)
+    largest = limits.value_bytes_max
+    for name, found in (
+        ("http.body_bytes_max", http.body_bytes_max),
+        ("binary.frame_bytes_max", binary.frame_bytes_max),
+    ):
+        if found < largest:
+            expected = f"at least limits.value_bytes_max ({largest})"
+            yield (name, "limits.value_bytes_max"), InvalidConfig(name, found, expected)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All sections."""
 
     broker: BrokerSection = field(default_factory=BrokerSection)
     storage: StorageSection = field(default_factory=StorageSection)
+    producer: ProducerSection = field(default_factory=ProducerSection)
     consumer: ConsumerSection = field(default_factory=ConsumerSection)
+    dlq: DlqSection = field(default_factory=DlqSection)
     topic: TopicSection = field(default_factory=TopicSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     http: HttpSection = field(default_factory=HttpSection)
     binary: BinarySection = field(default_factory=BinarySection)
+    cluster: ClusterSection = field(default_factory=ClusterSection)
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
     log: LogSection = field(default_factory=LogSection)
 
     def __post_init__(self) -> None:
-        is_open = not self.broker.is_loopback and not self.auth.enabled
-        if is_open and not self.auth.insecure:
-            raise InvalidConfig(
-                "broker.host",
-                self.broker.host,
-                "an address of this machine alone (127.0.0.1) while auth.enabled is false; set auth.enabled: true, "
-                "or auth.insecure: true if something else keeps strangers away",
-            )
-        largest = self.limits.value_bytes_max
-        _require(
-            "http.body_bytes_max",
-            self.http.body_bytes_max,
-            self.http.body_bytes_max >= largest,
-            f"at least limits.value_bytes_max ({largest})",
-        )
-        _require(
-            "binary.frame_bytes_max",
-            self.binary.frame_bytes_max,
-            self.binary.frame_bytes_max >= largest,
-            f"at least limits.value_bytes_max ({largest})",
-        )
+        for _, error in conflicts(**{one.name: getattr(self, one.name) for one in fields(self)}):
+            raise error
+
+    def node_config(self) -> NodeConfig:
+        return self.consumer.node_config(self.dlq.retention_hours)
 
     def topic_defaults(self) -> dict[str, Any]:
         """What a topic starts with, under the names of `TopicConfig`."""
@@ -412,4 +525,5 @@ class Settings:
             **_named(self.storage, _STORAGE_OF_TOPIC),
             **_named(self.consumer, _CONSUMER_OF_TOPIC),
             **_named(self.topic, _REST_OF_TOPIC),
+            "dlq_enabled": self.dlq.enabled,
         }

@@ -37,6 +37,8 @@ class Parameters:
     transaction_producers: int = 0
     schedule_owners: int = 0
     schema_registrants: int = 0
+    # Moments that faults are aimed at; all there are if it names none.
+    aims: tuple[str, ...] = ()
     # Lost files, and as many older parts, that are tried at each start.
     file_losses_per_start: int = 1
 

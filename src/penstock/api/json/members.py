@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...config import SESSION_MS_MIN
 from ...errors import BadRequest
 from ...model import TopicPartition
 from ..groups import Mode, Rebalance
@@ -14,10 +15,8 @@ from .messages import Int64, ReceivedOut, Strict
 from .start import start_of
 from .times import Span, span_ms
 
-_SESSION = "30s"
-
-
-_SESSION_MS_MIN = 1000
+# A lost heartbeat or two do no harm.
+HEARTBEATS_A_SESSION = 3
 _ASSIGNORS = {one.value: one for one in Assignor}
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 
@@ -35,20 +34,26 @@ class JoinIn(Strict):
     mode: str = "assigned"
     order: str | None = None
     assignor: str | None = None
-    session_timeout: Span = _SESSION
+    session_timeout: Span | None = None
     auto_commit: bool = False
     keeps_leases: bool = False
     start: str | Int64 = "earliest"
 
 
 class JoinOut(msgspec.Struct):
-    """`assigned_partitions` are to be read now; more may follow when others have let go."""
+    """`assigned_partitions` are to be read now; more may follow when others have let go.
+
+    The broker misses a member that it has not heard of for `session_timeout_ms`, and asks for a heartbeat every
+    `heartbeat_interval_ms`.
+    """
 
     member_id: str
     generation: int
     leader: bool
     assigned_partitions: list[str]
     rebalance_required: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 class MemberIn(Strict):
@@ -126,8 +131,11 @@ def partition_of(text: str) -> TopicPartition:
 
 
 def session_ms_of(sent: JoinIn) -> int:
+    """How long a session lasts; 0: as the broker is configured."""
+    if sent.session_timeout is None:
+        return 0
     session_ms = span_ms("session_timeout", sent.session_timeout)
-    if session_ms < _SESSION_MS_MIN:
+    if session_ms < SESSION_MS_MIN:
         raise BadRequest("session_timeout must be at least 1s", field="session_timeout")
     return session_ms
 
@@ -155,7 +163,7 @@ def join_of(group: str, sent: JoinIn) -> JoinGroup:
     )
 
 
-def join_out(joined: JoinReply) -> JoinOut:
+def join_out(joined: JoinReply, session_ms: int, heartbeat_ms: int) -> JoinOut:
     standing = joined.standing
     return JoinOut(
         joined.member,
@@ -163,6 +171,8 @@ def join_out(joined: JoinReply) -> JoinOut:
         joined.is_first,
         written(standing.assigned),
         bool(standing.to_release),
+        session_ms,
+        min(heartbeat_ms, session_ms // HEARTBEATS_A_SESSION),
     )
 
 

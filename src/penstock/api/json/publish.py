@@ -15,10 +15,13 @@ _ACKS = {"none": 0, "leader": 1, "all": 2, 0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2"
 
 
 class PublishIn(Strict):
-    """Messages, and what to wait for: none (0), leader (1, the broker's fsync policy), all (2, an fsync)."""
+    """Messages, and what to wait for: none (0), leader (1, the broker's fsync policy), all (2, an fsync).
+
+    Without `acks` it is `producer.ack_mode` of the broker, which is leader if that does not say.
+    """
 
     messages: list[MessageIn]
-    acks: str | int = "leader"
+    acks: str | int | None = None
 
 
 class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -31,7 +34,7 @@ class PlainIn(Strict):
     """The usual request: see `_plain`."""
 
     messages: list[PlainMessage]
-    acks: str | int = "leader"
+    acks: str | int | None = None
 
 
 class PublishedOut(msgspec.Struct, kw_only=True, gc=False, rename={"deliver_at_too": "deliverAt"}):
@@ -69,7 +72,7 @@ class ProduceIn(Strict, rename={"deliver_at_too": "deliverAt"}):
     deliver_at: str | None = None
     deliver_at_too: str | None = None
     delay_key: Content = None
-    acks: str | int = "leader"
+    acks: str | int | None = None
 
 
 class AcksQuery(Strict):

@@ -12,6 +12,7 @@ from ..partition.changes import Handler
 from . import (
     answers,
     classic,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -26,12 +27,14 @@ from . import (
     schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **classic.HANDLERS,
+    **commits.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
@@ -46,5 +49,6 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **schedules.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }

@@ -1,6 +1,6 @@
 """Answers for messages that consumers hold: one decision for each lease."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +42,7 @@ def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | Penst
 def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
-        try:
-            offsets = BitMap64(said.offsets)
-        except OverflowError:
-            raise Refused("an offset is a number from 0 on") from None
-        if offsets and offsets.max() >= _OFFSET_MAX:
-            raise Refused("an offset is a number from 0 on")
+        offsets = checked_offsets(said.offsets)
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
@@ -75,6 +70,16 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
     )
     return _with_stale(partition, answered.stale, outcome) if answered.stale else outcome
+
+
+def checked_offsets(given: Sequence[int]) -> BitMap64:
+    try:
+        offsets = BitMap64(given)
+    except OverflowError:
+        raise Refused("an offset is a number from 0 on") from None
+    if offsets and offsets.max() >= _OFFSET_MAX:
+        raise Refused("an offset is a number from 0 on")
+    return offsets
 
 
 def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) -> LeaseOutcome:

@@ -10,7 +10,7 @@ from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
 from ...schedules import ScheduleRecord
-from ...transactions import TransactionRecord
+from ...transactions import NamedCommitRecord, TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -33,9 +33,13 @@ class GroupClosed(_Record, frozen=True, tag=33):
 
 
 class Forwarded(_Record, frozen=True, tag=34):
-    """The destination holds this letter of our outbox durably; we may forget it."""
+    """The destination holds this letter of our outbox durably; we may forget it.
+
+    `offset` is that of the message it became; below 0 if it became none, or if a crash came before this record.
+    """
 
     sequence: int
+    offset: int = -1
 
 
 class Redriven(_Record, frozen=True, tag=35):
@@ -143,4 +147,5 @@ PartitionRecord = (
     | DelayRecord
     | ScheduleRecord
     | TransactionRecord
+    | NamedCommitRecord
 )

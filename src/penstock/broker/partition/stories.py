@@ -18,11 +18,11 @@ from ...model import Message
 from ...schedules import is_schedule
 from ..topics import INTERNAL_PREFIX
 from .dead_letters import index_of, read_dead_letter
-from .delaying import ids_of
 from .history import Entry, Gap, add_keys
 from .journey_events import events_of, group_names
 from .partition import Partition
 from .records import Redriven
+from .rows import ids_of
 
 
 class MessageFacts(NamedTuple):
@@ -105,6 +105,8 @@ def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[st
     for entry in found:
         if isinstance(entry.record, Redriven):
             more.add(LETTERS + entry.record.letter.sequence)
+        if isinstance(entry.record, Buried) and entry.record.sequence >= 0:
+            more.add(LETTERS + entry.record.sequence)
         if entry.record.group and entry.record.group not in partition.machine.names:
             more.add(GROUPS + entry.record.group)
     if more:

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from ...api.answers import Kind
 from ...api.arguments import instance, several, text, whole_number
+from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
 from ...api.delays import (
     DelayedId,
@@ -27,14 +29,14 @@ from ...api.schemas import (
 )
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
-from ...errors import NotFound, PenstockError, Refused
+from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
 from ..commands import (
     Content,
     Moment,
-    acks_of,
+    acks_or_none,
     name_of,
     partition_number,
     start_of,
@@ -43,7 +45,7 @@ from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..fetch import Fetched, FetchOptions, FetchRequest
 from ..leased_messages import Delivered, Polled, Received, parts_of, reason_text
 from ..poll import AnswerResult, ReceiptAnswers, Receipts, Results, all_or_first_error, receipts_of
-from ..producer import ProducerOptions, ProducerSettings
+from ..producer import ProducerOptions
 from ..publish import (
     Batches,
     BatchStored,
@@ -63,6 +65,7 @@ from ..schema_codec import (
     new_schema,
 )
 from ..settings import ClientSettings
+from ..stagings import StagingHandle, commit_key, refs_of
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
@@ -71,6 +74,7 @@ from .schedules import AsyncSchedules
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
     from .producer import AsyncProducer
+    from .stagings import AsyncStaging
     from .transactions import AsyncTransactionalProducer
     from .worker import AsyncWorker
 
@@ -117,6 +121,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -126,31 +131,34 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         topic: str,
         value: Content | UnsetType = UNSET,
         *,
-        acks: str = "leader",
+        acks: str | None = None,
         **options: Unpack[PublishOptions],
     ) -> Published:
-        """Publish one message, a value or any object as `json`, and wait for it.
+        """Publish one message, a value or any object as `json`, and wait for it. `acks`: none, leader, all; None: as
+        the broker is configured, which is leader if it does not say.
 
         With an `idempotency_key` a lost answer is asked for again.
         """
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
-            reply = await self.connector.execute(command, acks=acks_of(acks))
+            reply = await self.connector.execute(command, acks=acks_or_none(acks))
             return published_of(reply.value.first, reply.guarantee)
         return (await self._publish(topic, [outgoing_of(value, options)], acks))[0]
 
     async def publish_many(
-        self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str = "leader"
+        self, topic: str, messages: Iterable[Outgoing | Content], *, acks: str | None = None
     ) -> list[Published]:
         """Publish messages together. PartlyPublished has a result or an error for each."""
         items = [outgoing_of(one, {}) for one in several("messages", messages)]
         return await self._publish(topic, items, acks)
 
-    async def _publish(self, topic: str, items: list[Outgoing], acks: str) -> list[Published]:
+    async def _publish(
+        self, topic: str, items: list[Outgoing], acks: str | None
+    ) -> list[Published]:
         """One request for each partition that is named, one for all other messages, and one for each delayed one."""
         name, wanted, now_ns, batches = (
             name_of("topic", topic),
-            acks_of(acks),
+            acks_or_none(acks),
             time.time_ns(),
             Batches(),
         )
@@ -201,12 +209,12 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
                     batches.results[index] = replace(one, deliver_at=time_text(first.due_ns))
 
     async def append_batch(
-        self, topic: str, partition: int, batch: bytes, *, acks: str = "leader"
+        self, topic: str, partition: int, batch: bytes, *, acks: str | None = None
     ) -> BatchStored:
         """Publish a batch that `penstock.codec` encoded, whole."""
         whole_batch = instance("a batch", batch, bytes)
         command = PublishBatch(name_of("topic", topic), partition_number(partition), whole_batch)
-        reply = await self.connector.execute(command, acks=acks_of(acks))
+        reply = await self.connector.execute(command, acks=acks_or_none(acks))
         return batch_stored_of(reply.value, reply.guarantee)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
@@ -399,7 +407,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         """Sends messages one by one and stores them in large batches, each exactly once."""
         from .producer import AsyncProducer
 
-        return AsyncProducer(self.connector, topic, ProducerSettings(**options))
+        return AsyncProducer(self.connector, topic, options)
 
     def transactional_producer(
         self, name: str, *, timeout: Duration = "60s"
@@ -412,6 +420,45 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         from .transactions import AsyncTransactionalProducer
 
         return AsyncTransactionalProducer(self, name, timeout)
+
+    def staging(
+        self, name: str, sequence: int, writer: str, *, attempt: str = ""
+    ) -> "AsyncStaging":
+        """Messages for one sequence of a named commit: `async with client.staging(...) as s: ...`, then `s.handle`.
+
+        Another process may commit the handle, and choose between those of several attempts. CommitNameTaken: another
+        writer uses the name. SequenceCommitted: it is too late.
+        """
+        from .stagings import AsyncStaging
+
+        return AsyncStaging(self.connector, commit_key(name, sequence, writer), attempt)
+
+    async def commit_stagings(
+        self,
+        name: str,
+        sequence: int,
+        writer: str,
+        handles: Iterable[StagingHandle],
+        *,
+        one_off: bool = False,
+    ) -> NamedCommit:
+        """Publish exactly these stagings, once, for ever. `is_repeat`: this sequence was committed before.
+
+        All others of the sequence and of lower ones are dropped. `one_off`: no other commit of this name comes, and it
+        is forgotten after a day. CommitNameTaken, UnknownStaging, StagingMismatch: nothing was published.
+        """
+        key = commit_key(name, sequence, writer)
+        refs = refs_of(key, handles)
+        if not refs:
+            # The first staging makes the name, and a commit without any may be the first.
+            with suppress(SequenceCommitted):
+                await self.execute(OpenStaging(*key))
+        return await self.execute(CommitStagings(*key, refs, one_off))
+
+    async def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
+        """Give stagings up before their commit; how many there were."""
+        ids = [StagingHandle(*one).staging for one in handles]
+        return await self.execute(DropStagings(ids))
 
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
@@ -434,6 +481,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         await self.connector.close()
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,13 @@ from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..commands import acks_of
-from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
+from ..producer import (
+    BatchQueues,
+    PartitionQueue,
+    ProducerOptions,
+    ProducerSettings,
+    Request,
+)
 from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
 from ..publish import Published, batch_stored_of
 from .connector import AsyncConnector, Call
@@ -66,12 +72,17 @@ class AsyncProducer:
     from the next `flush` or `close`.
     """
 
-    def __init__(self, connector: AsyncConnector, topic: str, settings: ProducerSettings) -> None:
-        self.topic, self.settings, self._connector = topic, settings, connector
-        self._acks = acks_of(settings.acks)
-        retry = connector.settings.retry
+    def __init__(self, connector: AsyncConnector, topic: str, options: ProducerOptions) -> None:
+        self.topic, self._connector, self._options = topic, connector, options
+        self.settings = ProducerSettings(**options)
+        self._acks = acks_of(self.settings.acks)
         self._queues = BatchQueues(
-            topic, settings, retry, event=Event, lock=Lock, delivery_of=AsyncDelivery
+            topic,
+            self.settings,
+            connector.retry,
+            event=Event,
+            lock=Lock,
+            delivery_of=AsyncDelivery,
         )
         # Appends plain values to the open batch that has its turn.
         self._append: Callable[[bytes], AsyncDelivery] = _no_batch
@@ -149,10 +160,17 @@ class AsyncProducer:
         return delivery
 
     async def _start(self) -> None:
-        """Ask for the number of partitions, and start the background. NotFound if there is no such topic."""
+        """Ask for the number of partitions, and start the background. NotFound if there is no such topic.
+
+        What the program did not say is as the server says.
+        """
         async with self._start_lock:
             if not self._queues.queues:
                 reply = await self._connector.execute(DescribeTopic(self._queues.topic))
+                told = (await self._connector.hello()).defaults
+                self.settings = ProducerSettings.of_server(told, self._options)
+                self._acks = acks_of(self.settings.acks)
+                self._queues.configure(self.settings, self._connector.retry)
                 self._background = Background(self._run_background, "penstock-producer")
                 self._queues.grow(len(reply.value.partitions))
 

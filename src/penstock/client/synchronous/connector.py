@@ -13,8 +13,8 @@ from ...api.wire import Reply, decode_reply, encode_command
 from ...errors import BadAnswer, BadRequest, PenstockError, Refused, TooLarge, Unreachable
 from ...model import Buffer
 from ..address import Address, checked_key
-from ..commands import is_error_reply, is_repeatable
-from ..retry import Breaker, chance
+from ..commands import acks_of, is_error_reply, is_repeatable
+from ..retry import Breaker, RetryPolicy, chance
 from ..settings import ClientSettings
 from .connection import Connection, Pending
 from .io import Lock, sleep
@@ -29,7 +29,8 @@ class Call(NamedTuple):
     """A command, what its publish waits for, and how long the server may wait for messages."""
 
     command: Command[Any]
-    acks: Acks = Acks.LEADER
+    # None: as the server says in hello.
+    acks: Acks | None = Acks.LEADER
     wait_s: float = 0.0
 
 
@@ -40,10 +41,10 @@ class Sent(NamedTuple):
     pending: Pending
 
 
-def _encoded(call: Call) -> list[Buffer]:
+def _encoded(call: Call, acks: Acks) -> list[Buffer]:
     """The body of a request. Refused if a field cannot be sent."""
     try:
-        return encode_command(call.command, call.acks, min(round(call.wait_s * 1000), _WAIT_MS_MAX))
+        return encode_command(call.command, acks, min(round(call.wait_s * 1000), _WAIT_MS_MAX))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Refused(f"this cannot be sent: {error}"[:300]) from None
 
@@ -56,6 +57,7 @@ class Connector:
         self.name = str(address)
         self.breaker = Breaker(self.name)
         self.key = checked_key(key)
+        self.retry = settings.retry or RetryPolicy()
         self._tls = settings.tls_context() if address.is_tls else None
         # By whether it is the one for bulk reads.
         self._connections: dict[bool, Connection] = {}
@@ -66,7 +68,7 @@ class Connector:
         self,
         command: Command[R],
         *,
-        acks: Acks = Acks.LEADER,
+        acks: Acks | None = Acks.LEADER,
         wait_s: float = 0.0,
         may_repeat: bool | None = None,
         on_failure: Callable[[PenstockError], None] | None = None,
@@ -89,7 +91,7 @@ class Connector:
 
     def pause(self, error: PenstockError, tries: int, *, is_repeatable: bool) -> bool:
         """Wait until the next try; False, at once, if there is to be none."""
-        pause_s = self.settings.retry.wait_s(error, tries, chance(), is_repeatable=is_repeatable)
+        pause_s = self.retry.wait_s(error, tries, chance(), is_repeatable=is_repeatable)
         if pause_s is not None:
             sleep(pause_s)
         return pause_s is not None
@@ -97,7 +99,10 @@ class Connector:
     def begin(self, call: Call) -> Sent:
         """Send a command; `end` or `Pending.cancel` has to follow."""
         self._admit()
-        body = _encoded(call)
+        acks = call.acks
+        if acks is None:
+            acks = acks_of((self.hello()).defaults.ack_mode)
+        body = _encoded(call, acks)
         try:
             connection = self._connection(isinstance(call.command, Fetch))
             size, limit = sum(map(len, body)), connection.server.limits.frame_bytes_max
@@ -124,6 +129,8 @@ class Connector:
                 return found
             made = Connection.open(self.address, self._tls, self.key, self.settings)
             self._connections[is_bulk] = made
+            if self.settings.retry is None:
+                self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:
             made.close()
             raise Unreachable(self.name, "the client was closed")

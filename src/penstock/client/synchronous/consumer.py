@@ -11,6 +11,8 @@ from typing import Self
 from ...api.answers import Kind
 from ...api.arguments import text, whole_number
 from ...api.topics import DescribeTopic
+from ...api.transaction_answers import StageOffsets
+from ...api.transactions import ProducerSession
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
@@ -21,6 +23,7 @@ from ..membership import Membership
 from ..membership import commit as commit_command
 from ..membership import poll as poll_command
 from ..retry import chance
+from ..transaction_answers import WithheldMessages, staged_offsets
 from .ack_batcher import AckBatcher
 from .connection import Pending
 from .connector import Call, Connector
@@ -79,7 +82,7 @@ class Consumer:
         self._background: Background | None = None
         self._stop, self._wake, self._send_now = Event(), Event(), Event()
         self._is_closed = False
-        self._lease_s = 0.0
+        self._lease_s = self._heartbeat_s = 0.0
         # A worker gives back the messages of these partitions that no handler has.
         self.on_drop: Callable[[Sequence[str]], None] | None = None
 
@@ -167,7 +170,7 @@ class Consumer:
                 if time.monotonic() - since_s > duration_s(self.settings.patience):
                     raise
                 tries += 1
-            if self._stop.wait(self._connector.settings.retry.pause_s(tries, chance())):
+            if self._stop.wait(self._connector.retry.pause_s(tries, chance())):
                 return Polled([], Delivered)
 
     def _poll_once(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
@@ -208,7 +211,7 @@ class Consumer:
                 changes = 0 if found.standing is None else found.standing.changes
                 return Polled(parts_of(found.parts, self._connector.name), Delivered, changes)
             except PenstockError as error:
-                retry = self._connector.settings.retry
+                retry = self._connector.retry
                 pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
                 if pause_s is None and not self._stop.is_set():
                     raise
@@ -262,6 +265,28 @@ class Consumer:
             self._buffer.finish_below(place, offset)
         return bool(done.value)
 
+    def stage_commit(
+        self,
+        session: ProducerSession,
+        reached: OneOrMany | Mapping[str, int],
+        withheld: WithheldMessages,
+    ) -> None:
+        """Commit with the transaction of a producer; what that is about is withheld. For `transaction.commit`."""
+        if not self.settings.is_assigned:
+            raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
+        offsets = offsets_after(reached)
+        membership = self._member.membership
+        command = StageOffsets(
+            *session,
+            membership.group,
+            staged_offsets(offsets),
+            membership.member,
+            membership.generation or None,
+        )
+        self._ack_batcher.send()
+        withheld.add_below(self._buffer.held_parts(), offsets)
+        self._connector.execute(command)
+
     # Be a member
 
     def start(self) -> None:
@@ -279,6 +304,8 @@ class Consumer:
             leases_ms = [one.value.settings["visibility_timeout_ms"] for one in found]
             self._lease_s = min(leases_ms) / 1000
         self._member.join()
+        told = (self._connector.hello()).defaults
+        self._heartbeat_s = self.settings.heartbeat_s(told)
         self._background = Background(self._run_background, "penstock-consumer")
 
     def rebalance(self) -> None:
@@ -324,7 +351,7 @@ class Consumer:
             now_s = time.monotonic()
             if now_s >= heartbeat_at:
                 self._member.heartbeat()
-                heartbeat_at = now_s + self.settings.heartbeat_s
+                heartbeat_at = now_s + self._heartbeat_s
             if now_s >= extend_at:
                 # Not those of the last moment, which have time until the next round.
                 ages_s = now_s - duration_s(self.settings.extend_for), now_s - extend_s / 2

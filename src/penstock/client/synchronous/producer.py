@@ -13,7 +13,13 @@ from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..commands import acks_of
-from ..producer import BatchQueues, PartitionQueue, ProducerSettings, Request
+from ..producer import (
+    BatchQueues,
+    PartitionQueue,
+    ProducerOptions,
+    ProducerSettings,
+    Request,
+)
 from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
 from ..publish import Published, batch_stored_of
 from .connector import Call, Connector
@@ -67,12 +73,17 @@ class Producer:
     from the next `flush` or `close`.
     """
 
-    def __init__(self, connector: Connector, topic: str, settings: ProducerSettings) -> None:
-        self.topic, self.settings, self._connector = topic, settings, connector
-        self._acks = acks_of(settings.acks)
-        retry = connector.settings.retry
+    def __init__(self, connector: Connector, topic: str, options: ProducerOptions) -> None:
+        self.topic, self._connector, self._options = topic, connector, options
+        self.settings = ProducerSettings(**options)
+        self._acks = acks_of(self.settings.acks)
         self._queues = BatchQueues(
-            topic, settings, retry, event=Event, lock=Lock, delivery_of=Delivery
+            topic,
+            self.settings,
+            connector.retry,
+            event=Event,
+            lock=Lock,
+            delivery_of=Delivery,
         )
         # Appends plain values to the open batch that has its turn.
         self._append: Callable[[bytes], Delivery] = _no_batch
@@ -150,10 +161,17 @@ class Producer:
         return delivery
 
     def _start(self) -> None:
-        """Ask for the number of partitions, and start the background. NotFound if there is no such topic."""
+        """Ask for the number of partitions, and start the background. NotFound if there is no such topic.
+
+        What the program did not say is as the server says.
+        """
         with self._start_lock:
             if not self._queues.queues:
                 reply = self._connector.execute(DescribeTopic(self._queues.topic))
+                told = (self._connector.hello()).defaults
+                self.settings = ProducerSettings.of_server(told, self._options)
+                self._acks = acks_of(self.settings.acks)
+                self._queues.configure(self.settings, self._connector.retry)
                 self._background = Background(self._run_background, "penstock-producer")
                 self._queues.grow(len(reply.value.partitions))
 

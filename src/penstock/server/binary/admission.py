@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
 from ...api.command import Command, ScopedCommand
+from ...api.commits import ListCommitNames, StageNamed
 from ...api.consume import Poll
 from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
@@ -24,8 +25,10 @@ from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transaction_answers import StageAnswers, StageOffsets
 from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
+from ...config import SESSION_MS_MIN
 from ...errors import Forbidden, Refused, TooLarge
 from ..leased_parts import OPENED_BYTES
 from ..settings import Settings
@@ -35,7 +38,6 @@ _READ_LIMIT_MAX = 10_000
 _PAGE_LIMIT_MAX = 1000
 _REQUEST_ID_CHARACTERS_MAX = 128
 _HOLD_MS_MAX = 3_600_000
-_SESSION_MS_MIN = 1000
 _MS_NS = 1_000_000
 
 Rule = Callable[[Any, Settings], Command[Any]]
@@ -132,11 +134,16 @@ def _schedule(command: Schedule, _settings: Settings) -> Schedule:
     return command
 
 
-def _answer(command: Answer, _settings: Settings) -> Answer:
+def _answer(command: Any, _settings: Settings) -> Any:
     count = sum(len(one.offsets) for one in command.answers)
     _at_most("messages in one request", max(count, len(command.answers)), MESSAGES_MAX)
     for one in command.answers:
         checked_reason(one.reason)
+    return command
+
+
+def _staged_offsets(command: StageOffsets, _settings: Settings) -> StageOffsets:
+    _at_most("offsets in one request", len(command.offsets), MESSAGES_MAX)
     return command
 
 
@@ -179,9 +186,11 @@ def _hold(command: HoldFiles, _settings: Settings) -> HoldFiles:
     return command
 
 
-def _join(command: JoinGroup, _settings: Settings) -> JoinGroup:
-    _at_least("session_ms", command.session_ms, _SESSION_MS_MIN)
+def _join(command: JoinGroup, settings: Settings) -> JoinGroup:
     _at_least("topic_names", len(command.topic_names), 1)
+    if command.session_ms == 0:
+        return replace(command, session_ms=settings.consumer.session_timeout_ms)
+    _at_least("session_ms", command.session_ms, SESSION_MS_MIN)
     return command
 
 
@@ -200,11 +209,15 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     PublishEach: _messages,
     Stage: _messages,
     ListTransactions: _page,
+    StageNamed: _messages,
+    ListCommitNames: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
     Answer: _answer,
     TakeBack: _answer,
+    StageAnswers: _answer,
+    StageOffsets: _staged_offsets,
     AnswerOffset: _answer_offset,
     CreateTopic: _create_topic,
     CreateKey: _create_key,

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...api.frames import HelloReply, Limits
+from ...api.frames import ClientDefaults, HelloReply, Limits
 from ...api.principals import Principal, Role
 from ...api.wire import decode_hello, encode_value
 from ...errors import PenstockError, Unauthenticated
@@ -57,8 +57,24 @@ def hello(
         features=FEATURES,
         data_dir=_data_dir(settings, connection.principal),
         started_at_ns=service.started_at_ns,
+        defaults=_defaults(settings),
     )
     connection.reply(correlation, encode_value(reply))
+
+
+def _defaults(settings: Settings) -> ClientDefaults:
+    producer, consumer = settings.producer, settings.consumer
+    return ClientDefaults(
+        batch_size=producer.batch_size,
+        linger_ms=producer.linger_ms,
+        batch_bytes=producer.batch_bytes,
+        ack_mode=producer.ack_mode,
+        retries=producer.retries,
+        retry_backoff_ms=producer.retry_backoff_ms,
+        retry_backoff_max_ms=producer.retry_backoff_max_ms,
+        session_timeout_ms=consumer.session_timeout_ms,
+        heartbeat_interval_ms=consumer.heartbeat_interval_ms,
+    )
 
 
 def _data_dir(settings: Settings, principal: Principal | None) -> str:

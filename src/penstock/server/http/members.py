@@ -31,6 +31,7 @@ from ...api.leased import LeasedMessages
 from ...api.members import (
     DescribeMember,
     Heartbeat,
+    JoinReply,
     LeaveGroup,
     PollMember,
     ReleasePartitions,
@@ -76,7 +77,14 @@ async def join(request: Request) -> Answer:
         # Forbidden if it is the name of a member whose topics the caller does not reach.
         await request.execute(DescribeMember(group, sent.member_id))
         return await _join_shared(request, sent)
-    return json_response(join_out(await request.execute(join_of(group, sent))))
+    joined = await request.execute(join_of(group, sent))
+    return json_response(join_out(joined, *_times_of(request, sent)))
+
+
+def _times_of(request: Request, sent: JoinIn) -> tuple[int, int]:
+    """How long the session of a member lasts, and how often it should send a heartbeat, in milliseconds."""
+    consumer = request.app.settings.consumer
+    return session_ms_of(sent) or consumer.session_timeout_ms, consumer.heartbeat_interval_ms
 
 
 async def _join_shared(request: Request, sent: JoinIn) -> Answer:
@@ -84,14 +92,14 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
     if sent.order is not None or sent.assignor is not None or sent.auto_commit:
         raise BadRequest("order, assignor and auto_commit are for assigned groups", field="mode")
     shared = request.app.shared
-    session_s = session_ms_of(sent) / 1000
+    times = _times_of(request, sent)
     await request.execute(OpenGroup(group, tuple(topics), start_of(sent.start, "start")))
     # A poll for nothing finds out if it is an assigned group.
     name = check_name(sent.member_id or "http", "member")
     polls = [Poll(topic, group, name, 0, 1000) for topic in topics]
     await request.app.driver.poll(polls, request.principal, 0)
-    member = shared.join(group, sent.member_id, sent.client_id, topics, session_s)
-    return json_response(JoinOut(member.name, 0, False, [], False))
+    member = shared.join(group, sent.member_id, sent.client_id, topics, times[0] / 1000)
+    return json_response(join_out(JoinReply(member.name, _SHARED, False), *times))
 
 
 def find_shared(request: Request, name: str) -> SharedMember | None:

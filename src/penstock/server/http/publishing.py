@@ -47,7 +47,7 @@ from .routing import Route, TopicIn
 from .statuses import error_fields, error_response
 
 MESSAGES_MAX = 100_000
-_ALL, _NONE, _LEADER = 2, 0, 1
+_ALL, _NONE = 2, 0
 # Stands for an offset in a template; no offset is that large.
 _MARK = (1 << 62) + 12_345
 
@@ -65,15 +65,17 @@ async def publish(request: Request) -> Answer:
     asked = request.query(AcksQuery).acks if request.query_string else None
     if request.content_type == NDJSON:
         items = decode_lines(request.body, _LINE)
-        acks = acks_of(asked or _LEADER)
+        acks = _acks_of(request, asked)
     else:
         body = request.body
         # The usual request has no trace that its messages would have to carry.
         plain = _plain(body) if request.header(_TRACEPARENT) is None else None
         if plain is not None:
-            return await _publish_plain(request, topic, plain, acks_of(asked or plain.acks))
+            return await _publish_plain(
+                request, topic, plain, _acks_of(request, asked or plain.acks)
+            )
         sent = decode(body, _PUBLISH)
-        items, acks = sent.messages, acks_of(asked or sent.acks)
+        items, acks = sent.messages, _acks_of(request, asked or sent.acks)
     if len(items) > MESSAGES_MAX:
         raise TooLarge("messages in one request", found=len(items), limit=MESSAGES_MAX)
     if not items:
@@ -81,6 +83,11 @@ async def publish(request: Request) -> Answer:
         return json_response(PublishOut([]))
     results, moments = await store(request, topic, items, acks)
     return _response(request, items, results, acks, moments)
+
+
+def _acks_of(request: Request, asked: str | int | None) -> int:
+    """What to wait for, as the request says or else as the broker is configured."""
+    return acks_of(request.app.settings.producer.ack_mode if asked is None else asked)
 
 
 def _plain(body: bytes | bytearray) -> PlainIn | None:
@@ -129,7 +136,7 @@ async def produce(request: Request) -> Answer:
     """One message."""
     sent = await _one(request)
     topic = request.allow(sent.topic)
-    acks = acks_of(sent.acks)
+    acks = _acks_of(request, sent.acks)
     fields = [(one.name, one.encode_name) for one in msgspec.structs.fields(MessageIn)]
     given = {name: getattr(sent, own) for own, name in fields if getattr(sent, own) is not None}
     item = read_fields(given, MessageIn)
@@ -292,7 +299,7 @@ def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) ->
 
 async def append_batch(request: Request) -> Answer:
     """A batch in our own format, stored whole or not at all."""
-    acks = acks_of(request.query(AcksQuery).acks or _LEADER)
+    acks = _acks_of(request, request.query(AcksQuery).acks)
     topic, partition = request.params["topic"], int(request.params["partition"])
     if request.content_type != BATCH:
         raise BadRequest(f"content-type must be {BATCH.decode()}")

@@ -136,6 +136,7 @@ _NAMES = {
     "key_id": "key",
     "pipeline": "pipeline",
     "query": "query",
+    "commit": "commit",
     "schedule": "schedule",
 }
 _NUMBERS = frozenset({"partition", "offset", "producer_id"})
