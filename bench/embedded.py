@@ -273,7 +273,7 @@ def cycles(effort: Effort) -> Mapping[str, Cycle]:
                     broker, f"alternating-{turn}", partial(ack_alternating, broker)
                 ),
             }
-            broker.reset("large", "workers", "earliest", force=True)
+            broker.reset("workers", "earliest", topic="large", force=True)
             for name in ("small", "alternating"):
                 broker.delete_topic(f"{name}-{turn}")
             for name, cycle in turns.items():

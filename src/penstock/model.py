@@ -46,10 +46,32 @@ class Priority(IntEnum):
     BACKGROUND = 4
 
 
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a dead letter came from and why it died, under the names that users see. Times are nanoseconds."""
+
+    original_topic: str
+    original_partition: int
+    original_offset: int
+    original_timestamp: int
+    delivery_attempts: int
+    first_delivery: int
+    last_delivery: int
+    last_consumer: str
+    group: str
+    last_error: str
+    dlq_timestamp: int
+    dlq_reason: str
+
+
 class Valued(msgspec.Struct, frozen=True, gc=False):
     """What has a value, and the ways to read it."""
 
     value: bytes | None
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        """Where it came from and why it died, if it was read from a topic of dead letters."""
+        return None
 
     @property
     def data(self) -> bytes:
@@ -79,6 +101,16 @@ class Message(Valued, frozen=True, gc=False):
     idempotency_key: bytes | None = None
     schema_id: int | None = None
     offset: int = OFFSET_NONE
+
+
+class DeadLetterMessage(Message, frozen=True, gc=False):
+    """A message of a topic of dead letters, with the headers that its producer gave it."""
+
+    provenance: Provenance | None = None
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        return self.provenance
 
 
 class MessageColumns(NamedTuple):

@@ -19,7 +19,7 @@ def test_answers_come_back():
     assert decode_answers(encode_answers([])) == []
     # Fields at the end may be left out, and may be more.
     short = b"PAN1" + msgspec.msgpack.encode([["ack", "t", 0, 1, 2, [3]]])
-    long = b"PAN1" + msgspec.msgpack.encode([["ack", "t", 0, 1, 2, [3], "", None, "more"]])
+    long = b"PAN1" + msgspec.msgpack.encode([["ack", "t", 0, 1, 2, [3], "", None, None, "more"]])
     assert decode_answers(short) == decode_answers(long)
 
 

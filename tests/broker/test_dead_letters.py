@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.api.dead_letters import (
+    PROVENANCE_HEADER,
     BrowseDeadLetters,
     CountDeadLetters,
     Edit,
@@ -13,7 +14,7 @@ from penstock.api.dead_letters import (
 )
 from penstock.api.groups import CloseGroup
 from penstock.api.start import EARLIEST
-from penstock.broker.partition.dead_letters import PROVENANCE, dead_letter_topic
+from penstock.broker.partition.dead_letters import dead_letter_topic
 from penstock.broker.partition.partitioner import partition_of
 from penstock.errors import NotFound, Refused, TooLarge
 from penstock.model import Message
@@ -305,7 +306,7 @@ def test_without_a_dead_letter_topic_they_are_dropped_and_counted() -> None:
 
 def test_a_user_cannot_forge_a_dead_letter() -> None:
     world = world_with_letters("a")
-    forged = Message(b"forged", headers=((PROVENANCE, b"\x80"),))
+    forged = Message(b"forged", headers=((PROVENANCE_HEADER, b"\x80"),))
     world.publish(forged, topic=dead_letter_topic(TOPIC))
     assert values([one.message for one in world.letters()]) == [b"a"]
 
@@ -314,10 +315,10 @@ def test_headers_of_the_same_name_as_ours_survive() -> None:
     world = World()
     world.topic(max_retries=0)
     world.group()
-    world.publish(Message(b"a", headers=((PROVENANCE, b"mine"),)))
+    world.publish(Message(b"a", headers=((PROVENANCE_HEADER, b"mine"),)))
     world.reject(*world.poll())
     world.settle()
-    assert world.letters()[0].message.headers == ((PROVENANCE, b"mine"),)
+    assert world.letters()[0].message.headers == ((PROVENANCE_HEADER, b"mine"),)
 
 
 def test_a_message_at_the_limit_of_its_size_still_becomes_a_dead_letter() -> None:

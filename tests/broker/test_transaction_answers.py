@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.api.answers import AnswerOffset, Kind, LeaseAnswer, OffsetKind, by_lease
+from penstock.api.answers import AnswerOffset, Kind, LeaseAnswer, OffsetKind, answers_of
 from penstock.api.classic import CommitOffsets, CommittedOffset, ListCommitted
 from penstock.api.dead_letters import BrowseDeadLetters
 from penstock.api.groups import ResetGroup
@@ -40,11 +40,8 @@ class Consumer(Transactional):
     """A transactional producer that consumes, too."""
 
     def answer(self, kind: Kind, *received, reason: str = "", ms: int | None = None) -> None:
-        leases = by_lease(read_receipt(one.receipt) for one in received)
-        said = [
-            LeaseAnswer(kind, *place, lease, some, reason, ms)
-            for (place, lease), some in leases.items()
-        ]
+        receipts = [read_receipt(one.receipt) for one in received]
+        said = [*answers_of(receipts, kind, reason, ms).values()]
         self.world.execute(StageAnswers(self.id, self.epoch, said))
 
     def ack(self, *received) -> None:

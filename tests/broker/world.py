@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from penstock.api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, ReleaseMember, by_lease
+from penstock.api.answers import Answer, Kind, LeaseOutcome, ReleaseMember, answers_of
 from penstock.api.command import Command
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import BrowseDeadLetters
@@ -167,12 +167,9 @@ class World:
     def answer(self, kind: Kind, receipts: Sequence[str], reason: str = "", ms: int | None = None):
         """What came of each receipt: an `Answered`, or an error."""
         read = [read_receipt(one) for one in receipts]
-        leases = by_lease(read)
-        said = [
-            LeaseAnswer(kind, *place, lease, some, reason, ms)
-            for (place, lease), some in leases.items()
-        ]
-        outcomes = dict(zip(leases, self.execute(Answer(said)), strict=True))
+        leases = answers_of(read, kind, reason, ms)
+        said = Answer([*leases.values()])
+        outcomes = dict(zip(leases, self.execute(said), strict=True))
         return [
             result_of(text, one, outcomes[one.place, one.lease])
             for text, one in zip(receipts, read, strict=True)

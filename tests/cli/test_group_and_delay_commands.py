@@ -61,7 +61,19 @@ def test_reset_of_a_group_that_holds_messages_needs_force(call, client, billing)
         assert (refused.code, refused.err.count("\n")) == (Exit.REFUSED, 1)
         assert call("group", "reset", billing, "--to", "2", "--force").code == Exit.OK
     finally:
-        client.reset(billing, 2, is_forced=True)
+        client.reset(billing, 2, force=True)
+
+
+def test_reset_of_one_partition_leaves_the_others(call, client):
+    client.create_topic("parts", partitions=2)
+    for number in range(2):
+        client.publish("parts", b"a", partition=number)
+    client.commit("parted", {"parts": {0: 1, 1: 1}})
+    words = ("group", "reset", "parted", "--to", "0", "--topic", "parts", "--partition", "1")
+    (row,) = call(*words, "--json").out.splitlines()
+    assert json.loads(row)["partition"] == 1
+    assert {one.partition: one.floor for one in client.lag("parted").partitions} == {0: 1, 1: 0}
+    assert call("group", "reset", "parted", "--to", "0", "--partition", "1").code == Exit.REFUSED
 
 
 def test_group_is_forgotten(call, client):

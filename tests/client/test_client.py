@@ -49,7 +49,7 @@ def test_publish_poll_answer_and_read(url):
         assert client.count_dead_letters("plain")[0]["count"] == 1
         assert client.redrive("plain", Redrive()).redriven == 1
         assert client.lag("g").total == 1
-        assert [move["partition"] for move in client.reset("g", "earliest", is_dry_run=True)] == [0]
+        assert [move["partition"] for move in client.reset("g", "earliest", dry_run=True)] == [0]
         assert [one.value for _, one in client.read("plain")] == [
             b"\xff",
             b"two",

@@ -293,14 +293,14 @@ def test_the_first_use_fixes_the_mode_until_the_empty_group_is_reset(start):
         broker.join("t", "shared")
     member = broker.join("t", "assigned")
     with pytest.raises(GroupBusy):
-        broker.reset("t", "assigned", "latest")
+        broker.reset("assigned", "latest")
     with pytest.raises(GroupBusy):
         broker.forget_group("t", "assigned")
-    broker.reset("t", "assigned", "earliest", force=True)
+    broker.reset("assigned", "earliest", force=True)
     with pytest.raises(ModeConflict):
         broker.poll("t", "assigned")
     member.leave()
-    broker.reset("t", "assigned", "earliest")
+    broker.reset("assigned", "earliest")
     assert broker.describe_group("assigned").modes == {"t": "undecided"}
     broker.poll("t", "assigned")
     assert broker.describe_group("assigned").modes == {"t": "shared"}

@@ -352,9 +352,9 @@ def test_reset_needs_an_empty_group_or_force(start, clock):
     broker.publish_many("t", [b"a", b"b", b"c"])
     held = broker.poll("t", "g")
     with pytest.raises(GroupBusy):
-        broker.reset("t", "g", "earliest")
-    assert broker.plan_reset("t", "g", 1)[0].floor_after == 1
-    broker.reset("t", "g", 1, force=True)
+        broker.reset("g", "earliest", topic="t")
+    assert broker.reset("g", 1, dry_run=True)[0]["floor_after"] == 1
+    broker.reset("g", 1, force=True)
     with pytest.raises(StaleReceipt):
         broker.ack(held[0])
     assert values(broker.poll("t", "g")) == [b"b", b"c"]

@@ -73,7 +73,7 @@ def test_a_whole_older_copy_is_a_legal_start(trials, furnished, ending):
     trial = trials[ending].start(furnished.older)
     assert trial.seen is not None, trial.output
     assert trial.verified.code == 0
-    assert trial.seen.health["status"] == "ok"
+    assert trial.seen.health["status"] == "pass"
     assert trial.seen.health.get("recovery", []) == []
 
 
@@ -85,7 +85,7 @@ def test_an_undamaged_directory_is_as_it_was(trials, ending):
     assert usual.verified.code == 0
     assert usual.seen.server_errors == []
     assert usual.seen.keys_refused == 0
-    assert usual.seen.health["status"] == "ok"
+    assert usual.seen.health["status"] == "pass"
     assert usual.seen.health.get("recovery", []) == []
 
 

@@ -155,7 +155,6 @@ UNKNOWN = [
     "/topics/nowhere",
     "/topics/orders/partitions/7/messages",
     "/topics/orders/partitions/0/messages?offset=5",
-    "/topics/orders/partitions/0/messages?offset=-1",
     "/topics/nowhere/messages?group=g",
     "/consume?topic=nowhere&group=g",
     "/consume?topic=..&group=g",

@@ -74,9 +74,9 @@ async def test_what_a_start_did_is_logged_counted_and_listed(tmp_path, caplog):
         assert line.levelno == logging.WARNING
         assert f"tail_cut {path} at byte" in line.getMessage()
         health = (await broker.call("GET", "/readyz")).json
-        assert health["status"] == "ok"
-        assert health["checks"]["recovery"] == "1 event at the start, 12 bytes cut off"
-        assert health["checks"]["damage"] == "ok"
+        assert health["status"] == "pass"
+        assert health["checks"]["recovery"]["message"] == "1 event at the start, 12 bytes cut off"
+        assert health["checks"]["damage"]["status"] == "pass"
         assert not {"recovery", "faulty", "damaged"} & set(health)
         for target in ("/readyz?verbose", "/health?verbose=1", "/healthz?verbose=true"):
             shown = (await broker.call("GET", target)).json
@@ -113,7 +113,10 @@ async def test_damage_met_since_the_start_is_logged_and_counted_once_and_listed(
         lines = [one for one in caplog.records if "damaged batch" in one.getMessage()]
         assert [one.levelno for one in lines] == [logging.ERROR]
         health = (await broker.call("GET", "/readyz?verbose")).json
-        assert (health["status"], health["checks"]["damage"]) == ("degraded", "1 damaged batch")
+        assert (health["status"], health["checks"]["damage"]["message"]) == (
+            "warn",
+            "1 damaged batch",
+        )
         (found,) = health["damaged"]
         assert found["position"] == reply.json["position"]
         assert (found["topic"], found["partition"]) == ("orders", 0)
@@ -121,7 +124,7 @@ async def test_damage_met_since_the_start_is_logged_and_counted_once_and_listed(
         text = (await broker.call("GET", "/metrics")).body.decode()
         assert metric(text, 'penstock_damaged_batches_total{topic="orders"}') == 1
         await broker.call("DELETE", "/topics/orders")
-        assert (await broker.call("GET", "/readyz")).json["status"] == "ok"
+        assert (await broker.call("GET", "/readyz")).json["status"] == "pass"
 
 
 async def test_only_who_may_see_statistics_sees_names_and_only_of_their_topics(tmp_path):
@@ -142,8 +145,8 @@ async def test_only_who_may_see_statistics_sees_names_and_only_of_their_topics(t
             "admin": bearer(admin),
         }.items():
             reply = await broker.call("GET", "/readyz?verbose", headers=headers)
-            assert (reply.status, reply.json["status"]) == (200, "degraded")
-            assert reply.json["checks"]["damage"] == "2 damaged batches"
+            assert (reply.status, reply.json["status"]) == (200, "warn")
+            assert reply.json["checks"]["damage"]["message"] == "2 damaged batches"
             seen[name] = reply
         for name in ("nobody", "wrong", "consumer"):
             assert "orders" not in seen[name].body.decode()

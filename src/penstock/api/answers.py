@@ -34,7 +34,9 @@ class Kind(Enum):
 class LeaseAnswer(msgspec.Struct, frozen=True, array_like=True):
     """One answer for some messages of one lease. `group` is the group's number on the partition.
 
-    `ms` is the delay of a nack (None: the backoff of the topic), or how long an extend lasts.
+    `attempts`, where they are said, are the deliveries that the receipts of these messages count, in their order: the
+    answer for a message with another count is stale. `ms` is the delay of a nack (None: the backoff of the topic), or
+    how long an extend lasts.
     """
 
     kind: Kind
@@ -45,6 +47,7 @@ class LeaseAnswer(msgspec.Struct, frozen=True, array_like=True):
     offsets: Sequence[int]
     reason: str = ""
     ms: int | None = None
+    attempts: Sequence[int] | None = None
 
 
 class LeaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +55,8 @@ class LeaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Messages that the lease does not hold any more are `stale`, those that the partition does not have are `missing`;
     `repeated` were acked under this lease before. `retry_in_ms` has the failed messages that wait for their retry,
-    `finished` those that do not come again.
+    `finished` those that do not come again, and `given_up` what becomes of them: "dlq" (dead letters), "dropped" (the
+    topic keeps none), or "kept" (they are dead letters already, and stay where they are).
     """
 
     floor: int = 0
@@ -63,6 +67,7 @@ class LeaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     missing: frozenset[int] = frozenset()
     retry_in_ms: dict[int, int] = {}
     finished: frozenset[int] = frozenset()
+    given_up: str = "dlq"
 
 
 class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
@@ -124,12 +129,19 @@ class ReleaseMember(Command[None], frozen=True):
         return (self.topic,)
 
 
-def by_lease(receipts: Iterable[Receipt]) -> dict[tuple[Place, int], list[int]]:
-    """The offsets of receipts, by the place and number of their lease."""
-    leases: dict[tuple[Place, int], list[int]] = {}
-    for place, offset, _, lease in receipts:
-        leases.setdefault((place, lease), []).append(offset)
-    return leases
+def answers_of(
+    receipts: Iterable[Receipt], kind: Kind, reason: str = "", ms: int | None = None
+) -> dict[tuple[Place, int], LeaseAnswer]:
+    """One answer for the messages of receipts, by the place and number of their lease."""
+    leases: dict[tuple[Place, int], tuple[list[int], list[int]]] = {}
+    for place, offset, attempts, lease in receipts:
+        columns = leases.setdefault((place, lease), ([], []))
+        columns[0].append(offset)
+        columns[1].append(attempts)
+    return {
+        (place, lease): LeaseAnswer(kind, *place, lease, offsets, reason, ms, attempts)
+        for (place, lease), (offsets, attempts) in leases.items()
+    }
 
 
 def stale_receipt(answer: LeaseAnswer, offset: int) -> StaleReceipt:

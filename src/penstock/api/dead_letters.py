@@ -7,28 +7,39 @@ from typing import ClassVar
 import msgspec
 
 from ..errors import Refused
-from ..model import Message
+from ..model import DeadLetterMessage, Headers, Message, Provenance
 from .command import Command
 from .principals import Action
 
 REDRIVE_LIMIT = 10_000
 
 
-class Provenance(msgspec.Struct, frozen=True):
-    """Where a dead letter came from and why it died, under the names that users see. Times are nanoseconds."""
+PROVENANCE_HEADER = "__penstock.dead_letter"
+"""Header that carries the provenance in storage, always the last one. Readers take it out: it is not the user's."""
 
-    original_topic: str
-    original_partition: int
-    original_offset: int
-    original_timestamp: int
-    delivery_attempts: int
-    first_delivery: int
-    last_delivery: int
-    last_consumer: str
-    group: str
-    last_error: str
-    dlq_timestamp: int
-    dlq_reason: str
+DEAD_LETTER_SUFFIX = ".dlq"
+_PROVENANCE = msgspec.msgpack.Decoder(Provenance)
+
+
+def split_headers(headers: Headers) -> tuple[Headers, Provenance | None]:
+    """The headers that a producer gave a dead letter, and its provenance; None if they are of another message."""
+    name, note = headers[-1] if headers else ("", None)
+    if name != PROVENANCE_HEADER or note is None:
+        return headers, None
+    try:
+        return tuple(headers[:-1]), _PROVENANCE.decode(note)
+    except msgspec.DecodeError:
+        # A producer's own header of that name.
+        return headers, None
+
+
+def dead_letter_message(message: Message) -> Message:
+    """A message as it is stored in a topic of dead letters, as readers get it."""
+    own, provenance = split_headers(message.headers)
+    if provenance is None:
+        return message
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    return DeadLetterMessage(**{**fields, "headers": own, "provenance": provenance})
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -291,22 +291,30 @@ class Move(NamedTuple):
 
 
 class PlanReset(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True):
-    """What a reset would do, by topic. OffsetOutOfRange: a partition does not have that offset."""
+    """What a reset would do, by topic; of these `partitions` of one topic, or of all (None).
+
+    OffsetOutOfRange: a partition does not have that offset. NotFound: there is no such partition.
+    """
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_query: ClassVar[bool] = True
     to: Start
+    partitions: tuple[int, ...] | None = None
 
 
 class ResetGroup(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True):
     """Start a group again from another place: receipts and attempts are void. What was done, by topic.
 
+    Of these `partitions` of one topic, or of all (None).
+
     GroupBusy while it has members or they hold messages, unless forced. A group without members may then be read in
-    another mode. OffsetOutOfRange: a partition does not have that offset. Refused, no topic is reset.
+    another mode, if all partitions are reset. OffsetOutOfRange: a partition does not have that offset. NotFound: there
+    is no such partition. Refused, nothing is reset.
     """
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     to: Start
+    partitions: tuple[int, ...] | None = None
     is_forced: bool = False
 
 

@@ -116,12 +116,37 @@ def _counted(found: Sequence[object], noun: str) -> str:
     return f"{len(found)} {noun}{'s' if len(found) != 1 else ''}"
 
 
+PASS, WARN = "pass", "warn"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at: `pass` or `warn`, and what was seen."""
+
+    status: str
+    message: str
+
+
+def status_of(checks: Mapping[str, Check]) -> str:
+    return WARN if any(one.status == WARN for one in checks.values()) else PASS
+
+
 class Health(msgspec.Struct, frozen=True):
     """`is_full`: the disk has no room, and publishes are refused."""
 
     is_full: bool
     findings: Findings
     free_bytes: int = 0
+
+    def checks(self) -> dict[str, Check]:
+        """What a probe is told, by name."""
+        findings = self.findings
+        full = Check(WARN, "full: publishes are refused")
+        damage = WARN if findings.is_damaged else PASS
+        return {
+            "storage": full if self.is_full else Check(PASS, "ok"),
+            "recovery": Check(PASS, findings.recovery_text()),
+            "damage": Check(damage, findings.damage_text()),
+        }
 
 
 class SeeHealth(Command[Health], frozen=True):
@@ -165,6 +190,21 @@ class SeeLags(ScopedCommand[dict[str, LagFigures]], frozen=True):
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
     is_long: ClassVar[bool] = True
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """How much there is in topics."""
+
+    topics: int = 0
+    partitions: int = 0
+    size_bytes: int = 0
+
+
+class SeeStored(ScopedCommand[Stored], frozen=True):
+    """How much there is in the topics that the command covers, all together."""
+
+    action: ClassVar[Action] = Action.SEE_STATS
+    is_query: ClassVar[bool] = True
 
 
 class SeeFigures(Command[list[Sample]], frozen=True):

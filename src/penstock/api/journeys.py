@@ -7,9 +7,9 @@ import msgspec
 
 from ..model import Headers
 from .command import Command, ScopedCommand
+from .dead_letters import DEAD_LETTER_SUFFIX
 from .principals import Action
 
-DEAD_LETTER_SUFFIX = ".dlq"
 SEARCH_BYTES = 16 << 20
 """How many bytes of messages one page of a search reads at most."""
 

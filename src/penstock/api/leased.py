@@ -9,6 +9,7 @@ import msgspec
 
 from ..model import Headers, MessageColumns
 from .answers import Answer, Kind, LeaseAnswer
+from .dead_letters import DEAD_LETTER_SUFFIX, split_headers
 from .receipts import Place
 from .received import Received
 
@@ -58,7 +59,12 @@ class LeasedPart(msgspec.Struct, frozen=True):
         values, keys, headers, priorities, timestamps, expires_at, ids, schemas, offsets = (
             self.columns
         )
-        rest = () if self.is_bare else (keys, headers, priorities, expires_at, ids, schemas)
+        rest: tuple[Iterable[Any], ...] = ()
+        if not self.is_bare:
+            rest = (keys, headers, priorities, expires_at, ids, schemas)
+            if self.place.topic.endswith(DEAD_LETTER_SUFFIX):
+                own, provenances = zip(*map(split_headers, headers), strict=True)
+                rest = (keys, own, priorities, expires_at, ids, schemas, provenances)
         lease, place = repeat(self.lease), repeat(self.place)
         return map(Received, values, offsets, timestamps, counts, lease, place, *rest)
 

@@ -1,6 +1,6 @@
 """A message in the hands of a member, with the proof that it is theirs."""
 
-from ..model import Headers, Priority, Valued
+from ..model import Headers, Priority, Provenance, Valued
 from .receipts import Place, write_receipt
 
 # Their order for people: what was put first, then the delivery.
@@ -35,6 +35,12 @@ class Received(Valued, frozen=True, gc=False):
     expires_at: int | None = None
     idempotency_key: bytes | None = None
     schema_id: int | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        """Where it came from and why it died, if it is of a topic of dead letters."""
+        return self.provenance
 
     def __repr__(self) -> str:
         return f"Received({', '.join(f'{name}={getattr(self, name)!r}' for name in _SHOWN)})"

@@ -8,7 +8,7 @@ at most, and a journey that ends there says so.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..api.journeys import DEAD_LETTER_SUFFIX
+from ..api.dead_letters import DEAD_LETTER_SUFFIX
 from ..codec import Head, Origin
 from ..delivery.delay_records import DelayMoved
 from ..delivery.records import Buried

@@ -18,6 +18,7 @@ Examples:
   penstock group reset billing --to earliest --dry-run     what would happen
   penstock group reset billing --to 2026-01-31T12:00:00Z   once more from that time on
   penstock group reset billing --to 1h --topic orders      once more the last hour of one topic
+  penstock group reset billing --to 0 --topic orders --partition 2   one partition alone
   penstock group delete billing                            forget its progress
 """
 
@@ -94,6 +95,9 @@ def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
     "--to", required=True, help="earliest, latest, an offset, a time, or 1h for an hour ago."
 )
 @click.option("--topic", help="Only on this topic; on all of its topics if not said.")
+@click.option(
+    "--partition", "partitions", type=int, multiple=True, help="Only this one of the topic; repeat."
+)
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only show what would happen.")
 @click.option("--force", "is_forced", is_flag=True, help="Even while members hold messages.")
 @remote_options
@@ -103,6 +107,7 @@ def reset(
     *,
     to: str,
     topic: str | None,
+    partitions: tuple[int, ...],
     is_dry_run: bool,
     is_forced: bool,
     broker: BrokerOptions,
@@ -111,7 +116,12 @@ def reset(
     """Start a group again from another place."""
     with connected(broker) as client:
         moves = client.reset(
-            name, target_of(to), topic=topic, is_dry_run=is_dry_run, is_forced=is_forced
+            name,
+            target_of(to),
+            topic=topic,
+            partitions=partitions or None,
+            dry_run=is_dry_run,
+            force=is_forced,
         )
     rows = [{"group": name, **one, "dry_run": is_dry_run} for one in moves]
     output.rows(rows, [key for key in rows[0] if key not in {"group", "dry_run"}] if rows else [])

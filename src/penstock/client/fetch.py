@@ -7,10 +7,11 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ..api.arguments import whole_number
+from ..api.dead_letters import dead_letter_message
 from ..api.fetch import Fetch, FetchReply
 from ..api.start import EARLIEST, Start
 from ..api.units import Duration
-from ..codec import Head, batches_in, decode_messages
+from ..codec import Head, Origin, batches_in, decode_messages
 from ..errors import BadAnswer, MalformedBatch, NotFound, Refused
 from ..model import Message
 from .commands import Moment, moment_ns, name_of, partition_number
@@ -88,6 +89,8 @@ class Fetched:
     def __iter__(self) -> Iterator[Message]:
         for head, batch in self.batches:
             messages: Iterable[Message] = decode_messages(batch, head, size_max=REPLY_BYTES_MAX)
+            if head.origin is Origin.OUTBOX:
+                messages = map(dead_letter_message, messages)
             if head.base_offset < self.offset:
                 messages = dropwhile(self._is_before, messages)
             yield from messages

@@ -1,16 +1,17 @@
 """Leased messages: columns as they came, objects when they are touched."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..api.answers import Kind
 from ..api.arguments import type_name
+from ..api.dead_letters import DEAD_LETTER_SUFFIX, split_headers
 from ..api.units import Duration, duration_ms
 from ..codec.decode import message_columns, open_body
 from ..codec.leased import LeasedBatch, decode_leased
 from ..errors import BadAnswer, MalformedBatch, Refused
-from ..model import Headers, Valued
+from ..model import Headers, Provenance, Valued
 from .fetch import arrow_table
 from .replies import REPLY_BYTES_MAX
 
@@ -37,6 +38,8 @@ class LeasedPart:
         self.buffer: AnswerBuffer | None = None
         self.unanswered: set[int] | None = None
         self.leased_at_s = 0.0
+        # By offset, of messages of a topic of dead letters.
+        self._provenances: Mapping[int, Provenance | None] = {}
 
     @property
     def place(self) -> str:
@@ -58,6 +61,9 @@ class LeasedPart:
     def last_error(self, offset: int) -> str | None:
         return self._part.lent.errors.get(offset)
 
+    def dead_letter(self, offset: int) -> Provenance | None:
+        return self._provenances.get(offset)
+
     def columns(self) -> list[Sequence[Any]]:
         """The fields of `Received` but the last, column by column."""
         if not self._lists:
@@ -65,6 +71,10 @@ class LeasedPart:
             body = open_body(batch, head, size_max=REPLY_BYTES_MAX)
             # The batch's own offsets mean nothing here.
             columns = message_columns(body, head)._replace(offsets=self.offsets)
+            if self.topic.endswith(DEAD_LETTER_SUFFIX):
+                own, provenances = zip(*map(split_headers, columns.headers), strict=True)
+                columns = columns._replace(headers=own)
+                self._provenances = dict(zip(self.offsets, provenances, strict=True))
             self._lists = [*columns, leased.counts()]
         return self._lists
 
@@ -115,6 +125,11 @@ class Received(Valued, frozen=True, gc=False):
         part = self.part
         nonce = f"{part.group:x}.{part.lease:x}"
         return f"{part.topic}:{part.partition}:{self.offset}:{self.attempts}:{nonce}"
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        """Where it came from and why it died, if it is of a topic of dead letters."""
+        return self.part.dead_letter(self.offset)
 
     @property
     def last_error(self) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, by_lease, stale_receipt
+from ..api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, answers_of, stale_receipt
 from ..api.receipts import Place, Receipt, read_receipt
 from ..api.units import time_text
 from ..errors import NotFound, PenstockError, Refused, StaleReceipt
@@ -17,7 +17,8 @@ _MS_NS = 1_000_000
 
 
 class AnswerResult(msgspec.Struct, frozen=True):
-    """The result of an answer to one message. `action` of a nack: requeued or dlq."""
+    """The result of an answer to one message. `action` of a nack: requeued, dlq, dropped (the topic keeps no
+    dead letters) or kept (it is a dead letter, and stays one)."""
 
     receipt: str
     topic: str = ""
@@ -53,16 +54,11 @@ class ReceiptAnswers:
     ) -> None:
         self._kind, self._texts, self._ms = kind, receipts, ms
         self._receipts = [_receipt_or_error(text) for text in receipts]
-        self._leases = by_lease([one for one in self._receipts if isinstance(one, Receipt)])
-        self._reason = reason
+        read = [one for one in self._receipts if isinstance(one, Receipt)]
+        self._leases = answers_of(read, kind, reason, ms)
 
     def command(self) -> Answer:
-        return Answer(
-            [
-                LeaseAnswer(self._kind, *place, lease, offsets, self._reason, self._ms)
-                for (place, lease), offsets in self._leases.items()
-            ]
-        )
+        return Answer([*self._leases.values()])
 
     def results(self, outcomes: list[LeaseOutcome | PenstockError], now_ns: int) -> "Results":
         """A result or an error for each receipt, in their order."""
@@ -95,7 +91,7 @@ class ReceiptAnswers:
         elif self._kind is not Kind.ACK:
             retry_ms = outcome.retry_in_ms.get(offset)
             is_dead = retry_ms is None and offset in outcome.finished
-            action = "dlq" if is_dead else "requeued"
+            action = outcome.given_up if is_dead else "requeued"
             next_visible_at = None if retry_ms is None else time_text(now_ns + retry_ms * _MS_NS)
         return AnswerResult(text, topic, partition, offset, action, next_visible_at, new_deadline)
 

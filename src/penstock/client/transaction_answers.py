@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from ..api.answers import Kind, LeaseAnswer, by_lease
+from ..api.answers import Kind, LeaseAnswer, answers_of
 from ..api.receipts import read_receipt
 from ..api.transaction_answers import StagedOffset
 from ..errors import Refused
@@ -15,11 +15,8 @@ def lease_answers(
     held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
 ) -> list[LeaseAnswer]:
     """One answer for each lease. Refused if one is no message, and no receipt."""
-    leases = by_lease([read_receipt(one) for one in receipts_of(held)])
-    return [
-        LeaseAnswer(kind, *place, lease, offsets, reason_text(reason), ms)
-        for (place, lease), offsets in leases.items()
-    ]
+    receipts = [read_receipt(one) for one in receipts_of(held)]
+    return [*answers_of(receipts, kind, reason_text(reason), ms).values()]
 
 
 def staged_offsets(offsets: Mapping[str, int]) -> tuple[StagedOffset, ...]:

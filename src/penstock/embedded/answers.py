@@ -52,9 +52,16 @@ def _answers(
         raise Refused(f"a reason is text, not {found}; str(error) makes one of an error")
     as_bytes("a reason", reason)
     return [
-        LeaseAnswer(kind, *place, lease, list(some), reason, ms)
+        LeaseAnswer(kind, *place, lease, list(some), reason, ms, _attempts(some.values()))
         for (place, lease), some in leases.items()
     ]
+
+
+def _attempts(held: Iterable[Held]) -> list[int] | None:
+    """What receipts count, if some are given as text; a message that was handed out is as it was."""
+    if str not in map(type, held):
+        return None
+    return [read_receipt(one).attempts if isinstance(one, str) else one.attempts for one in held]
 
 
 def _by_lease(held: Iterable[Held]) -> dict[tuple[Place, int], dict[int, Held]]:

@@ -41,7 +41,6 @@ from ..api.groups import (
     InFlight,
     ListGroups,
     ListInFlight,
-    Move,
     OpenGroup,
     PartitionLag,
     PartitionLanes,
@@ -368,16 +367,31 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         """What the members of a group hold."""
         return self.driver.execute(ListInFlight(text("group", group)))
 
-    def plan_reset(self, topic: str, group: str, to: Place) -> list[Move]:
-        """What `reset` would do."""
-        place, name = start_of(to), text("group", group)
-        return self.driver.execute(PlanReset(name, topic=_topic(topic), to=place))[topic]
+    def reset(
+        self,
+        group: str,
+        to: Place,
+        *,
+        topic: str | None = None,
+        partitions: Iterable[int] | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Start a group again from another place. What was done, or would be (`dry_run`), a row for each partition.
 
-    def reset(self, topic: str, group: str, to: Place, *, force: bool = False) -> list[Move]:
-        """Start a group again from another place. While members hold messages: GroupBusy, unless forced."""
+        On all of its topics, on one, or on some `partitions` of one. While members hold messages: GroupBusy, unless
+        forced.
+        """
         place, name, is_forced = start_of(to), text("group", group), flag("force", force)
-        reset = ResetGroup(name, topic=_topic(topic), to=place, is_forced=is_forced)
-        return self.driver.execute(reset)[topic]
+        only = None if topic is None else _topic(topic)
+        numbers = None
+        if partitions is not None:
+            found = several("partitions", partitions)
+            numbers = tuple(whole_count("a partition", one) for one in found)
+        plan = PlanReset(name, topic=only, to=place, partitions=numbers)
+        reset = ResetGroup(name, topic=only, to=place, partitions=numbers, is_forced=is_forced)
+        moves = self.driver.execute(plan if flag("dry_run", dry_run) else reset)
+        return [{"topic": one, **move._asdict()} for one, some in moves.items() for move in some]
 
     def forget_group(self, topic: str, group: str) -> None:
         """Remove a group from a topic, with its progress."""

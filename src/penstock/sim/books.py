@@ -4,14 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-import msgspec
-
-from ..api.dead_letters import Provenance
-from ..api.journeys import DEAD_LETTER_SUFFIX
+from ..api.dead_letters import DEAD_LETTER_SUFFIX, split_headers
 from ..api.received import Received
 from ..broker.node import Node
 from ..broker.partition import Partition
-from ..broker.partition.dead_letters import PROVENANCE
 from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
@@ -60,14 +56,6 @@ class UnservedPartitions:
 
 
 ALL_SERVED = UnservedPartitions(frozenset(), Event(EventTime(0, 0)))
-
-
-def provenance_of(message: Message) -> Provenance | None:
-    """Returns where a dead letter comes from, or None if it does not say."""
-    name, note = message.headers[-1] if message.headers else ("", None)
-    if name != PROVENANCE or note is None:
-        return None
-    return msgspec.msgpack.decode(note, type=Provenance)
 
 
 class Books:
@@ -222,7 +210,7 @@ class Books:
         self, book: PartitionBook, partition: Partition, offset: int, stored: StoredMessage
     ) -> None:
         source = self.by_source.get(stored.source)
-        note = provenance_of(stored.message)
+        _, note = split_headers(stored.message.headers)
         if source is None or note is None:
             raise Violation(Checker.DLQ_ATOMIC, f"{book.name}: {offset} comes from nowhere")
         sequences = source.sequences_of(note.group, note.original_offset)

@@ -19,6 +19,7 @@ from ..dead_letters import (
 )
 from ..units import time_text
 from .messages import (
+    PRIORITY_NAMES,
     Content,
     ContentOut,
     HeadersIn,
@@ -60,7 +61,7 @@ class DeadLetterOut(msgspec.Struct, rename="camel", kw_only=True):
     original_key: ContentOut
     original_value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     delivery_attempts: int
     first_delivery: str | None
     last_delivery: str | None
@@ -186,7 +187,7 @@ def dead_letter_out(letter: DeadLetter, *, is_base64: bool) -> DeadLetterOut:
         original_key=content_of(message.key, is_base64=is_base64),
         original_value=content_of(message.value, is_base64=is_base64),
         headers=headers_out(message.headers, is_base64=is_base64),
-        priority=message.priority,
+        priority=PRIORITY_NAMES[message.priority],
         delivery_attempts=died.delivery_attempts,
         first_delivery=time_text_or_none(died.first_delivery or None),
         last_delivery=time_text_or_none(died.last_delivery or None),

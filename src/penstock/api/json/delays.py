@@ -8,7 +8,7 @@ import msgspec
 from ...errors import BadRequest
 from ..delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ..units import time_text
-from .messages import ContentOut, Int64, Strict, content_of
+from .messages import PRIORITY_NAMES, ContentOut, Int64, Strict, content_of
 from .times import Span, span_ms, time_ns
 
 MS = 1_000_000
@@ -40,7 +40,7 @@ class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "delive
     deliver_at_too: str
     time_remaining: int
     state: str
-    priority: int | None
+    priority: str | None
     delay_key: ContentOut
     key: ContentOut
     value: ContentOut
@@ -137,7 +137,7 @@ def delayed_out(one: DelayedMessage, now_ns: int, *, is_base64: bool = False) ->
         deliver_at_too=time_text(one.due_ns),
         time_remaining=remaining_ns // MS,
         state=one.state.value,
-        priority=None if message is None else message.priority,
+        priority=None if message is None else PRIORITY_NAMES[message.priority],
         delay_key=content_of(one.delay_key, is_base64=is_base64),
         key=None if message is None else content_of(message.key, is_base64=is_base64),
         value=None if message is None else content_of(message.value, is_base64=is_base64),

@@ -41,6 +41,8 @@ def start_of(asked: FetchQuery) -> Start:
     if asked.offset is not None and asked.from_time is not None:
         raise BadRequest("give one of offset and from_time", field="offset")
     if asked.offset is not None:
+        if asked.offset < 0:
+            raise BadRequest(f"an offset is not negative, got {asked.offset}", field="offset")
         return Start.at_offset(asked.offset)
     if asked.from_time is not None:
         return Start.at_time(time_ns("from_time", asked.from_time))

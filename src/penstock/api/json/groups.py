@@ -9,15 +9,28 @@ from ..groups import FaultyPartition, GroupFacts, GroupLag, InFlight
 from ..units import time_text
 from .members import written
 from .messages import Int64, Strict
+from .paging import PageQuery
 
 _MS = 1_000_000
 
 
-class GroupsOut(msgspec.Struct):
-    """Groups with the topics that they read."""
+class GroupsQuery(PageQuery):
+    """`details`: with the topics that each group reads, not names alone."""
 
-    groups: list[dict[str, Any]]
+    details: bool = False
+
+
+class GroupsOut(msgspec.Struct):
+    """Names, or with `details` groups with the topics that they read."""
+
+    groups: list[str | dict[str, Any]]
     cursor: str | None
+
+
+class OffsetsQuery(Strict):
+    """`topic`: of this one alone."""
+
+    topic: str | None = None
 
 
 class MemberOut(msgspec.Struct):
@@ -75,10 +88,14 @@ class CommitOut(msgspec.Struct):
 
 
 class ResetIn(Strict):
-    """Where to begin again: `to` is earliest, latest, an offset or a time; without `topic` on all topics."""
+    """Where to begin again: `to` is earliest, latest, an offset or a time.
+
+    Without `topic` on all topics; with `partitions` on these of the topic alone.
+    """
 
     to: str | int
     topic: str | None = None
+    partitions: list[Int64] | None = None
     dry_run: bool = False
     force: bool = False
 

@@ -16,7 +16,7 @@ from ..journeys import (
     Span,
 )
 from ..units import time_text
-from .messages import ContentOut, Int64, Strict, content_of, headers_out
+from .messages import PRIORITY_NAMES, ContentOut, Int64, Strict, content_of, headers_out
 from .paging import page_limit
 from .times import time_ns
 
@@ -101,7 +101,7 @@ class TraceOut(TraceRowOut, kw_only=True):
     delay_id: int | None
     key: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     groups: list[StandingOut]
     gaps: list[str]
     spans: list[SpanOut]
@@ -195,7 +195,7 @@ def trace_out(journey: Journey) -> TraceOut:
         delay_id=None if journey.delay_id < 0 else journey.delay_id,
         key=content_of(journey.key, is_base64=False),
         headers=headers_out(journey.headers, is_base64=False),
-        priority=journey.priority,
+        priority=PRIORITY_NAMES[journey.priority],
         groups=[
             StandingOut(
                 one.group, one.status.value, one.attempts, one.consumer or None, one.error or None

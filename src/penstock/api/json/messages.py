@@ -8,14 +8,15 @@ import msgspec
 
 from ...config import LimitsConfig
 from ...errors import BadRequest, Refused, TooLarge
-from ...model import Headers, Message, Priority
+from ...model import Headers, Message, Priority, Provenance
 from ..leased import LeasedMessages
 from ..units import priority_of as parsed_priority
 from ..units import time_text
 from .times import Span, span_ms, time_text_or_none
 
 _MS = 1_000_000
-
+PRIORITY_NAMES = tuple(one.name.lower() for one in Priority)
+"""By number."""
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
@@ -63,8 +64,28 @@ class MessageIn(
     delay_key: Content = None
 
 
+class ProvenanceOut(msgspec.Struct, rename="camel", kw_only=True):
+    """Where a dead letter came from and why it died."""
+
+    original_topic: str
+    original_partition: int
+    original_offset: int
+    original_timestamp: str
+    delivery_attempts: int
+    first_delivery: str | None
+    last_delivery: str | None
+    last_consumer: str
+    group: str
+    last_error: str
+    dlq_timestamp: str
+    dlq_reason: str
+
+
 class MessageOut(msgspec.Struct, kw_only=True, gc=False):
-    """A message by its position. `delay_id` names it among the delayed ones of its partition, if it was one."""
+    """A message by its position. `delay_id` names it among the delayed ones of its partition, if it was one.
+
+    `dead_letter` is there if it is one.
+    """
 
     offset: int
     timestamp: str
@@ -72,16 +93,17 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     key: ContentOut
     value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     expires_at: str | None
     idempotency_key: ContentOut
     delay_id: int | None
+    dead_letter: ProvenanceOut | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     """A message that is lent; `receipt_handle` is what its answer has to name.
 
-    `delay_id` names it among the delayed ones of its partition, if it was one.
+    `delay_id` names it among the delayed ones of its partition, if it was one; `dead_letter` is there if it is one.
     """
 
     topic: str
@@ -90,7 +112,7 @@ class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     key: ContentOut
     value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     timestamp: str
     timestamp_ns: str
     expires_at: str | None
@@ -99,6 +121,7 @@ class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     last_error: str | None
     delay_id: int | None
     receipt_handle: str
+    dead_letter: ProvenanceOut | msgspec.UnsetType = msgspec.UNSET
 
 
 def bytes_of(content: Content) -> bytes | None:
@@ -164,6 +187,26 @@ def headers_out(headers: Headers, *, is_base64: bool) -> list[tuple[str, Content
     return [(name, content_of(value, is_base64=is_base64)) for name, value in headers]
 
 
+def provenance_out(died: Provenance | None) -> ProvenanceOut | msgspec.UnsetType:
+    """What is beside a dead letter; nothing at all beside other messages."""
+    if died is None:
+        return msgspec.UNSET
+    return ProvenanceOut(
+        original_topic=died.original_topic,
+        original_partition=died.original_partition,
+        original_offset=died.original_offset,
+        original_timestamp=time_text(died.original_timestamp),
+        delivery_attempts=died.delivery_attempts,
+        first_delivery=time_text_or_none(died.first_delivery or None),
+        last_delivery=time_text_or_none(died.last_delivery or None),
+        last_consumer=died.last_consumer,
+        group=died.group,
+        last_error=died.last_error,
+        dlq_timestamp=time_text(died.dlq_timestamp),
+        dlq_reason=died.dlq_reason,
+    )
+
+
 def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> MessageOut:
     return MessageOut(
         offset=message.offset,
@@ -172,10 +215,11 @@ def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> M
         key=content_of(message.key, is_base64=is_base64),
         value=content_of(message.value, is_base64=is_base64),
         headers=headers_out(message.headers, is_base64=is_base64),
-        priority=message.priority,
+        priority=PRIORITY_NAMES[message.priority],
         expires_at=time_text_or_none(message.expires_at),
         idempotency_key=content_of(message.idempotency_key, is_base64=is_base64),
         delay_id=delay_id,
+        dead_letter=provenance_out(message.dead_letter),
     )
 
 
@@ -188,7 +232,7 @@ def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedO
             key=content_of(one.key, is_base64=is_base64),
             value=content_of(one.value, is_base64=is_base64),
             headers=headers_out(one.headers, is_base64=is_base64),
-            priority=one.priority,
+            priority=PRIORITY_NAMES[one.priority],
             timestamp=time_text(one.timestamp),
             timestamp_ns=str(one.timestamp),
             expires_at=time_text_or_none(one.expires_at),
@@ -197,6 +241,7 @@ def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedO
             last_error=part.last_errors.get(one.offset),
             delay_id=part.delay_ids.get(one.offset),
             receipt_handle=one.receipt,
+            dead_letter=provenance_out(one.provenance),
         )
         for part in messages.parts
         for one in part.messages()

@@ -42,7 +42,7 @@ class PublishedOut(msgspec.Struct, kw_only=True, gc=False, rename={"deliver_at_t
 
     partition: int | None
     offset: int | None
-    priority: int | None = None
+    priority: str | None = None
     delayed: bool = False
     deliver_at: str | None = None
     deliver_at_too: str | None = None

@@ -18,6 +18,7 @@ from ...api.answers import (
     TakeBack,
 )
 from ...api.command import Command
+from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...delivery import AnswerResult, Delivery, offset_answers
 from ...delivery.offsets import each_offset
 from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
@@ -46,6 +47,11 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
+        wrong = miscounted(delivery, said)
+        if wrong:
+            offsets -= wrong
+            if not offsets:
+                return _with_stale(partition, wrong, LeaseOutcome())
         floor = delivery.progress.floor
         held = (partition, delivery, said.lease, offsets, now)
         match said.kind:
@@ -68,8 +74,30 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         repeated=frozenset(each_offset(answered.repeated)) if answered.repeated else frozenset(),
         retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
         finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
+        given_up=_given_up(partition),
     )
-    return _with_stale(partition, answered.stale, outcome) if answered.stale else outcome
+    stale = answered.stale | wrong if wrong else answered.stale
+    return _with_stale(partition, stale, outcome) if stale else outcome
+
+
+def miscounted(delivery: Delivery, said: LeaseAnswer) -> BitMap64 | None:
+    """Messages of the lease that were delivered another number of times than their receipts count."""
+    if not said.attempts:
+        return None
+    held = delivery.leases.holding(said.lease)
+    return BitMap64(
+        [
+            offset
+            for offset, attempts in zip(said.offsets, said.attempts, strict=False)
+            if offset in held and attempts != delivery.attempts_of(offset)
+        ]
+    )
+
+
+def _given_up(partition: Partition) -> str:
+    if partition.rules.dlq_enabled:
+        return "dlq"
+    return "kept" if partition.topic.endswith(DEAD_LETTER_SUFFIX) else "dropped"
 
 
 def checked_offsets(given: Sequence[int]) -> BitMap64:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...api.command import Command
+from ...api.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_message
 from ...api.fetch import (
     DescribeBounds,
     Fetch,
@@ -25,7 +26,7 @@ from ...api.fetch import (
 from ...api.leased import LeasedPart
 from ...api.receipts import Place
 from ...api.received import Received
-from ...codec import batches_in
+from ...codec import Origin, batches_in
 from ...codec.body import Column
 from ...codec.decode import Messages, offsets_of, open_body
 from ...codec.head import BODY_BYTES_MAX, OFFSET_MAX, Head
@@ -139,6 +140,8 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
             offset = head.next_offset
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             fresh = [one for one in Messages(body, head) if one.offset >= first]
+            if head.origin is Origin.OUTBOX and command.topic.endswith(DEAD_LETTER_SUFFIX):
+                fresh = [*map(dead_letter_message, fresh)]
             found += fresh
             ids |= ids_of(body, head)
             if fresh:

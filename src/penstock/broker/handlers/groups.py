@@ -213,7 +213,23 @@ def _in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
 
 
 def plan_reset(node: "Node", command: PlanReset, _now: Now) -> dict[str, list[Move]]:
-    return _planned(_places(node, command), command.to)
+    return _planned(_places_to_reset(node, command), command.to)
+
+
+def _places_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Places:
+    """NotFound: there is no such partition, or the group does not read it; Refused: it is not said of which topic."""
+    places = _places(node, command)
+    if command.partitions is None:
+        return places
+    if command.topic is None:
+        raise Refused("partitions are of one topic: say which", field="topic")
+    if not command.partitions:
+        raise Refused("partitions is empty", field="partitions")
+    by_number = {partition.number: (partition, delivery) for partition, delivery in places}
+    for number in command.partitions:
+        if node.partition(command.topic, number).number not in by_number:
+            raise NotFound("group", f"{command.group} on {command.topic}/{number}")
+    return [by_number[number] for number in sorted(set(command.partitions))]
 
 
 def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
@@ -232,7 +248,7 @@ def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
 
 
 def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[Move]]:
-    group, places = command.group, _places(node, command)
+    group, places = command.group, _places_to_reset(node, command)
     topics = _by_topic(places)
     if not command.is_forced:
         for topic in topics:
@@ -246,7 +262,8 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
     if is_held and not command.is_forced:
         raise GroupBusy(group, in_flight=in_flight)
     for topic, some in topics.items():
-        is_mode_open = not node.assigned.members_of(group, topic)
+        is_whole = command.partitions is None
+        is_mode_open = is_whole and not node.assigned.members_of(group, topic)
         for (partition, delivery), move in zip(some, moves[topic], strict=True):
             records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
             if is_mode_open and delivery.group in partition.machine.modes:

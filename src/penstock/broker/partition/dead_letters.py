@@ -4,19 +4,20 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ...api.dead_letters import DeadLetter, Provenance
-from ...api.journeys import DEAD_LETTER_SUFFIX
+from ...api.dead_letters import (
+    DEAD_LETTER_SUFFIX,
+    PROVENANCE_HEADER,
+    DeadLetter,
+    split_headers,
+)
 from ...codec import Origin
 from ...codec.checksum import checksum
 from ...errors import Damaged, DamagedBatch, NotFound
-from ...model import NAME_LENGTH_MAX, Message
+from ...model import NAME_LENGTH_MAX, Message, Provenance
 from .batch_cache import CachedBatch
 from .damage import behind
 from .outbox import Burial, Redrive
 from .partition import Partition
-
-PROVENANCE = "__penstock.dead_letter"
-"""Header that carries the provenance in storage, always the last one. Readers take it out: it is not the user's."""
 
 REDRIVE_GROUP = "__redrive"
 """Our own group on a dead-letter partition: what it has finished was redriven, and is not listed any more."""
@@ -55,7 +56,7 @@ def as_dead_letter(source: Partition, letter: Burial) -> Message:
         letter.at_ns,
         letter.reason.name,
     )
-    note = (PROVENANCE, msgspec.msgpack.encode(provenance))
+    note = (PROVENANCE_HEADER, msgspec.msgpack.encode(provenance))
     # Neither its time to live nor its idempotency key goes along: it is kept for a person to look at.
     return Message(
         original.value,
@@ -107,11 +108,10 @@ def read_dead_letter(partition: Partition, offset: int) -> DeadLetter | None:
     if index is None or opened.head.origin is not Origin.OUTBOX:
         return None
     message = opened.columns().message(index)
-    name, note = message.headers[-1] if message.headers else ("", None)
-    if name != PROVENANCE or note is None:
+    own, provenance = split_headers(message.headers)
+    if provenance is None:
         return None
-    provenance = msgspec.msgpack.decode(note, type=Provenance)
-    plain = msgspec.structs.replace(message, headers=tuple(message.headers[:-1]))
+    plain = msgspec.structs.replace(message, headers=own)
     return DeadLetter(partition.number, message.offset, plain, provenance)
 
 

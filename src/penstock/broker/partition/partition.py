@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from ...api.journeys import DEAD_LETTER_SUFFIX
+from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig

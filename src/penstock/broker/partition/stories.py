@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from ...api.dead_letters import Provenance
 from ...api.journeys import EventType, GroupStanding, JourneyStatus
 from ...codec import Head, Origin
 from ...delivery.offsets import each_offset
@@ -14,7 +13,7 @@ from ...errors import Damaged, NotFound, OffsetOutOfRange
 from ...journeys.index import DELAYS, GROUPS, LETTERS
 from ...journeys.story import FINISHED, Event, MessagePlace, Story
 from ...journeys.traces import TRACEPARENT, TracePlace, parse_traceparent, trace_id_of
-from ...model import Message
+from ...model import Message, Provenance
 from ...schedules import is_schedule
 from ..topics import INTERNAL_PREFIX
 from .dead_letters import index_of, read_dead_letter

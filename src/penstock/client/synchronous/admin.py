@@ -2,7 +2,7 @@
 """What a client asks of a server beside messages: topics, groups, dead letters, delayed messages, figures."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from ...api.groups import (
     PlanReset,
     ResetGroup,
 )
-from ...api.health import SeeHealth, SeeReliability
+from ...api.health import SeeHealth, SeeReliability, status_of
 from ...api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -216,15 +216,21 @@ class Admin:
         to: Moment,
         *,
         topic: str | None = None,
-        is_dry_run: bool = False,
-        is_forced: bool = False,
+        partitions: Iterable[int] | None = None,
+        dry_run: bool = False,
+        force: bool = False,
     ) -> list[dict[str, Any]]:
-        """Start a group again from earliest, latest, an offset or a moment. GroupBusy while messages are held."""
+        """Start a group again from earliest, latest, an offset or a moment. What was done, or would be (`dry_run`).
+
+        On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
+        """
         name, start = name_of("group", group), start_of(to)
         only = None if topic is None else name_of("topic", topic)
-        if is_dry_run:
-            return moves_of(self.execute(PlanReset(name, topic=only, to=start)))
-        command = ResetGroup(name, topic=only, to=start, is_forced=bool(is_forced))
+        numbers = None if partitions is None else tuple(map(partition_number, partitions))
+        if dry_run:
+            plan = PlanReset(name, topic=only, to=start, partitions=numbers)
+            return moves_of(self.execute(plan))
+        command = ResetGroup(name, topic=only, to=start, partitions=numbers, is_forced=bool(force))
         return moves_of(self.execute(command))
 
     def in_flight(self, group: str) -> list[dict[str, Any]]:
@@ -379,16 +385,14 @@ class Admin:
         return lanes_of(self.execute(DescribeLanes(group=name)))
 
     def health(self) -> dict[str, Any]:
-        """Whether the broker is `ok` or `degraded`, and the checks that say so."""
-        health = self.execute(SeeHealth())
-        findings, server = health.findings, self.server()
+        """`status` is `pass`, or `warn` if one of the `checks` is."""
+        checks = (self.execute(SeeHealth())).checks()
+        server = self.server()
         return {
-            "status": "degraded" if health.is_full or findings.is_damaged else "ok",
+            "status": status_of(checks),
             "uptime": uptime_s(server),
-            "broker": server.broker_id,
+            "broker": {"node_id": server.broker_id, "version": server.server},
             "checks": {
-                "storage": "full: publishes are refused" if health.is_full else "ok",
-                "recovery": findings.recovery_text(),
-                "damage": findings.damage_text(),
+                name: {"status": one.status, "message": one.message} for name, one in checks.items()
             },
         }

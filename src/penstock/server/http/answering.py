@@ -13,7 +13,7 @@ from ...api.answers import (
     LeaseOutcome,
     OffsetKind,
     TakeBack,
-    by_lease,
+    answers_of,
     checked_reason,
     decode_answers,
     stale_receipt,
@@ -52,7 +52,7 @@ from ...errors import (
     WrongOwner,
 )
 from ...model import check_name
-from .requests import Request
+from .requests import NoQuery, Request
 from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn
 from .statuses import error_fields, error_response
@@ -125,11 +125,8 @@ async def respond(
     """Answer for messages by their receipts and say what came of each: flat for one, a list for many."""
     texts = receipts_of(sent)
     receipts = [receipt_or_error(text) for text in texts]
-    leases = by_lease([one for one in receipts if isinstance(one, Receipt)])
-    answers = [
-        LeaseAnswer(kind, *place, lease, offsets, reason, ms)
-        for (place, lease), offsets in leases.items()
-    ]
+    leases = answers_of([one for one in receipts if isinstance(one, Receipt)], kind, reason, ms)
+    answers = [*leases.values()]
     is_admin = request.action is Action.CHANGE_GROUP
     outcomes = await request.execute(TakeBack(answers) if is_admin else Answers(answers))
     now_ns = request.now_ns()
@@ -158,16 +155,17 @@ def nack_out(done: Answered) -> NackOut:
     topic, offset = done.receipt.place.topic, done.receipt.offset
     retry_ms = done.outcome.retry_in_ms.get(offset)
     is_dead = retry_ms is None and offset in done.outcome.finished
+    action = done.outcome.given_up if is_dead else "requeued"
     return NackOut(
         receipt_handle=done.text,
         success=True,
         topic=topic,
         partition=done.receipt.place.partition,
         offset=offset,
-        action="dlq" if is_dead else "requeued",
+        action=action,
         delivery_count=done.receipt.attempts,
         next_visible_at=None if retry_ms is None else time_text(done.now_ns + retry_ms * _MS),
-        dlq_topic=dead_letter_topic(topic) if is_dead else None,
+        dlq_topic=dead_letter_topic(topic) if action == "dlq" else None,
     )
 
 
@@ -217,6 +215,9 @@ async def ack_cumulative(request: Request) -> Answer:
 
 async def _by_offset(request: Request, kind: OffsetKind) -> Answer:
     body = request.body
+    if body:
+        # All of it is in the body, and nothing beside it in the query.
+        request.query(NoQuery)
     asked = decode(body, _OFFSET) if body else request.query(OffsetAnswer)
     if asked.offset < 0:
         raise BadRequest(f"an offset is not negative, got {asked.offset}", field="offset")

@@ -24,9 +24,11 @@ from ...api.json.groups import (
     CommitOut,
     GroupOut,
     GroupsOut,
+    GroupsQuery,
     InFlightOut,
     LagOut,
     OffsetsOut,
+    OffsetsQuery,
     ResetIn,
     ResetOut,
     group_out,
@@ -61,7 +63,7 @@ _REJECT = msgspec.json.Decoder(RejectIn)
 
 
 def partition_offsets(sent: Mapping[str, Mapping[str, int]]) -> tuple[PartitionOffset, ...]:
-    """Offsets as a client writes them, by topic and partition. BadRequest: there are none."""
+    """Offsets as a client writes them, by topic and partition. BadRequest: there are none, or one is negative."""
     offsets = tuple(
         PartitionOffset(topic, partition_number(number), offset)
         for topic, numbers in sent.items()
@@ -69,13 +71,18 @@ def partition_offsets(sent: Mapping[str, Mapping[str, int]]) -> tuple[PartitionO
     )
     if not offsets:
         raise BadRequest("offsets is empty", field="offsets")
+    for one in offsets:
+        if one.offset < 0:
+            raise BadRequest(f"an offset is not negative, got {one.offset}", field="offsets")
     return offsets
 
 
 async def list_groups(request: Request) -> Answer:
-    asked = request.query(PageQuery)
+    asked = request.query(GroupsQuery)
     found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
     seen, cursor = page_of(list(found), asked, str)
+    if not asked.details:
+        return json_response(GroupsOut([*seen], cursor))
     return json_response(
         GroupsOut([{"group": name, "topics": found[name]} for name in seen], cursor)
     )
@@ -101,14 +108,15 @@ async def lag(request: Request) -> Answer:
     return json_response(LagOut(request.params["group"], total, lags, found.faulty))
 
 
-async def _lag(request: Request) -> GroupLag:
-    """How far the group in the path is behind on the topics that the principal reaches."""
+async def _lag(request: Request, topic: str | None = None) -> GroupLag:
+    """How far the group in the path is behind on a topic, or on all that the principal reaches."""
     name, prefixes = request.params["group"], request.principal.prefixes
-    return await request.execute(DescribeLag(name, prefixes=prefixes))
+    return await request.execute(DescribeLag(name, topic=topic, prefixes=prefixes))
 
 
 async def offsets(request: Request) -> Answer:
-    return json_response(OffsetsOut(request.params["group"], offsets_by_topic(await _lag(request))))
+    found = await _lag(request, request.query(OffsetsQuery).topic)
+    return json_response(OffsetsOut(request.params["group"], offsets_by_topic(found)))
 
 
 async def commit(request: Request) -> Answer:
@@ -130,11 +138,21 @@ async def reset(request: Request) -> Answer:
     sent = request.json(_RESET)
     name, to = request.params["group"], start_of(sent.to)
     prefixes = request.principal.prefixes
+    partitions = None if sent.partitions is None else tuple(sent.partitions)
     if sent.dry_run:
-        found = await request.execute(PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to))
+        found = await request.execute(
+            PlanReset(name, topic=sent.topic, prefixes=prefixes, to=to, partitions=partitions)
+        )
     else:
         found = await request.execute_audited(
-            ResetGroup(name, topic=sent.topic, prefixes=prefixes, to=to, is_forced=sent.force)
+            ResetGroup(
+                name,
+                topic=sent.topic,
+                prefixes=prefixes,
+                to=to,
+                partitions=partitions,
+                is_forced=sent.force,
+            )
         )
     moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
     return json_response(ResetOut(name, sent.dry_run, moves))
@@ -200,7 +218,7 @@ def _take(name: str, call: Any, summary: str, body: type, answer: Any) -> Route:
 
 
 ROUTES = (
-    _see("/groups", list_groups, "List groups", GroupsOut, PageQuery),
+    _see("/groups", list_groups, "List groups", GroupsOut, GroupsQuery),
     _see("/groups/{group}", describe, "Describe a group", GroupOut),
     Route(
         method="DELETE",
@@ -213,7 +231,7 @@ ROUTES = (
         errors=(NotFound,),
     ),
     _see("/groups/{group}/lag", lag, "How far a group is behind", LagOut),
-    _see("/groups/{group}/offsets", offsets, "What a group has finished", OffsetsOut),
+    _see("/groups/{group}/offsets", offsets, "What a group has finished", OffsetsOut, OffsetsQuery),
     Route(
         method="POST",
         path="/groups/{group}/offsets",

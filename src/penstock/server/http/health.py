@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from ...api.health import Damage, DeliveryFigures, Findings, SeeHealth, SeeReliability
+from ...api.health import (
+    PASS,
+    Check,
+    Damage,
+    DeliveryFigures,
+    Findings,
+    SeeHealth,
+    SeeReliability,
+    status_of,
+)
 from ...api.json.messages import Strict
 from ...api.principals import Action, Principal
 from ...api.topics import DescribeTopics, ListTopics
@@ -50,14 +59,22 @@ class FaultyOut(msgspec.Struct):
     reason: str
 
 
+class BrokerOut(msgspec.Struct):
+    node_id: str
+    version: str
+
+
 class HealthOut(msgspec.Struct, omit_defaults=True):
-    """`recovery`, `faulty` and `damaged` are there with `verbose`, for who may see statistics."""
+    """`status` is `pass`, or `warn` if one of the `checks` is.
+
+    `recovery`, `faulty` and `damaged` are there with `verbose`, for clients that may see statistics.
+    """
 
     status: str
     timestamp: str
     uptime: float
-    checks: dict[str, str]
-    broker: str
+    checks: dict[str, Check]
+    broker: BrokerOut
     recovery: list[RecoveryOut] | None = None
     faulty: list[FaultyOut] | None = None
     damaged: list[Damage] | None = None
@@ -95,7 +112,7 @@ def uptime_s(request: Request) -> float:
 async def live(request: Request) -> Answer:
     """The process answers."""
     request.query(HealthQuery)
-    return json_response(_health(request, "ok", {"process": "ok"}))
+    return json_response(_health(request, {"process": Check(PASS, "ok")}))
 
 
 async def ready(request: Request) -> Answer:
@@ -105,18 +122,11 @@ async def ready(request: Request) -> Answer:
     if app.is_draining:
         raise Draining
     health = await request.execute(SeeHealth())
-    is_full, findings = health.is_full, health.findings
-    checks = {
-        "storage": "full: publishes are refused" if is_full else "ok",
-        "auth": "on" if app.auth.is_on else _open_word(request),
-        "recovery": findings.recovery_text(),
-        "damage": findings.damage_text(),
-    }
-    is_degraded = is_full or findings.is_damaged
-    out = _health(request, "degraded" if is_degraded else "ok", checks)
+    auth = Check(PASS, "on" if app.auth.is_on else _open_word(request))
+    out = _health(request, {**health.checks(), "auth": auth})
     principal = None if asked.verbose is None else _reader_of(request)
     if principal is not None:
-        _list(out, findings.seen_by(principal))
+        _list(out, health.findings.seen_by(principal))
     return json_response(out)
 
 
@@ -159,10 +169,10 @@ def _open_word(request: Request) -> str:
     )
 
 
-def _health(request: Request, status: str, checks: dict[str, str]) -> HealthOut:
+def _health(request: Request, checks: dict[str, Check]) -> HealthOut:
     now_ns = request.app.driver.clock.now_ns()
-    broker = request.app.settings.broker.id
-    return HealthOut(status, time_text(now_ns), uptime_s(request), checks, broker)
+    broker = BrokerOut(request.app.settings.broker.id, _version())
+    return HealthOut(status_of(checks), time_text(now_ns), uptime_s(request), checks, broker)
 
 
 @cache

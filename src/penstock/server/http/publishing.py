@@ -6,7 +6,13 @@ from functools import lru_cache
 
 import msgspec
 
-from ...api.json.messages import MessageIn, Strict, message_of, priority_of
+from ...api.json.messages import (
+    PRIORITY_NAMES,
+    MessageIn,
+    Strict,
+    message_of,
+    priority_of,
+)
 from ...api.json.publish import (
     AcksQuery,
     BatchOut,
@@ -22,7 +28,7 @@ from ...api.json.publish import (
 from ...api.json.reading import decode, decode_lines, read_fields
 from ...api.json.times import time_text_or_none
 from ...api.principals import Action
-from ...api.publish import Delayed, PublishBatch, PublishEach, Published, PublishedRun, Schedule
+from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Schedule
 from ...api.publish import PublishOutcome as Stored
 from ...errors import (
     BacklogFull,
@@ -38,7 +44,7 @@ from ...errors import (
     Unavailable,
 )
 from ...journeys.traces import TRACEPARENT, TRACESTATE, parse_traceparent
-from ...model import Message
+from ...model import Message, Priority
 from .delays import moments_of_first
 from .publish_coalescer import Answers, Run
 from .requests import Request
@@ -48,6 +54,7 @@ from .statuses import error_fields, error_response
 
 MESSAGES_MAX = 100_000
 _ALL, _NONE = 2, 0
+_NORMAL = PRIORITY_NAMES[Priority.NORMAL]
 # Stands for an offset in a template; no offset is that large.
 _MARK = (1 << 62) + 12_345
 
@@ -79,8 +86,7 @@ async def publish(request: Request) -> Answer:
     if len(items) > MESSAGES_MAX:
         raise TooLarge("messages in one request", found=len(items), limit=MESSAGES_MAX)
     if not items:
-        await request.execute(PublishEach(topic, []))
-        return json_response(PublishOut([]))
+        raise BadRequest("messages is empty", field="messages")
     results, moments = await store(request, topic, items, acks)
     return _response(request, items, results, acks, moments)
 
@@ -126,7 +132,7 @@ def _run_body(run: Run, guarantee: str) -> bytes:
 @lru_cache(maxsize=1024)
 def _template(partition: int, guarantee: str) -> tuple[str, str]:
     written = encode_json(
-        PublishedOut(partition=partition, offset=_MARK, priority=2, guarantee=guarantee)
+        PublishedOut(partition=partition, offset=_MARK, priority=_NORMAL, guarantee=guarantee)
     )
     before, after = written.decode().split(str(_MARK))
     return before, after
@@ -291,7 +297,7 @@ def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) ->
         delayed=one.is_delayed,
         deliver_at=deliver_at,
         deliver_at_too=deliver_at,
-        priority=2 if item.priority is None else priority_of(item.priority),
+        priority=_NORMAL if item.priority is None else PRIORITY_NAMES[priority_of(item.priority)],
         duplicate=one.is_duplicate,
         guarantee=guarantee,
     )

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from ...api.json.messages import Strict
 from ...api.json.reading import decode, read_fields
 from ...api.principals import LOCAL, Action, Principal
 from ...errors import (
@@ -37,6 +38,10 @@ _QUERY_FIELDS_MAX = 100
 # Requests with these methods change nothing that the limits count.
 SAFE = frozenset({"GET", "HEAD"})
 _READABLE = frozenset({JSON, NDJSON, BATCH, REGISTRY, b"application/vnd.schemaregistry+json"})
+
+
+class NoQuery(Strict):
+    """Routes without a query of their own."""
 
 
 class ClientGone(Exception):

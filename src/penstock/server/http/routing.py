@@ -58,6 +58,12 @@ class Route:
         has_topic = "{topic}" in self.path
         assert has_topic == (self.topic_in is TopicIn.PATH), f"{self.path}: where is its topic?"
 
+    @property
+    def refuses_queries(self) -> bool:
+        """It has none, and says so. Pages take any, and so do routes that follow the rules of another server."""
+        is_page = any(one.startswith("text/html") for one in self.other_answers)
+        return self.query is None and self.refusal is None and not is_page
+
 
 class _Step:
     """What may follow at one place of a path."""

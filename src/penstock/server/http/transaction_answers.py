@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ...api.answers import Kind, LeaseAnswer, by_lease, checked_reason
+from ...api.answers import Kind, answers_of, checked_reason
 from ...api.json.answers import receipts_of
 from ...api.json.times import span_ms
 from ...api.json.transaction_answers import (
@@ -62,13 +62,10 @@ async def _stage(
     request: Request, sent: _Sent, kind: Kind, reason: str = "", ms: int | None = None
 ) -> Answer:
     """All of the receipts, or an error that names the first that is not held."""
-    leases = by_lease([read_receipt(one) for one in receipts_of(sent)])
-    answers = [
-        LeaseAnswer(kind, *place, lease, offsets, reason, ms)
-        for (place, lease), offsets in leases.items()
-    ]
+    receipts = [read_receipt(one) for one in receipts_of(sent)]
+    answers = [*answers_of(receipts, kind, reason, ms).values()]
     await request.execute(StageAnswers(sent.producer_id, sent.epoch, answers))
-    return json_response(AnswersStagedOut(True, sum(map(len, leases.values()))))
+    return json_response(AnswersStagedOut(True, len(receipts)))
 
 
 async def offsets(request: Request) -> Answer:
