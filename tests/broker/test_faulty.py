@@ -16,6 +16,7 @@ from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
 from penstock.broker import Node, Now
 from penstock.broker.findings import findings_of
+from penstock.broker.partition import FORMAT
 from penstock.broker.partition.partitioner import partition_of
 from penstock.broker.partition.records import GroupClosed, PartitionRecord
 from penstock.config import StorageConfig, TopicConfig
@@ -261,12 +262,14 @@ def test_a_log_of_another_version_makes_its_partition_faulty_and_stays_as_it_is(
 def test_records_of_a_later_version_make_their_partition_faulty():
     world = with_a_fault("nothing")
     partition = world.node.partition(TOPIC, 1)
-    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=3))
+    version = FORMAT.version + 1
+    later = Journal(partition.journal.log, RecordFormat(PartitionRecord, version=version))
     later.append([GroupClosed(1)], decided_at=partition.messages.end, now_ns=world.wall_ns)
     world.sync()
     world.kill()
     (fault,) = world.node.faults()
-    assert "holds records of version 3, and this Penstock reads version 1 to 2 only" in fault.reason
+    said = f"holds records of version {version}, and this Penstock reads version 1 to {FORMAT.version} only"
+    assert said in fault.reason
     assert sorted(values(world.drain())) == [b"0", b"2"]
 
 

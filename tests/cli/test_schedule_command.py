@@ -14,6 +14,8 @@ def test_from_creation_to_deletion(call, client):
     assert (found["key"], found["cron"], found["value"]) == ("nightly", "0 3 * * *", "report")
     assert (found["headers"], found["priority"]) == ({"a": "1"}, 1)
     assert call("schedule", "create", *words).code == Exit.REFUSED
+    again = call("schedule", "create", *words, "--if-missing", "--json")
+    assert json.loads(again.out) == found
     listed = call("schedule", "list", "cli-jobs")
     assert "0 3 * * * Europe/Berlin" in listed.out
     delayed = call("delay", "list", "cli-jobs")

@@ -39,7 +39,9 @@ def test_change_pause_run_delete(broker):
     broker.create_schedule("jobs", "s", "x", every="1h", paused=True)
     with pytest.raises(AlreadyExists):
         broker.create_schedule("jobs", "s", "x", every="1h")
-    assert broker.schedule("jobs", "s").next_due is None
+    same = broker.create_schedule("jobs", "s", "x", every="2h", exist_ok=True)
+    assert same == broker.schedule("jobs", "s")
+    assert same.next_due is None
     assert broker.run_schedule("jobs", "s").offset == 0
     broker.change_schedule("jobs", "s", paused=False, value="y", headers={"h": "1"})
     broker.clock.advance("1h")

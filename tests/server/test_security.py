@@ -40,6 +40,8 @@ BODIES = {
     "/groups/{group}/revoke": {"member_id": "theirs", "partitions": []},
     "/groups/{group}/poll": "member_id=theirs&timeout=0",
     "/pipelines/{pipeline}": {"kind": "archive", "state": "running", "topics": ["orders"]},
+    "/topics/{topic}/schedules": {"key": "s", "every": "1h"},
+    "/topics/{topic}/schedules/{schedule}": {"paused": True},
     "/offsets": "topics=orders",
     "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
     "/transactions/publish": {"producer_id": 1, "epoch": 0, "topic": "orders", "value": "1"},

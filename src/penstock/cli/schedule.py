@@ -107,10 +107,18 @@ def _span_text(milliseconds: int) -> str:
 @click.option("--partition", type=int, help="Where they go; otherwise the keys decide.")
 @click.option("--priority", type=click.Choice(PRIORITIES), help="How urgent they are.")
 @click.option("--ttl", type=span, help='Not handed out so long after it was due: "30s", "2h".')
+@click.option("--if-missing", is_flag=True, help="Leave a schedule that is there as it is.")
 @remote_options
 @output_options
 def create(
-    topic: str, key: str, value: str, *, broker: BrokerOptions, output: Output, **given: Any
+    topic: str,
+    key: str,
+    value: str,
+    *,
+    if_missing: bool,
+    broker: BrokerOptions,
+    output: Output,
+    **given: Any,
 ) -> None:
     """Publish VALUE to TOPIC again and again, under a KEY."""
     if (given["cron"] is None) == (given["every"] is None):
@@ -118,7 +126,7 @@ def create(
     given["headers"] = header_pairs(given["headers"])
     options = {name: one for name, one in given.items() if one not in (None, [])}
     with connected(broker) as client:
-        made = client.create_schedule(topic, key, value, **options)
+        made = client.create_schedule(topic, key, value, exist_ok=if_missing, **options)
     due = "is paused" if made.next_due is None else f"comes at {made.next_due}"
     output.outcome(f"{made.key} {due}", row_of(made, output))
 

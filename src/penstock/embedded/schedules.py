@@ -20,6 +20,7 @@ from ..api.schedules import (
     RunSchedule,
     ScheduleDescription,
 )
+from ..errors import AlreadyExists
 from ..runtime.threads import ThreadDriver
 from .messages import Value, as_bytes, headers_of
 
@@ -36,13 +37,22 @@ class BrokerSchedules:
         topic: str,
         key: str,
         value: Value | UnsetType = UNSET,
+        *,
+        exist_ok: bool = False,
         **options: Unpack[NewScheduleOptions],
     ) -> ScheduleDescription:
         """Publish a message again and again: `cron="0 9 * * mon-fri", timezone="Europe/Berlin"`, or `every="15m"`.
 
-        AlreadyExists: the topic has a schedule of this key. Refused: something about it is wrong.
+        AlreadyExists: the topic has a schedule of this key; with `exist_ok` it stays as it is. Refused: something
+        about the schedule is wrong.
         """
-        return self.driver.execute(created(topic, key, value, options, _READERS))
+        command = created(topic, key, value, options, _READERS)
+        try:
+            return self.driver.execute(command)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+            return self.schedule(topic, key)
 
     def schedules(self, topic: str) -> list[ScheduleDescription]:
         """All schedules of a topic, by key."""

@@ -91,6 +91,10 @@ class Schedules:
         self.next_number = max(self.next_number, number + 1)
         self._note(number, Mark(source & (1 << _VERSION_BITS) - 1, due_ns))
 
+    def published_by(self, source: int) -> Schedule | None:
+        """The schedule that the head of a batch names as its origin; None: it is deleted by now."""
+        return self.by_number.get((source ^ _SOURCES) >> _VERSION_BITS)
+
     def _note(self, number: int, mark: Mark) -> None:
         schedule = self.by_number.get(number)
         if schedule is not None:

@@ -12,6 +12,7 @@ from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
 from ..model import Message, TopicPartition
+from ..schedules import is_schedule
 from ..transactions.commit_records import NamedStagingsDecided
 from ..transactions.records import TransactionDecided
 from .answers import Receipts, check_delivery
@@ -21,6 +22,7 @@ from .event import Event, EventTime
 from .group_book import MessageStatus
 from .journey_book import compare_journeys
 from .partition_book import PartitionBook, StoredMessage
+from .schedule_book import check_occurrence
 from .transaction_book import TransactionBook
 from .violation import Checker, Violation
 
@@ -159,6 +161,10 @@ class Books:
         stored: StoredMessage,
         event: Event,
     ) -> None:
+        if is_schedule(stored.source):
+            check_occurrence(partition, book.stored[:offset], stored, event)
+            self.notice("forwarded")
+            return
         if stored.source:
             self._check_copy(book, partition, offset, stored)
             self.notice("forwarded")

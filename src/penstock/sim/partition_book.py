@@ -42,6 +42,7 @@ from ..delivery.records import (
 from ..log import Log
 from ..log.checkpoint import read_checkpoint
 from ..model import Message
+from ..schedules.records import ScheduleRemoved, ScheduleStored
 from ..transactions.commit_records import (
     CommitNameOpened,
     NamedCommitConcluded,
@@ -423,6 +424,8 @@ _APPLY: dict[type, Callable[[PartitionBook, Any, int, Event], None]] = {
             NamedStagingsEnded,
             ProducerForgotten,
             ProducerInitialised,
+            ScheduleRemoved,
+            ScheduleStored,
             StagingLogMade,
             StagingsEnded,
             TransactionConcluded,

@@ -7,6 +7,7 @@ from ..broker.partition import Now, Partition
 from ..delivery.machine import Delivery
 from ..delivery.offsets import each_offset
 from .disk import SimDisk
+from .schedule_book import SimZones
 from .violation import Checker, Violation
 
 
@@ -16,7 +17,9 @@ def require_same_recovery(node: Node, disk: SimDisk, now: Now) -> None:
     Violation: the state of a partition differs.
     """
     entropy = Random(0)  # noqa: S311  # Only for what the copy does, which is nothing.
-    second = Node(SimDisk(disk.tree()), now=now, entropy=entropy, is_resuming=False)
+    second = Node(
+        SimDisk(disk.tree()), now=now, entropy=entropy, is_resuming=False, zones=SimZones()
+    )
     for one, other in zip(node.partitions(), second.partitions(), strict=True):
         found, again = state_of(one), state_of(other)
         for name, state in found.items():

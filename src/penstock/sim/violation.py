@@ -18,6 +18,7 @@ class Checker(Enum):
     DLQ_ATOMIC = "DLQAtomic"
     EXPIRY = "Expiry"
     DELAY = "Delay"
+    SCHEDULE = "Schedule"
     KEYS = "Keys"
     TRANSACTION = "TransactionAtomic"
     NAMED_COMMIT = "NamedCommitOnce"

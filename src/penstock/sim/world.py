@@ -36,6 +36,8 @@ from .parameters import Parameters, draw_parameters
 from .producers import Producer, ProducerKind
 from .recovery import require_same_recovery
 from .schedule import MS, SECOND, Schedule, SimClock
+from .schedule_book import SimZones
+from .schedule_owners import ScheduleOwner
 from .schema_registrants import SchemaRegistrant
 from .transaction_producers import TransactionProducer
 from .violation import Checker, Violation
@@ -142,6 +144,10 @@ class World:
             for number in range(self.parameters.delay_producers)
         ]
 
+        self.schedule_owners = [
+            ScheduleOwner(f"owner-{number}", TOPIC, self, Random(f"owner {seed} {number}"))  # noqa: S311  # As above.
+            for number in range(self.parameters.schedule_owners)
+        ]
         self.transaction_producers = [
             TransactionProducer(f"ledger-{number * 7}", TOPIC, self)
             for number in range(self.parameters.transaction_producers)
@@ -170,6 +176,7 @@ class World:
             *self.delay_producers,
             *self.transaction_producers,
             *self.commit_writers,
+            *self.schedule_owners,
             *self.administrators,
             *self.schema_registrants,
         ]
@@ -196,6 +203,8 @@ class World:
             transaction_producer.is_stopping = True
         for writer in self.commit_writers:
             writer.is_stopping = True
+        for owner in self.schedule_owners:
+            owner.is_stopping = True
         for member in (*self.members, *self.assigned):
             member.is_draining = True
         for until_ns in range(seconds * SECOND, seconds * SECOND + _HEAL_NS, SECOND):
@@ -213,6 +222,7 @@ class World:
         busy += [one.name for one in self.delay_producers if one.outstanding]
         busy += [one.name for one in self.transaction_producers if one.outstanding]
         busy += [one.name for one in self.commit_writers if one.outstanding]
+        busy += [one.name for one in self.schedule_owners if one.outstanding]
         found += [f"{name} waits for a reply" for name in busy]
         if self.driver is not None and any(self.driver.waiting.values()):
             found.append("replies are held back")
@@ -343,7 +353,9 @@ class World:
         if not self.parameters.is_lying:
             self._lose_and_restore(now)
         try:
-            node = Node(self.disk, now=now, entropy=self.entropy, is_resuming=False)
+            node = Node(
+                self.disk, now=now, entropy=self.entropy, is_resuming=False, zones=SimZones()
+            )
             if TOPIC not in node.open:
                 settings = settings_of(self.parameters.config)
                 create = CreateTopic(TOPIC, self.parameters.partitions, settings)
@@ -434,6 +446,8 @@ class World:
                 administrator.check(node, now.wall_ns, is_forgiven=is_forgiven)
             for registrant in self.schema_registrants:
                 registrant.check(node, is_forgiven=is_forgiven)
+            for owner in self.schedule_owners:
+                owner.check(node, is_forgiven=is_forgiven)
             if self.outage is None:
                 self._unserved = ALL_SERVED
             if self.entropy.random() < 0.3:

@@ -20,6 +20,7 @@ from ...api.schedules import (
     RunSchedule,
     ScheduleDescription,
 )
+from ...errors import AlreadyExists
 from ..commands import Content, name_of
 from ..publish import SCHEDULE_READERS, Published, published_of
 from .connector import Connector
@@ -41,14 +42,22 @@ class Schedules(ABC):
         topic: str,
         key: str,
         value: Content | UnsetType = UNSET,
+        *,
+        exist_ok: bool = False,
         **options: Unpack[NewScheduleOptions],
     ) -> ScheduleDescription:
         """Publish a message again and again: `cron="0 9 * * mon-fri", timezone="Europe/Berlin"`, or `every="15m"`.
 
-        AlreadyExists: the topic has a schedule of this key. Refused: something about it is wrong.
+        AlreadyExists: the topic has a schedule of this key; with `exist_ok` it stays as it is. Refused: something
+        about the schedule is wrong.
         """
         command = created(topic, key, value, options, SCHEDULE_READERS)
-        return self.execute(command)
+        try:
+            return self.execute(command)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+            return self.schedule(topic, key)
 
     def schedules(self, topic: str) -> list[ScheduleDescription]:
         """All schedules of a topic, by key."""
