@@ -32,6 +32,7 @@ from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
 from .partition.outbox import Burial, Decision, Letter
 from .poll_replay import PollReplay
+from .pollers import Pollers
 from .sweeping import Sweeps
 from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
@@ -89,6 +90,7 @@ class Node(Catalogue):
         self.assigned = Memberships(self, config)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
+        self.pollers = Pollers()
         self.transactions = Transactions(self)
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:

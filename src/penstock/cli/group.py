@@ -57,7 +57,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
         output.record(found)
         return
     output.record({key: one for key, one in found.items() if key != "members"})
-    columns = ["member_id", "client_id", "in_flight", "assigned_partitions"]
+    columns = ["member_id", "client_id", "host", "last_poll", "in_flight", "assigned_partitions"]
     output.rows(members, columns, empty="no members at the moment")
 
 
