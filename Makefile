@@ -47,7 +47,7 @@ torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests 
 bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
 	@set -e; for name in $(BENCHES); do $(BIN)/python -m bench $$name $(BENCH_FLAGS); done
 
-docs: $(INSTALLED) ## the documentation as HTML in build/docs, every link checked
+docs: $(INSTALLED) ## the documentation as a site in build/docs, every link checked
 	@$(BIN)/python tools/docs.py
 
 lock: $(INSTALLED) ## write the lock files again; UPGRADE=1 takes newer versions

@@ -3,12 +3,15 @@
     python tools/docs.py            write build/docs; exit code 1 and one line for each problem if something is wrong
     python tools/docs.py --check    only check
 
+Each page has the navigation, its contents, the page before and the one behind it; the search needs no server.
+
 A problem is a link to a page, a heading, a file or a picture that is not there, a page without exactly one title, and a
 page that no other page leads to. `docs/README.md` is the first page; the headings and links on it are the navigation.
 Links to files of the project outside of docs/ are kept: the file is copied beside the pages.
 """
 
 import html
+import json
 import re
 import shutil
 import sys
@@ -21,53 +24,16 @@ from urllib.parse import unquote, urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+import api_reference
+
 ROOT = Path(__file__).resolve().parent.parent
 INDEX = "README.md"
 PICTURES = {".svg", ".png"}
 FILES = "files"
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --code: #f6f8fa; --link: #0550ae; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --code: #161b22; --link: #79c0ff; }
-}
-body { margin: 0; font: 16px/1.6 system-ui, sans-serif; color: var(--ink); }
-.page { display: flex; max-width: 76rem; margin: 0 auto; }
-nav { flex: 0 0 15rem; padding: 1.5rem 1rem; font-size: .9rem; border-right: 1px solid var(--line); }
-nav h2 { font-size: .8rem; margin: 1.2rem 0 .3rem; color: var(--soft); text-transform: uppercase; }
-nav ul { list-style: none; margin: 0; padding: 0; }
-nav [aria-current] { font-weight: 600; }
-main { flex: 1; min-width: 0; padding: 1.5rem 2rem 4rem; }
-a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; }
-pre { background: var(--code); padding: .8rem 1rem; overflow-x: auto; border-radius: 6px; line-height: 1.4; }
-code { font: .88em ui-monospace, monospace; background: var(--code); padding: .1em .3em; border-radius: 4px; }
-pre code { padding: 0; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { border: 1px solid var(--line); padding: .3rem .7rem; text-align: left; vertical-align: top; }
-img { max-width: 100%; background: #fff; border-radius: 6px; }
-@media (max-width: 50rem) { .page { display: block; } nav { border: 0; border-bottom: 1px solid var(--line); } }
-"""
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} - Penstock</title>
-<link rel="stylesheet" href="{up}style.css">
-</head>
-<body>
-<div class="page">
-<nav>
-{navigation}
-</nav>
-<main>
-{content}
-</main>
-</div>
-</body>
-</html>
-"""
+LOOKS = Path(__file__).with_name("docs_site")
+# A fenced block with this word and the name of a module stands for the reference of that module.
+_REFERENCE = re.compile(r"^```api\n(\S+)\n```$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -78,6 +44,7 @@ class Page:
     tokens: list[Token]
     titles: list[str] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
+    headings: list[tuple[str, str, str]] = field(default_factory=list)  # tag, anchor, text
 
     @property
     def title(self) -> str:
@@ -106,13 +73,14 @@ class Site:
         self._check_pages()
 
     def _parsed(self, path: Path) -> Page:
-        tokens = self.markdown.parse(path.read_text(encoding="utf-8"))
+        tokens = self.markdown.parse(with_references(path.read_text(encoding="utf-8")))
         page = Page(path.relative_to(self.docs).as_posix(), tokens)
         for opening, inline in pairwise(tokens):
             if opening.type == "heading_open":
                 text = text_of(inline)
                 anchor = free_anchor(anchor_of(text), page.anchors)
                 page.anchors.add(anchor)
+                page.headings.append((opening.tag, anchor, text))
                 opening.attrSet("id", anchor)
                 if opening.tag == "h1":
                     page.titles.append(text)
@@ -184,31 +152,79 @@ class Site:
                     found[-1][1].append(page)
         return found
 
+    def sequence(self) -> list[Page]:
+        """Returns the pages in the order of reading: the navigation's, and behind the README of a folder its others."""
+        listed = [page for _, pages in self.navigation() for page in pages]
+        found = [self.pages[INDEX]] if INDEX in self.pages else []
+        for page in listed:
+            if page not in found:
+                found.append(page)
+            folder, _, name = page.path.rpartition("/")
+            if folder and name == INDEX:
+                inside = [one for one in self.pages.values() if one.path.startswith(f"{folder}/")]
+                found += [one for one in inside if one not in listed and one not in found]
+        return found
+
+    def sections(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yields what can be found: page, its title, anchor, heading and text of each section."""
+        for page in self.pages.values():
+            anchor, heading, text = "", page.title, [""]
+            for token in page.tokens:
+                if token.type == "heading_open" and token.tag != "h1":
+                    yield page.target, page.title, anchor, heading, " ".join(text)
+                    anchor, heading, text = str(token.attrGet("id")), "", []
+                elif token.type == "inline" and anchor and not heading:
+                    heading = text_of(token)
+                elif token.type in {"inline", "fence", "code_block"}:
+                    text.append(text_of(token) if token.children else token.content)
+            yield page.target, page.title, anchor, heading, " ".join(text)
+
     def write(self, target: Path) -> None:
         if target.exists():
             shutil.rmtree(target)
+        template = LOOKS.joinpath("page.html").read_text(encoding="utf-8")
         for page in self.pages.values():
             file = target / page.target
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(self._html(page), encoding="utf-8")
+            file.write_text(self._html(page, template), encoding="utf-8")
         for goal, source in self.copies.items():
             file = target / goal
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, file)
-        target.joinpath("style.css").write_text(STYLE, encoding="utf-8")
+        for name in ("style.css", "site.js"):
+            shutil.copyfile(LOOKS / name, target / name)
+        index = json.dumps(list(self.sections()), ensure_ascii=False, separators=(",", ":"))
+        target.joinpath("search.js").write_text(f"searchIndex = {index};\n", encoding="utf-8")
 
-    def _html(self, page: Page) -> str:
-        content = self.markdown.renderer.render(page.tokens, self.markdown.options, {})
-        return PAGE.format(
+    def _html(self, page: Page, template: str) -> str:
+        return template.format(
             title=html.escape(page.title),
             up=up_from(page.target),
             navigation=self._navigation_html(page),
-            content=content,
+            content=self.markdown.renderer.render(page.tokens, self.markdown.options, {}),
+            contents=contents_html(page),
+            steps=self._steps_html(page),
         )
+
+    def _steps_html(self, here: Page) -> str:
+        """Returns links to the page before and the one behind."""
+        pages = self.sequence()
+        if here not in pages:
+            return ""
+        place, up = pages.index(here), up_from(here.target)
+        links = []
+        for word, mark, other in (
+            ("prev", "\u2190 {}", place - 1),
+            ("next", "{} \u2192", place + 1),
+        ):
+            if 0 <= other < len(pages):
+                title = html.escape(mark.format(pages[other].title))
+                links.append(f'<a rel="{word}" href="{up}{pages[other].target}">{title}</a>')
+        return f'<div class="steps">{"".join(links)}</div>'
 
     def _navigation_html(self, here: Page) -> str:
         up = up_from(here.target)
-        lines = [f'<a href="{up}index.html">Penstock</a>']
+        lines = []
         for heading, pages in self.navigation():
             lines.append(f"<h2>{html.escape(heading)}</h2>\n<ul>")
             for page in pages:
@@ -219,6 +235,21 @@ class Site:
         return "\n".join(lines)
 
 
+def with_references(text: str) -> str:
+    """Returns the text of a page, with the reference of a module wherever a block `api` names one."""
+    return _REFERENCE.sub(lambda match: api_reference.markdown(match[1]), text)
+
+
+def contents_html(page: Page) -> str:
+    """Returns the headings of a page as links; nothing for a page with fewer than two."""
+    lines = [
+        f'<li class="{tag}"><a href="#{anchor}">{html.escape(text)}</a></li>'
+        for tag, anchor, text in page.headings
+        if tag in {"h2", "h3"}
+    ]
+    return "\n".join(["<h2>On this page</h2>\n<ul>", *lines, "</ul>"]) if len(lines) > 1 else ""
+
+
 def all_tokens(tokens: list[Token]) -> Iterator[Token]:
     for token in tokens:
         yield token
@@ -226,8 +257,9 @@ def all_tokens(tokens: list[Token]) -> Iterator[Token]:
 
 
 def text_of(inline: Token) -> str:
-    """Returns the text of a heading, without its marks."""
-    return "".join(token.content for token in all_tokens(inline.children or []) if token.content)
+    """Returns the text of a heading or a paragraph, without its marks."""
+    tokens = all_tokens(inline.children or [])
+    return "".join(" " if one.type == "softbreak" else one.content for one in tokens)
 
 
 def anchor_of(text: str) -> str:

@@ -18,6 +18,7 @@ MODULES = (
     "connector",
     "prefetch",
     "admin",
+    "schedules",
     "client",
     "producer",
     "ack_batcher",
@@ -25,6 +26,7 @@ MODULES = (
     "consumer",
     "worker",
     "transactions",
+    "stagings",
 )
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),

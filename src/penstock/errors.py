@@ -18,6 +18,7 @@
           SoftDeleted        a subject or version that is deleted, but can be had back
           NotSoftDeleted     a subject or version that has to be deleted before it goes for good
           TraceNotFound      no message of a trace, as far as the search came
+          UnknownStaging     no such staging of a named commit: it expired, was dropped, or never was
         InvalidSchema        a schema that cannot be read, or is too large or too complex
         IncompatibleSchema   a schema that its subject's compatibility level does not allow
         SchemaInUse          other schemas refer to it
@@ -33,6 +34,11 @@
         ProducerFenced       the epoch is not the producer's any more: it has a newer session, or its transaction ended
         TransactionEnded     it was committed, or aborted, and the other is asked for
         TransactionInProgress    the last one is decided and being applied: try again
+        CommitNameTaken      another writer commits under this name
+        SequenceCommitted    a staging for a sequence that is committed
+        StagingMismatch      a staging that is not of this commit, or does not hold what the commit says
+        CommitInProgress     the last commit of this name is being applied: try again
+        OverCommitQuota      too many names of commits, or stagings under one of them
         WrongOwner           another member holds the message
         NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
@@ -40,7 +46,7 @@
         Forbidden            a good key that may not do this
         ForbiddenOrigin      a web page, or a name, that this server does not answer to
         Cancelled            the client asked for the end of a request that waited
-        BadRequest           a door cannot read what it was sent
+        BadRequest           what was sent cannot be read
           MethodNotAllowed
           UnsupportedMediaType
           TooSlow            the sender took too long
@@ -63,7 +69,7 @@
         DiskFailed
 
 Every class has a stable `code`, says whether a retry can help, and carries its facts in `fields`, so that a
-door can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
+protocol can translate it without reading the text. A broken invariant of our own is an `assert`, not an error.
 """
 
 from collections.abc import Sequence
@@ -453,6 +459,70 @@ class TransactionInProgress(Refused):
             producer_id=producer_id,
             state=state,
         )
+
+
+class UnknownStaging(NotFound):
+    code = "UNKNOWN_STAGING"
+
+    def __init__(self, staging: str) -> None:
+        super().__init__(
+            "staging",
+            f"{staging}: it expired, or was dropped when its sequence or a later one was committed, or never was",
+        )
+        self.fields.update(staging=staging)
+
+
+class CommitNameTaken(Refused):
+    code = "COMMIT_NAME_TAKEN"
+
+    def __init__(self, name: str, *, writer: str, holder: str) -> None:
+        super().__init__(
+            f"writer {holder} commits under {name}, and {writer} may not: what it sends may be there already. "
+            f"Use another name, or `penstock commits reset {name}` if the former writer is gone for good",
+            name=name,
+            writer=writer,
+            holder=holder,
+        )
+
+
+class SequenceCommitted(Refused):
+    code = "SEQUENCE_COMMITTED"
+
+    def __init__(self, name: str, sequence: int, *, last: int) -> None:
+        super().__init__(
+            f"{name} is committed up to {last}, so nothing can be staged for {sequence}",
+            name=name,
+            sequence=sequence,
+            last_sequence=last,
+        )
+
+
+class StagingMismatch(Refused):
+    code = "STAGING_MISMATCH"
+
+    def __init__(self, staging: str, why: str) -> None:
+        super().__init__(
+            f"staging {staging} {why}: nothing was committed", staging=staging, reason=why
+        )
+
+
+class CommitInProgress(Refused):
+    code = "COMMIT_IN_PROGRESS"
+    retriable = True
+
+    def __init__(self, name: str, sequence: int) -> None:
+        super().__init__(
+            f"commit {sequence} of {name} is being applied: try again in a moment",
+            name=name,
+            sequence=sequence,
+        )
+
+
+class OverCommitQuota(Refused):
+    code = "COMMIT_QUOTA"
+
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(f"{what}: there may be {limit}", what=what, limit=limit)
 
 
 class WrongOwner(Refused):

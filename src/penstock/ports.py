@@ -1,7 +1,7 @@
-"""What the core asks of the world: a disk, a clock, entropy.
+"""What the core asks of the world: a disk, a clock, entropy, the rules of time zones.
 
-Each port has two implementations, a real one in `runtime` and one in `sim` that misbehaves on purpose, and
-both pass the same suite in `tests/conformance`.
+Each port has two implementations, a real one in `runtime` and one in `sim` that misbehaves on purpose. Both disks pass
+the same suite in `tests/conformance`.
 """
 
 from collections.abc import Sequence
@@ -130,3 +130,11 @@ class Entropy(Protocol):
     def randint(self, low: int, high: int, /) -> int: ...
 
     def getrandbits(self, bits: int, /) -> int: ...
+
+
+class Zones(Protocol):
+    """The rules of time zones. They are data: the same question has the same answer for as long as a process lives."""
+
+    def offset_s(self, zone: str, at_s: int, /) -> int:
+        """How many seconds the clocks of a zone are ahead of UTC at an instant. Refused: there is no such zone."""
+        ...

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from pyroaring import BitMap64
 
 from penstock.api.groups import CloseGroup
 from penstock.api.health import EventKind
@@ -13,6 +14,8 @@ from penstock.config import LogConfig
 from penstock.delivery.offsets import each_offset, offsets_of
 from penstock.delivery.records import Buried, Committed, Overtaken, Rewound
 from penstock.errors import OffsetOutOfRange
+from penstock.journeys.index import SegmentIndex
+from penstock.log.layout import JOURNEY_INDEX, segment_path
 from penstock.sim import SimDisk
 
 from .losses import flipped, tree_with
@@ -196,6 +199,20 @@ def test_an_index_that_knows_more_than_a_crash_left_is_not_believed():
         world.ack(*world.poll(1, member=member))
     assert members(journey(world, COUNT)) == ["first"]
     assert members(journey(world, COUNT + 1)) == ["second"]
+    assert told(world) == EVERYTHING
+
+
+def test_an_index_of_a_full_segment_that_knows_more_than_it_has_is_not_believed():
+    """An index of a segment that was longer: it was written, and then a crash took the end of its segment."""
+    world = lived()
+    log = partition(world).journal.log
+    longer = SegmentIndex(log.segments[1].base_offset)
+    longer.add(log.end_offset + 100, BitMap64((COUNT - 1,)))
+    path = segment_path(STATE, longer.base_offset, JOURNEY_INDEX)
+    assert path in world.disk.tree().files
+    world.node.close()
+    spoilt = {path: longer.to_bytes(log.seed)}
+    world = World(tree_with(world.disk.tree(), lambda files: files.update(spoilt)))
     assert told(world) == EVERYTHING
 
 

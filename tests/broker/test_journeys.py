@@ -4,7 +4,7 @@ import pytest
 
 from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.api.delays import CancelDelayed, DelayedId, RescheduleDelayed
-from penstock.api.groups import CloseGroup
+from penstock.api.groups import CloseGroup, Commit, PartitionOffset
 from penstock.api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -19,6 +19,7 @@ from penstock.api.start import EARLIEST
 from penstock.errors import NotFound, OffsetOutOfRange, Refused, TraceNotFound
 from penstock.model import Message, Priority
 
+from .test_transactions import Transactional
 from .world import GROUP, HOUR_MS, MS, TOPIC, World
 
 STOPS = {
@@ -361,3 +362,78 @@ def test_latency_is_counted_for_each_lane_of_a_group():
     assert sum(lanes["high"].acked.buckets) == 1
     world.delete()
     assert world.execute(DescribeJourneys()).latency == []
+
+
+def test_a_copy_is_found_however_much_came_before_it(stop):
+    world = World()
+    world.topic(max_retries=0)
+    world.group()
+    world.publish(b"a", b"b")
+    world.nack(*world.poll(), error="no")
+    world.settle()
+    world.wait(1)
+    world.execute(RedriveDeadLetters(TOPIC))
+    # Behind the time of the redrive, and before its messages.
+    for _ in range(20):
+        world.publish(bytes(900_000))
+    world.settle()
+    stop(world)
+    for offset in (0, 1):
+        found = journey(world, offset)
+        assert found.gaps == []
+        last = found.spans[-1]
+        assert (last.event_type.value, last.offset) == ("publish.persisted", 22 + offset)
+        assert journey(world, last.offset) == found
+
+
+def test_a_dead_letter_that_a_crash_left_unsaid_is_looked_for():
+    """The record that says which message a letter became is lost with the crash; the message is not."""
+    world = World()
+    world.topic(max_retries=0)
+    world.group()
+    world.publish(b"a")
+    world.nack(*world.poll(), error="no")
+    world.sync()
+    assert world.node.pump(world.now()), (
+        "the letter is a message now, and its record is not written"
+    )
+    world.kill()
+    world.settle()
+    found = journey(world)
+    assert told(found)[-2:] == ["dlq.routed", "publish.persisted"]
+    assert found.gaps == []
+
+
+def test_what_a_transaction_published_says_so(stop):
+    world = World()
+    world.topic()
+    world.publish(b"before")
+    producer = Transactional(world)
+    producer.stage(b"a", partition=0)
+    producer.stage(b"b", partition=0)
+    assert producer.end().is_complete
+    stop(world)
+    producer.stage(b"never", partition=0)
+    producer.end(is_commit=False)
+    stop(world)
+    for offset in (1, 2):
+        found = journey(world, offset)
+        assert told(found) == ["publish.received", "publish.persisted", "transaction.committed"]
+        assert found.spans[-1].attributes == {"transaction_id": f"{producer.id}-1"}
+    assert told(journey(world)) == ["publish.received", "publish.persisted"]
+
+
+def test_what_an_archive_has_is_told_with_its_lake(stop):
+    world = World()
+    world.topic()
+    world.publish(b"a", b"b")
+    offsets = (PartitionOffset(TOPIC, 0, 1),)
+    world.execute(Commit("lake", offsets, opens_group=True, lake="lakes/orders"))
+    stop(world)
+    found = journey(world)
+    assert told(found, "lake") == ["archive.stored"]
+    assert found.spans[-1].attributes == {"offset": 1, "lake": "lakes/orders"}
+    assert found.status is JourneyStatus.COMPLETED
+    assert told(journey(world, 1), "lake") == []
+    with pytest.raises(Refused):
+        world.execute(Commit("lake", offsets, lake="x" * 1001))

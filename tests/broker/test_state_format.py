@@ -38,7 +38,8 @@ from penstock.delivery.offsets import runs_of
 from penstock.delivery.records import Cause, DeadReason
 from penstock.errors import UnsupportedFormat
 from penstock.log.records import RecordFormat
-from penstock.transactions.records import TransactionRecord
+from penstock.schedules import ScheduleRecord
+from penstock.transactions import NamedCommitRecord, TransactionRecord
 
 from .world import WALL_NS
 
@@ -63,6 +64,7 @@ RECORDS: tuple[PartitionRecord, ...] = (
     kinds.Expired(1, (10, 1), 11),
     kinds.Committed(1, 20),
     kinds.Committed(1, 30, 20, "member"),
+    kinds.Committed(1, 40, 30, "", "lakes/orders"),
     kinds.Rewound(1, 5),
     kinds.Rewound(1, 5, 30, 40),
     kinds.Reopened(1, (8, 1)),
@@ -76,6 +78,7 @@ RECORDS: tuple[PartitionRecord, ...] = (
     GroupClosed(1),
     GroupClosed(1, "billing"),
     Forwarded(0, 1),
+    Forwarded(0, 2, 17),
     Redriven(2, Redrive(3, 4, "orders", 0, "", 8)),
     Redriven(2, Redrive(4, 5, "orders", 0, "billing", 9, EDIT)),
     Returned(2, 3),
@@ -112,11 +115,12 @@ LAST_FIELDS = {
     kinds.Retried: 1,
     kinds.Released: 1,
     kinds.Buried: 1,
-    kinds.Committed: 2,
+    kinds.Committed: 3,
     kinds.Rewound: 2,
     kinds.Overtaken: 1,
     kinds.AckedLate: 1,
     GroupClosed: 1,
+    Forwarded: 1,
 }
 
 
@@ -127,8 +131,13 @@ def written() -> bytes:
 
 
 def test_every_kind_of_record_is_in_the_file() -> None:
-    """Those of transactions are a format of their own package."""
-    others = set(get_args(TransactionRecord))
+    """Those of transactions and schedules are formats of their own packages."""
+    others = {
+        *get_args(TransactionRecord),
+        *get_args(NamedCommitRecord),
+        *get_args(kinds.ClaimRecord),
+        *get_args(ScheduleRecord),
+    }
     assert {type(one) for one in RECORDS} == set(get_args(PartitionRecord)) - others
 
 
@@ -140,6 +149,32 @@ def test_todays_records_are_written_as_in_the_file() -> None:
 def test_the_file_is_read() -> None:
     ((head, batch),) = batches_in(GOLDEN.read_bytes())
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
+
+
+def test_the_file_of_version_2_is_read() -> None:
+    ((head, batch),) = batches_in(GOLDEN.with_name("state-2.bin").read_bytes())
+    since = {kinds.Committed(1, 40, 30, "", "lakes/orders"), Forwarded(0, 2, 17)}
+    expected = tuple(one for one in RECORDS if one not in since)
+    assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
+
+
+def test_records_of_answers_in_transactions_are_written_as_ever() -> None:
+    some: list[PartitionRecord] = [
+        kinds.Claimed(1, 614, 3, kinds.ClaimKind.NACK, 7, (5, 2), "no", 100),
+        kinds.CommitClaimed(1, 614, 3, 20, "member", None),
+        kinds.ClaimsEnded(1, 614, 3, True),
+        kinds.Disowned(1, "member"),
+        kinds.ClaimImage(
+            1, 614, 3, kinds.ClaimKind.ACK, 7, "member", 9, 30_000, (5, 2), "", -1, False
+        ),
+    ]
+    assert [msgspec.msgpack.decode(FORMAT.encode(one)) for one in some] == [
+        [16, 1, 614, 3, 1, 7, [5, 2], "no", 100],
+        [17, 1, 614, 3, 20, "member", None],
+        [18, 1, 614, 3, True],
+        [19, 1, "member"],
+        [26, 1, 614, 3, 0, 7, "member", 9, 30_000, [5, 2], "", -1, False],
+    ]
 
 
 @pytest.mark.parametrize("kind", LAST_FIELDS, ids=lambda kind: kind.__name__)

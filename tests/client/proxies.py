@@ -229,7 +229,7 @@ class FetchProxy(Proxy):
     def await_fetches(self, count):
         """Wait until so many were asked for; returns whether they were."""
         with self._came:
-            return self._came.wait_for(lambda: len(self.offsets) >= count, 10)
+            return self._came.wait_for(lambda: len(self.offsets) >= count, 60)
 
 
 class Relay(Proxy):

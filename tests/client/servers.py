@@ -7,8 +7,11 @@ import threading
 import time
 from contextlib import contextmanager
 
+# A port below those that the system gives to servers: none of ours listens there.
+NOWHERE = "penstock://127.0.0.1:1"
 
-def until(found, seconds=30):
+
+def until(found, seconds=60):
     """Wait for a condition; returns its value."""
     end = time.monotonic() + seconds
     while not (value := found()):

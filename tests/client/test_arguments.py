@@ -53,8 +53,23 @@ RIGHT = {
     "schema": '"int"',
     "content": b"{}",
     "trace_id": "ab" * 16,
+    "key": "nightly",
 }
+SCHEDULE = (
+    "cron",
+    "every",
+    "timezone",
+    "missed",
+    "paused",
+    "json",
+    "message_key",
+    "headers",
+    "priority",
+    "ttl",
+)
 OPTIONS = {
+    "create_schedule": (*SCHEDULE, "partition"),
+    "change_schedule": (*SCHEDULE, "value"),
     "publish": ("key", "headers", "priority", "ttl", "idempotency_key", "delay", "deliver_at"),
     "fetch": ("offset", "from_time", "limit", "max_bytes"),
     "fetches": ("offset", "from_time", "limit", "max_bytes"),

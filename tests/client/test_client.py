@@ -70,7 +70,7 @@ async def test_the_same_for_asyncio(url):
         placed = await client.publish("async", "lamp", idempotency_key="once")
         again = await client.publish("async", "lamp", idempotency_key="once")
         assert (again.offset, again.duplicate) == (placed.offset, True)
-        (message,) = await client.poll("async", "g", timeout=5)
+        (message,) = await client.poll("async", "g", timeout=60)
         await client.ack(message)
         assert (await client.lag("g")).total == 0
         async with client.producer("async") as producer:
@@ -84,9 +84,9 @@ def test_a_consumer_and_a_worker_finish_everything(url):
         client.create_topic("finished")
         client.publish_many("finished", [b"%d" % one for one in range(100)])
         with client.consumer("finished", "reader") as consumer:
-            polled = consumer.poll(wait=10)
+            polled = consumer.poll(wait=60)
             while len(polled) < 100:
-                polled = [*polled, *consumer.poll(wait=10)]
+                polled = [*polled, *consumer.poll(wait=60)]
             consumer.ack(polled)
         seen = []
         worker = client.worker("finished", "worker", lambda one: seen.append(one.value))

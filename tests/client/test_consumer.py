@@ -12,9 +12,10 @@ import pytest
 from penstock.api.wire import encode_leased_reply
 from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration, Unreachable
+from tests.stalls import despite_stalls
 
 from .proxies import Relay, busy, reply_frame
-from .servers import restartable, until
+from .servers import NOWHERE, restartable, until
 
 QUICK = ClientSettings(retry=RetryPolicy(retries=5, backoff_ms=5, backoff_ms_max=50))
 # Longer than a client stops asking for: a test is as patient as an iteration.
@@ -53,7 +54,7 @@ def values(messages):
 def test_poll_brings_messages_columns_and_arrow(client):
     filled(client, "columns", 30, partitions=1, backoff_base_ms=1)
     with client.consumer("columns", "readers") as consumer:
-        polled = consumer.poll(20, wait="5s")
+        polled = consumer.poll(20, wait="60s")
         assert len(polled) == 20
         assert polled[3].value == b"3"
         assert [one.offset for one in polled[-2:]] == [18, 19]
@@ -77,7 +78,7 @@ def test_iteration_ends_when_idle_and_every_answer_counts(client):
     filled(client, "answers", 40, backoff_base_ms=1, max_retries=1)
     seen = Counter()
     with client.consumer("answers", "readers", max_poll=7) as consumer:
-        for message in consumer.stream(idle=3):
+        for message in consumer.stream(idle=60):
             number = int(message.value)
             seen[number] += 1
             if number % 10 == 0:
@@ -88,6 +89,9 @@ def test_iteration_ends_when_idle_and_every_answer_counts(client):
                 message.nack("once", delay="1ms")
             else:
                 message.ack()
+            if seen.total() == 48:
+                break
+        assert list(consumer.stream(idle=0.2)) == []
     assert left(client, "answers") == 0
     assert seen == {one: 2 if one % 10 in {1, 2} else 1 for one in range(40)}
     letters = until(lambda: (found := client.dead_letters("answers")) and len(found) == 8 and found)
@@ -112,7 +116,7 @@ def test_auto_commit_finishes_what_was_before_and_not_what_failed(client):
         fail_at_8()
     assert [one.floor for one in client.lag("readers").partitions if one.topic == "auto"] == [8]
     with client.consumer("auto", "readers", auto_commit=True) as consumer:
-        assert [one.attempts for one in consumer.poll(wait=5)] == [2, 1]
+        assert [one.attempts for one in consumer.poll(wait=60)] == [2, 1]
     assert left(client, "auto") == 0
 
 
@@ -131,25 +135,29 @@ def test_close_gives_back_and_only_what_was_looked_at_counts(client):
 
 
 def test_leases_are_extended_while_messages_are_in_hand(client):
-    filled(client, "slow", 3, partitions=1, visibility_timeout_ms=2000, backoff_base_ms=1)
-    lost = []
-    with client.consumer("slow", "readers", on_error=lost.append) as consumer:
-        polled = consumer.poll(wait=5)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            assert not client.poll("slow", "readers", timeout=0.1)
-        consumer.ack(polled)
-        consumer.flush()
-    assert lost == []
-    assert left(client, "slow") == 0
+    def story(lease_s):
+        topic, lost = f"slow-{lease_s}", []
+        config = {"visibility_timeout_ms": lease_s * 1000, "backoff_base_ms": 1}
+        filled(client, topic, 3, partitions=1, **config)
+        with client.consumer(topic, "readers", on_error=lost.append) as consumer:
+            polled = consumer.poll(wait=60)
+            end = time.monotonic() + lease_s * 1.5
+            while time.monotonic() < end:
+                assert not client.poll(topic, "readers", timeout=0.1)
+            consumer.ack(polled)
+            consumer.flush()
+        assert lost == []
+        assert left(client, topic) == 0
+
+    despite_stalls(story)
 
 
 def test_an_answer_that_comes_too_late_is_reported(client):
     filled(client, "late", 1, partitions=1, visibility_timeout_ms=50, backoff_base_ms=1)
     lost = []
     with client.consumer("late", "readers", extend_for=0, on_error=lost.append) as consumer:
-        (message,) = consumer.poll(wait=5)
-        (taken,) = until(lambda: client.poll("late", "readers", timeout=5, visibility_timeout=60))
+        (message,) = consumer.poll(wait=60)
+        (taken,) = until(lambda: client.poll("late", "readers", timeout=60, visibility_timeout=600))
         message.ack()
         consumer.flush()
         (error,) = lost
@@ -188,14 +196,14 @@ def test_two_members_hand_over_and_every_partition_has_one_owner(client):
 
     handled = []
     with consumer("ann") as ann:
-        for message in ann.stream(idle=30):
+        for message in ann.stream(idle=60):
             handled.append(message)
             message.ack()
             if len(handled) == 40:
                 break
         assert len(ann.assigned) == 6
         with consumer("bob") as bob:
-            end = time.monotonic() + 30
+            end = time.monotonic() + 60
             while len(ann.assigned) != 3 or len(bob.assigned) != 3:
                 assert time.monotonic() < end
                 for one in (bob, ann):
@@ -217,9 +225,9 @@ def test_two_members_hand_over_and_every_partition_has_one_owner(client):
 def test_a_partition_is_not_handed_over_before_its_messages_are_answered(client):
     filled(client, "kept", 8, partitions=2)
     with client.consumer("kept", "readers", mode="assigned") as ann:
-        polled = ann.poll(wait=5)
+        polled = ann.poll(wait=60)
         while len(polled) < 8:
-            polled = [*polled, *ann.poll(wait=5)]
+            polled = [*polled, *ann.poll(wait=60)]
         with client.consumer("kept", "readers", mode="assigned") as bob:
             for _ in range(3):
                 assert not ann.poll(wait=0.05)
@@ -233,7 +241,7 @@ def test_a_partition_is_not_handed_over_before_its_messages_are_answered(client)
 def test_a_commit_finishes_everything_up_to_a_message(client):
     filled(client, "commits", 10, partitions=1)
     with client.consumer("commits", "readers", mode="assigned", order="strict") as consumer:
-        polled = consumer.poll(wait=5)
+        polled = consumer.poll(wait=60)
         assert consumer.commit(polled[4])
         assert not consumer.commit({"commits/0": 3})
         assert client.offsets("readers")["commits"] == {"0": 5}
@@ -246,11 +254,11 @@ def test_a_commit_finishes_everything_up_to_a_message(client):
 def test_a_consumer_under_a_name_in_use_takes_its_place(client):
     filled(client, "names", 3, partitions=1)
     first = client.consumer("names", "readers", mode="assigned", member="ann")
-    assert len(first.poll(wait=5)) == 3
+    assert len(first.poll(wait=60)) == 3
     with client.consumer("names", "readers", mode="assigned", member="ann") as second:
         with pytest.raises(StaleGeneration):
-            first.poll(wait=5)
-        second.ack(until(lambda: second.poll(wait=1)))
+            first.poll(wait=60)
+        second.ack(until(lambda: second.poll(wait=60)))
     first.close()
     assert left(client, "names") == 0
 
@@ -304,7 +312,7 @@ def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
         Client(relay.url, settings=QUICK) as far,
         far.consumer("lossy", "readers", on_error=lost.append) as consumer,
     ):
-        polled = consumer.poll(wait=5)
+        polled = consumer.poll(wait=60)
         assert [one.attempts for one in polled] == [1] * 20
         consumer.ack(polled[:10])
         consumer.nack(polled[10:], "bad")
@@ -337,7 +345,7 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
     relay = Relay(url, swallows)
     with Client(relay.url, settings=QUICK) as far:
         with far.consumer(topic, "readers", max_poll=5, on_error=lost.append) as consumer:
-            for message in consumer.stream(idle=30):
+            for message in consumer.stream(idle=60):
                 found.append(message)
                 message.ack()
                 if len(found) == 12:
@@ -355,7 +363,7 @@ def test_what_could_not_be_sent_is_kept(client, url):
     relay = Relay(url, lambda request, answer, count: count < 1 and request.kind == "Answer")
     with Client(relay.url, settings=ONE_TRY) as far:
         consumer = far.consumer("unsent", "readers", on_error=lost.append)
-        polled = consumer.poll(wait=5)
+        polled = consumer.poll(wait=60)
         consumer._ack_batcher.try_to_send = lambda: None  # Only we send.
         consumer.ack(polled[0])
         consumer.nack(polled[1], "bad")
@@ -370,14 +378,12 @@ def test_what_could_not_be_sent_is_kept(client, url):
     assert len(until(lambda: client.dead_letters("unsent"))) == 1
 
 
-def test_a_server_that_is_not_there(unused_tcp_port):
-    with Client(f"penstock://127.0.0.1:{unused_tcp_port}", settings=ONE_TRY) as client:
+def test_a_server_that_is_not_there():
+    with Client(NOWHERE, settings=ONE_TRY) as client:
         with pytest.raises(Unreachable), client.consumer("orders", "readers"):
             pass
-        begun = time.monotonic()
         with pytest.raises(Unreachable):
             next(iter(client.consumer("orders", "readers", patience=0.05)))
-        assert time.monotonic() - begun < 30
 
 
 def test_stop_ends_a_poll_that_waits(client):
@@ -387,7 +393,7 @@ def test_stop_ends_a_poll_that_waits(client):
         thread.start()
         until(lambda: consumer._polling)
         consumer.stop()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -404,7 +410,7 @@ async def test_the_same_for_asyncio(url):
         options = {"mode": "assigned", "max_poll": 9, "on_assigned": note}
         async with client.consumer("async-consumer", "readers", **options) as consumer:
             found = []
-            async for message in consumer.stream(idle=30):
+            async for message in consumer.stream(idle=60):
                 found.append(message)
                 message.ack()
                 if len(found) == 50:
@@ -435,16 +441,16 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing_that_was_confirmed(
         with client.consumer(
             "orders", "readers", mode=mode, max_poll=90, on_error=lost.append
         ) as one:
-            held = one.poll(20, wait=5)
+            held = one.poll(20, wait=60)
             server.restart()
-            held = [*held, *until(lambda: one.poll(20, wait=5))]
+            held = [*held, *until(lambda: one.poll(20, wait=60))]
             one.ack(held)
             one.flush()
             assert lost == [], "after a restart what we hold is still ours"
             seen.update(values(held))
             confirmed |= set(seen)
             unconfirmed = set()
-            for message in one.stream(idle=5):
+            for message in one.stream(idle=60):
                 number = int(message.value)
                 assert number not in confirmed, "what was confirmed came again"
                 seen[number] += 1
@@ -457,6 +463,8 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing_that_was_confirmed(
                 if (thread := restarts.pop(len(seen), None)) is not None:
                     thread.start()
                     last = thread
+                if len(seen) == count and not unconfirmed:
+                    break
             last.join()
         assert set(seen) == set(range(count))
         assert left(client, "orders") == 0
@@ -468,7 +476,7 @@ def test_a_member_that_is_killed_is_missed_and_its_work_goes_on(client, url):
     program = f"""
 from penstock.client import Client
 with Client({url!r}) as client:
-    options = dict(mode="assigned", session_timeout=1, heartbeat_interval=0.2, max_poll=10)
+    options = dict(mode="assigned", session_timeout=6, heartbeat_interval=0.2, max_poll=10)
     with client.consumer("killed", "readers", **options) as consumer:
         polled = consumer.poll(10, wait=30)
         consumer.ack(polled[:5])
@@ -484,7 +492,7 @@ with Client({url!r}) as client:
             victim.kill()
     with client.consumer("killed", "readers", mode="assigned") as consumer:
         found = []
-        for message in consumer.stream(idle=30):
+        for message in consumer.stream(idle=60):
             found.append(message)
             if len(found) == 55:
                 break

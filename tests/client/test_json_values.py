@@ -20,7 +20,7 @@ def test_a_queue_takes_and_gives_json(tmp_path):
         queue.put(json=ORDER)
         queue.put(json=[], key=b"k")
         queue.put(json=None, delay="0s")
-        assert [queue.get(timeout=5).json() for _ in range(3)] == [ORDER, [], None]
+        assert [queue.get(timeout=60).json() for _ in range(3)] == [ORDER, [], None]
         for wrong in ({}, {"value": b"x", "json": 1}, {"json": 1j}, {"json": {(): 1}}):
             with pytest.raises(Refused):
                 queue.put(**wrong)
@@ -58,10 +58,10 @@ async def test_clients_take_and_give_json(url):
                     producer.send(**wrong)
                 with pytest.raises(Refused):
                     client.publish("jsons", **wrong)
-        found = client.poll("jsons", "json-readers", timeout=5)
+        found = client.poll("jsons", "json-readers", timeout=60)
         assert [one.json() for one in found] == [ORDER, 1, 2, 3]
         assert found[0].json(Order) == {"order": 7}
     async with AsyncClient(url) as other:
         await other.publish("jsons", json=4)
-        (last,) = await other.poll("jsons", "json-readers", timeout=5)
+        (last,) = await other.poll("jsons", "json-readers", timeout=60)
         assert last.json() == 4

@@ -2,9 +2,10 @@
 
 import pytest
 
+from penstock.api.groups import DescribeLag
 from penstock.api.topics import DescribeTopic
 from penstock.client import AsyncClient, Client, Outgoing
-from penstock.errors import NotFound, ProducerFenced, Refused
+from penstock.errors import NotFound, ProducerFenced, Refused, StaleReceipt
 
 from .proxies import Relay
 
@@ -140,3 +141,86 @@ async def test_the_same_for_asyncio(client, url):
         assert (await other.execute(DescribeTopic("t-audit"))).name == "t-audit"
     assert b"async" in values(client, "t-audit")
     assert b"never" not in values(client, "t-audit")
+
+
+def consumed(client, name, count):
+    """A topic of its own with so many messages, and one for the output."""
+    for topic in (name, f"{name}-out"):
+        client.create_topic(topic, partitions=1)
+    client.publish_many(name, [b"%d" % one for one in range(count)])
+
+
+def lag_of(client, topic, group):
+    found = client.execute(DescribeLag(group)).partitions
+    return sum(one.lag for one in found if one.topic == topic)
+
+
+def test_consume_transform_produce(client):
+    consumed(client, "t-in", 6)
+    producer = client.transactional_producer("t-transform")
+    with client.consumer("t-in", "g", visibility_timeout="60s") as consumer:
+        got = consumer.poll(6, wait=10)
+        assert len(got) == 6
+
+        def acks_and_fails():
+            with producer.transaction() as failed:
+                failed.ack(got[0])
+                assert got[0].is_answered
+                assert not got[0].ack()
+                fail(failed)
+
+        with pytest.raises(ZeroDivisionError):
+            acks_and_fails()
+        assert not got[0].is_answered
+        with producer.transaction() as t:
+            t.publish_many("t-in-out", [one.value * 2 for one in got[:4]])
+            t.ack(got[:4])
+            with pytest.raises(StaleReceipt):
+                client.ack(got[0].receipt)
+            with pytest.raises(Refused):
+                t.ack(got[0])
+            t.nack(got[4], "later", delay="1h")
+            t.reject(got[5].receipt, "bad")
+        assert values(client, "t-in-out") == [b"00", b"11", b"22", b"33"]
+    assert lag_of(client, "t-in", "g") == 1
+
+
+def test_offsets_of_an_assigned_consumer(client):
+    consumed(client, "t-offsets", 4)
+    producer = client.transactional_producer("t-offsets")
+    with client.consumer("t-offsets", "g2", mode="assigned") as consumer:
+        got = consumer.poll(2, wait=10)
+
+        def commits_and_fails():
+            with producer.transaction() as failed:
+                failed.commit(consumer, got)
+                fail(failed)
+
+        with pytest.raises(ZeroDivisionError):
+            commits_and_fails()
+        with producer.transaction() as t:
+            t.publish("t-offsets-out", b"x")
+            t.commit(consumer, got)
+            assert lag_of(client, "t-offsets", "g2") == 4
+        assert lag_of(client, "t-offsets", "g2") == 2
+        with producer.transaction() as t:
+            t.commit(consumer, {"t-offsets/0": 4})
+        assert lag_of(client, "t-offsets", "g2") == 0
+    with (
+        client.consumer("t-offsets", "shared") as shared,
+        producer.transaction() as t,
+        pytest.raises(Refused),
+    ):
+        t.commit(shared, {"t-offsets/0": 1})
+
+
+async def test_acks_inside_of_the_other_client(url, client):
+    consumed(client, "t-async", 2)
+    async with AsyncClient(url) as other, other.consumer("t-async", "g3") as consumer:
+        got = await consumer.poll(2, wait=10)
+        producer = other.transactional_producer("t-async")
+        async with producer.transaction() as t:
+            await t.ack(got)
+            await t.publish("t-async-out", b"x")
+    assert lag_of(client, "t-async", "g3") == 0
+    assert values(client, "t-async-out") == [b"x"]

@@ -22,8 +22,9 @@ from penstock.client import (
 )
 from penstock.client.worker import Pace
 from penstock.errors import Refused, Unreachable
+from tests.stalls import despite_stalls
 
-from .servers import restartable, until
+from .servers import NOWHERE, restartable, until
 
 # Longer than a client stops asking for: a test is as patient as an iteration.
 PATIENT = ClientSettings(retry=RetryPolicy(retries=30, backoff_ms=20, backoff_ms_max=31_000))
@@ -89,16 +90,20 @@ def test_failures_are_tried_again_and_end_as_dead_letters(client):
 
 
 def test_a_handler_may_take_longer_than_the_lease(client):
-    filled(client, "w-long", 2, visibility_timeout_ms=3000)
-    seen = []
+    def story(lease_s):
+        topic = f"w-long-{lease_s}"
+        filled(client, topic, 2, visibility_timeout_ms=lease_s * 1000)
+        seen = []
 
-    def handle(message):
-        seen.append(message.attempts)
-        time.sleep(5)
+        def handle(message):
+            seen.append(message.attempts)
+            time.sleep(lease_s * 1.7)
 
-    with client.worker("w-long", "w3", handle, concurrency=2):
-        until(lambda: lag(client, "w3") == 0)
-    assert seen == [1, 1]
+        with client.worker(topic, topic, handle, concurrency=2):
+            until(lambda: lag(client, topic) == 0, 60 + 4 * lease_s)
+        assert seen == [1, 1]
+
+    despite_stalls(story)
 
 
 def test_a_handler_that_is_late_has_failed(client):
@@ -115,8 +120,9 @@ def test_a_handler_that_is_late_has_failed(client):
     ) as worker:
         until(lambda: lag(client, "w4") == 0)
         go_on.set()
-    assert errors == ["the handler took longer than 2 s"]
-    assert (worker.done, worker.failed) == (2, 1)
+    # A machine that stalls may make the second attempt late as well.
+    assert set(errors) == {"the handler took longer than 2 s"}
+    assert (worker.done, worker.failed) == (len(errors) + 1, len(errors))
 
 
 def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(client):
@@ -157,7 +163,7 @@ def test_after_its_grace_a_worker_leaves_and_the_message_is_free(client):
 
     with client.worker("w-grace", "w6", handle, grace=0.05):
         assert begun.wait(30)
-    (message,) = client.poll("w-grace", "w6", timeout=10)
+    (message,) = client.poll("w-grace", "w6", timeout=60)
     assert message.attempts == 2
     go_on.set()
 
@@ -255,11 +261,11 @@ async def test_an_asynchronous_worker_that_is_stopped_cancels_what_does_not_end(
         await client.publish("w-cancel", b"slow")
         async with client.worker("w-cancel", "w9", handle, grace=0.05):
             await asyncio.wait_for(begun.wait(), 30)
-        (message,) = await client.poll("w-cancel", "w9", timeout=10)
+        (message,) = await client.poll("w-cancel", "w9", timeout=60)
         assert message.attempts == 2
 
 
-def test_what_cannot_work_is_refused(client, unused_tcp_port):
+def test_what_cannot_work_is_refused(client):
     for options in (
         {"concurrency": 0},
         {"retries": -1},
@@ -271,7 +277,7 @@ def test_what_cannot_work_is_refused(client, unused_tcp_port):
             client.worker("orders", "signalled", print, **options)
     settings = ClientSettings(retry=RetryPolicy(retries=0))
     with (
-        Client(f"penstock://127.0.0.1:{unused_tcp_port}", settings=settings) as nowhere,
+        Client(NOWHERE, settings=settings) as nowhere,
         pytest.raises(Unreachable),
     ):
         nowhere.worker("orders", "signalled", print).run()
@@ -283,12 +289,12 @@ from penstock.client import AsyncClient, Client
 
 def handle(message):
     print("begun", flush=True)
-    time.sleep(0.5)
+    time.sleep(0.1)
     print("done", flush=True)
 
 async def handle_async(message):
     print("begun", flush=True)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.1)
     print("done", flush=True)
 
 async def main(url):
@@ -308,18 +314,21 @@ print("unanswered", flush=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_handler_finish(client, url, kind, number):
     topic = f"w-{kind}-{number}"
-    filled(client, topic, 3)
+    filled(client, topic, 1000)
     command = [sys.executable, "-c", PROGRAM.replace("TOPIC", topic), url, kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout.readline() == "begun\n"
             program.send_signal(number)
-            assert program.stdout.read().split() == ["done", "unanswered"]
-            assert program.wait(30) == 0
+            words = ["begun", *program.stdout.read().split()]
+            assert program.wait(60) == 0
         finally:
             program.kill()
+    # More than one was handled if the signal came late; what began is done, and nothing begins when it has come.
+    handled = words.count("begun")
+    assert words == [*["begun", "done"] * handled, "unanswered"]
     parts = [one for one in client.lag("signalled").partitions if one.topic == topic]
-    assert sum(one.lag for one in parts) == 2
+    assert sum(one.lag for one in parts) == 1000 - handled > 0
     assert sum(one.in_flight for one in parts) == 0
 
 

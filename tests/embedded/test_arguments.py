@@ -48,6 +48,10 @@ QUEUE_CALLS = [
 ]
 
 BROKER_CALLS = [
+    lambda broker: broker.create_schedule(None, "s", b"x", every="1h"),
+    lambda broker: broker.create_schedule("t", "s", b"x", every=OBJECT),
+    lambda broker: broker.schedules(["t"]),
+    lambda broker: broker.change_schedule("t", None, paused=True),
     lambda broker: broker.create_topic(None),
     lambda broker: broker.create_topic("n", partitions="3"),
     lambda broker: broker.create_topic("n", partitions=True),
@@ -59,6 +63,13 @@ BROKER_CALLS = [
     lambda broker: broker.delete_topic(None),
     lambda broker: broker.describe(["t"]),
     lambda broker: broker.publish(["t"], b"x"),
+    lambda broker: broker.journey(None, 0, 0),
+    lambda broker: broker.journey("t", "0", 0),
+    lambda broker: broker.journey("t", 0, -1),
+    lambda broker: broker.trace(5),
+    lambda broker: broker.trace("no trace id"),
+    lambda broker: broker.journeys(limit=0),
+    lambda broker: broker.search_journeys("t"),
     lambda broker: broker.publish("t", b"x", partition="0"),
     lambda broker: broker.publish("t", b"x", acks=["all"]),
     lambda broker: broker.publish_many("t", None),

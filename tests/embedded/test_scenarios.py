@@ -9,9 +9,12 @@ import pytest
 
 import penstock
 from penstock.api.dead_letters import Selection
-from penstock.errors import BacklogFull, GroupBusy, NotFound, StaleReceipt
+from penstock.api.journeys import SearchJourneys
+from penstock.errors import BacklogFull, GroupBusy, NotFound, StaleReceipt, TraceNotFound
 from penstock.model import Message
 from penstock.testing import VirtualClock
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
@@ -394,3 +397,34 @@ def test_broker_without_a_path_lives_in_memory(clock):
         broker.nack(broker.poll("t", "g"), "no")
         assert len(broker.dead_letters("t")) == 1
         assert broker.clock is clock
+
+
+def test_a_message_is_followed_in_the_library_too(start):
+    broker = start()
+    broker.create_topic("t", partitions=1, max_retries=0)
+    broker.publish("t", b"a", key="k", headers={"traceparent": PARENT})
+    broker.nack(broker.poll("t", "g", member="m"))
+    broker.redrive("t", target="group")
+    broker = start()
+    broker.ack(broker.poll("t", "g", member="m"))
+    found = broker.journey("t", 0, 0)
+    assert [one.event_type.value for one in found.spans] == [
+        "publish.received",
+        "publish.persisted",
+        "consume.fetched",
+        "consume.nacked",
+        "dlq.routed",
+        "publish.persisted",
+        "dlq.redriven",
+        "consume.reopened",
+        "consume.fetched",
+        "consume.acked",
+    ]
+    assert broker.trace(PARENT.split("-")[1]) == found
+    (row,) = broker.journeys("t")
+    page = broker.search_journeys(SearchJourneys(topic="t", key=b"k"))
+    assert page.rows == [row]
+    assert row.trace_id == found.trace_id
+    assert "t" in {one.topic for one in broker.journey_stats().topics}
+    with pytest.raises(TraceNotFound):
+        broker.trace("f" * 32)

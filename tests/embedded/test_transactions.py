@@ -6,7 +6,7 @@ import pytest
 
 import penstock
 from penstock.api.transactions import Placed
-from penstock.errors import Refused, TransactionEnded
+from penstock.errors import Refused, StaleReceipt, TransactionEnded
 from penstock.testing import VirtualClock
 
 
@@ -106,3 +106,33 @@ def test_wrong_use_is_refused():
         with pytest.raises(Refused), broker.transaction(timeout="16m"):
             pass
         assert stored(broker, "orders") == []
+
+
+def test_consume_transform_produce(tmp_path):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("in", partitions=1)
+        broker.create_topic("out", partitions=1)
+        broker.publish_many("in", [b"a", b"b", b"c", b"d"])
+        first, second, third, fourth = broker.poll("in", "g", limit=4)
+
+        def fail() -> None:
+            with broker.transaction() as failed:
+                failed.publish("out", b"never")
+                failed.ack(first)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with broker.transaction() as done:
+            done.publish("out", b"A")
+            done.ack(first)
+            done.nack(second, "later", delay="1h")
+            done.reject([third.receipt], "bad")
+            with pytest.raises(StaleReceipt):
+                broker.ack(first)
+        with broker.transaction() as skipped:
+            skipped.commit("in", 0, "g", fourth.offset + 1)
+        assert stored(broker, "out") == [b"A"]
+        assert broker.lag("g")[0].lag == 0
+        with pytest.raises(Refused):
+            done.ack(second)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _READY = re.compile(r"(https?://\S+) and penstocks?://127\.0\.0\.1:(\d+)")
-_STOP_TIMEOUT_S = 30
+_STOP_TIMEOUT_S = 120
 
 
 class KafkaAddress(NamedTuple):

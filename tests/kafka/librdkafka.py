@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.brokers import KafkaAddress
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def producer(broker: KafkaAddress, **settings: Any) -> Producer:
@@ -24,7 +24,7 @@ def consumer(broker: KafkaAddress, group: str, **settings: Any) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 300,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 45_000,
             **settings,
         }
     )

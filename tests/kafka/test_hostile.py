@@ -162,7 +162,7 @@ def test_hostile_frames(tmp_path: Path, effort) -> None:
 
 def nothing_is_stored(broker: KafkaAddress) -> None:
     """The broker answers, and whatever topics were made are empty."""
-    with socket.create_connection((broker.host, broker.port), timeout=5) as stream:
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as stream:
         stream.sendall(frame(3, 1, b"".join(encode_request(3, 1, {"topics": None}))))
         topics = decode_response(3, 1, answered(stream)[4:])["topics"]
         for topic in topics:
@@ -178,7 +178,7 @@ def nothing_is_stored(broker: KafkaAddress) -> None:
 
 @pytest.mark.parametrize("version", [5, 99, 0x7FFF])
 def test_a_version_of_the_future_is_told_those_of_now(broker: KafkaAddress, version: int) -> None:
-    with socket.create_connection((broker.host, broker.port), timeout=5) as stream:
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as stream:
         stream.sendall(frame(18, version, b""))
         found = decode_response(18, 0, answered(stream)[4:])
     assert found["error_code"] == 35
@@ -206,16 +206,16 @@ def test_a_connection_that_is_cut_at_any_byte_of_a_request(broker: KafkaAddress)
         "topic_data": [{"name": "cut-anywhere", "partition_data": [records]}],
     }
     whole = frame(0, 9, b"".join(encode_request(0, 9, produce)))
-    with socket.create_connection(address, timeout=10) as stream:
+    with socket.create_connection(address, timeout=PATIENCE_S) as stream:
         stream.sendall(frame(19, 5, b"".join(encode_request(19, 5, {"topics": [made]}))))
         assert answered(stream)
         for cut in range(len(whole)):
-            with socket.create_connection(address, timeout=10) as other:
+            with socket.create_connection(address, timeout=PATIENCE_S) as other:
                 other.sendall(whole[:cut])
         nothing_is_stored(broker)
         # Whole, but the client leaves before it is answered; then again, as a producer does that heard nothing.
         for _ in range(3):
-            with socket.create_connection(address, timeout=10) as other:
+            with socket.create_connection(address, timeout=PATIENCE_S) as other:
                 other.sendall(whole)
         stream.sendall(whole)
         found = decode_response(0, 9, answered(stream)[5:])

@@ -17,6 +17,6 @@ def test_everything_that_kafkajs_does(broker: KafkaAddress, kafkajs: Path) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -1,10 +1,5 @@
 """kill -9 under idempotent producers: nothing that was acknowledged is lost, nothing is doubled."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,40 +8,20 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from tests.client.servers import Server, restartable
+
 pytestmark = pytest.mark.tier("test")
 TOPIC, PARTITIONS = "kills", 3
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def test_kills(tmp_path: Path, effort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BROKER__AUTO_CREATE_TOPICS", "true")
+    with restartable(tmp_path / "data") as server:
+        kill_often(server, effort(check=2, test=12, torture=200))
 
 
-def start(data: Path, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--data-dir", str(data)]
-    server = subprocess.Popen(
-        [*command, "--binary-port", str(port)],
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PENSTOCK_BROKER__AUTO_CREATE_TOPICS": "true"},
-    )
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert server.poll() is None, "the broker did not start"
-            time.sleep(0.02)
-        else:
-            return server
-    raise AssertionError("the broker took too long")
-
-
-def test_kills(tmp_path: Path, effort) -> None:
-    kills, port = effort(check=2, test=12, torture=200), free_port()
-    server = start(tmp_path / "data", port)
+def kill_often(server: Server, kills: int) -> None:
     acknowledged: list[bytes] = []
     failed: list[Any] = []
 
@@ -58,7 +33,7 @@ def test_kills(tmp_path: Path, effort) -> None:
 
     client = Producer(
         {
-            "bootstrap.servers": f"127.0.0.1:{port}",
+            "bootstrap.servers": f"127.0.0.1:{server.port}",
             "enable.idempotence": True,
             "linger.ms": 1,
             "batch.num.messages": 50,
@@ -80,22 +55,17 @@ def test_kills(tmp_path: Path, effort) -> None:
                 sent += 1
             client.poll(0.002)
 
-    try:
-        send(1.0)
-        for number in range(kills):
-            send(0.1 + number % 7 * 0.05)
-            server.send_signal(signal.SIGKILL)
-            server.wait()
-            send(0.05)
-            server = start(tmp_path / "data", port)
-        send(0.5)
-        assert client.flush(PATIENCE_S) == 0
-        assert not failed, Counter(str(one) for one in failed)
-        assert len(acknowledged) == sent
-        stored = read_all(port, sent)
-    finally:
+    send(1.0)
+    for number in range(kills):
+        send(0.1 + number % 7 * 0.05)
         server.kill()
-        server.wait()
+        send(0.05)
+        server.start()
+    send(0.5)
+    assert client.flush(PATIENCE_S) == 0
+    assert not failed, Counter(str(one) for one in failed)
+    assert len(acknowledged) == sent
+    stored = read_all(server.port, sent)
     assert Counter(value for values in stored for value in values) == Counter(
         b"%d" % number for number in range(sent)
     )

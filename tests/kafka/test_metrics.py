@@ -26,6 +26,14 @@ def figures(broker: KafkaAddress, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(re.findall(r'"([^"]*)"', labels)): float(value) for labels, value in lines}
 
 
+def is_ended(stream: socket.socket) -> bool:
+    """The broker ends it in good order, or at once if something is left unread."""
+    try:
+        return stream.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
 def test_requests_are_counted_by_name_and_outcome(broker: KafkaAddress, admin: AdminClient) -> None:
     make_topic(admin, "counted")
     produce(producer(broker), "counted", [b"a"])
@@ -34,13 +42,13 @@ def test_requests_are_counted_by_name_and_outcome(broker: KafkaAddress, admin: A
     before = figures(broker, "penstock_binary_connections")[()]
     assert before >= 1
     wire.close()
-    with socket.create_connection((broker.host, broker.port), timeout=10) as stream:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as stream:
         stream.sendall(frame(9999, 0, b""))
-        assert stream.recv(1) == b""
+        assert is_ended(stream)
         # Longer than any frame may be.
-    with socket.create_connection((broker.host, broker.port), timeout=10) as stream:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as stream:
         stream.sendall(b"\x7f\xff\xff\xff" + bytes(20))
-        assert stream.recv(1) == b""
+        assert is_ended(stream)
     with Client(f"penstock://{broker}") as client:
         client.publish("counted", b"b")
         with pytest.raises(NotFound):

@@ -200,7 +200,7 @@ class Served:
         return urlsplit(self.binary_address).port
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
         connection = self.connect()
@@ -218,7 +218,7 @@ class Served:
         return self.wait()
 
     def wait(self) -> int:
-        _, rest = self.process.communicate(timeout=30)
+        _, rest = self.process.communicate(timeout=120)
         self.lines += rest.splitlines(keepends=True)
         return self.process.returncode
 

@@ -86,7 +86,7 @@ async def test_a_server_says_that_a_line_was_changed(tmp_path, caplog):
     written(tmp_path, 3).close()
     path = tmp_path / audit.AUDIT_FILE
     path.write_bytes(path.read_bytes().replace(b'"is_allowed":true', b'"is_allowed":trve', 1))
-    async with in_process(tmp_path), asyncio.timeout(30):
+    async with in_process(tmp_path), asyncio.timeout(120):
         await until(lambda: "line 1" in caplog.text)
     assert audit.AUDIT_FILE in caplog.text
 

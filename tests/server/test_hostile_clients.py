@@ -62,7 +62,8 @@ def test_trailers_take_no_memory(broker, effort, capsys, lines):
             f"\n{sent / MIB:.0f} MiB of trailers on {connections} connections: RSS idle {idle / MIB:.0f} MiB, "
             f"peak {peak / MIB:.0f} MiB, answers {answers}"
         )
-    assert answers <= {b"HTTP/1.1 431 ", b""}
+    # A client that the machine keeps from sending is late as well.
+    assert answers <= {b"HTTP/1.1 431 ", b"HTTP/1.1 408 ", b""}
     assert peak - idle < SPARE_BYTES
     assert broker.call("GET", "/topics/orders").json["total_messages"] == 0
 

@@ -93,8 +93,9 @@ def test_every_span_says_what_a_bare_number_is():
     assert len(spans) > 15
 
 
-async def test_the_first_page_names_the_version_and_links_to_what_is_there(tmp_path):
-    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+async def test_the_first_page_without_the_console_links_to_what_is_there(tmp_path):
+    settings = {("auth", "enabled"): True, ("broker", "console"): False}
+    async with in_process(tmp_path, settings) as broker:
         reply = await broker.call("GET", "/")
         page = reply.body.decode()
         assert (reply.status, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")

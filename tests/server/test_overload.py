@@ -58,7 +58,7 @@ async def test_who_was_refused_is_read_when_its_wait_is_over():
 
 
 def connect(broker) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", broker.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=120)
 
 
 def answer_of(client: socket.socket) -> tuple[bytes, bytes]:

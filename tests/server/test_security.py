@@ -22,6 +22,7 @@ from penstock.server.logs import masked
 from .rigs import in_process
 
 AUTH = {("auth", "enabled"): True}
+_SESSION = {"producer_id": 1, "epoch": 0}
 BODIES = {
     "/messages/ack": {"receipt_handle": "orders:0:0:1:1.1"},
     "/messages/nack": {"receipt_handle": "orders:0:0:1:1.1"},
@@ -42,6 +43,11 @@ BODIES = {
     "/offsets": "topics=orders",
     "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
     "/transactions/publish": {"producer_id": 1, "epoch": 0, "topic": "orders", "value": "1"},
+    "/transactions/ack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/nack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/reject": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
+    "/transactions/offsets": {**_SESSION, "group": "g", "offsets": {"orders": {"0": 0}}},
+    "/stagings/{staging}/messages": {"topic": "orders", "messages": [{"value": "1"}]},
     "/traces": "topic=orders",
     "/traces/search": "topic=orders",
     "/traces/{trace_id}": "topic=orders",
@@ -85,6 +91,7 @@ async def test_every_route_asks_for_every_role(tmp_path):
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
             target = target.replace("{offset}", "0").replace("{pipeline}", "p")
             target = target.replace("{query}", "q").replace("{producer_id}", "1")
+            target = target.replace("{commit}", "c")
             bare = await broker.call(route.method, target)
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():

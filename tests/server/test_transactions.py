@@ -134,3 +134,59 @@ async def test_pages_of_transactions(tmp_path):
             found |= {one["transactional_id"] for one in page["transactions"]}
             cursor = page["cursor"]
         assert found == names
+
+
+async def test_acks_and_offsets_inside_count_with_the_commit(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        for value in ("a", "b", "c", "d"):
+            await broker.call("POST", "/topics/orders/messages", {"messages": [{"value": value}]})
+        mine = await session(broker)
+        found = await broker.call("GET", "/topics/orders/messages?group=g&max=3")
+        receipts = [one["receipt_handle"] for one in found.json["messages"]]
+        body = {**mine, "receipt_handles": receipts[:1]}
+        staged = await broker.call("POST", "/transactions/ack", body)
+        assert staged.json == {"staged": True, "count": 1}
+        outside = await broker.call("POST", "/messages/ack", {"receipt_handle": receipts[0]})
+        assert outside.json["error"] == "STALE_RECEIPT"
+        body = {**mine, "receipt_handle": receipts[1], "reason": "later", "delay": "1h"}
+        assert (await broker.call("POST", "/transactions/nack", body)).status == 200
+        body = {**mine, "receipt_handle": receipts[2], "reason": "bad"}
+        assert (await broker.call("POST", "/transactions/reject", body)).status == 200
+        body = {**mine, "group": "other", "offsets": {"orders": {"0": 2}}}
+        staged = await broker.call("POST", "/transactions/offsets", body)
+        assert staged.json == {"staged": True, "group": "other", "offsets": {"orders": {"0": 2}}}
+        assert (await broker.call("GET", "/groups/g/lag")).json["partitions"][0]["lag"] == 4
+        shown = (await broker.call("GET", "/transactions")).json["transactions"][0]
+        assert shown["participants"] == [
+            {"topic": "orders", "partition": 0, "messages": 0, "bytes": 0, "answers": 3}
+        ]
+        assert (await broker.call("POST", "/transactions/commit", mine)).json["complete"]
+        assert (await broker.call("GET", "/groups/g/lag")).json["partitions"][0]["lag"] == 2
+        assert (await broker.call("GET", "/groups/other/lag")).json["partitions"][0]["lag"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("ack", {"receipt_handle": "orders:0:0:1:1.1"}, "STALE_RECEIPT"),
+        ("ack", {"receipt_handle": "nonsense"}, "INVALID_ARGUMENT"),
+        ("ack", {}, "MALFORMED_REQUEST"),
+        ("ack", {"receipt_handle": "nowhere:0:0:1:1.1"}, "NOT_FOUND"),
+        ("ack", {"receipt_handle": "orders:0:0:1:1.1", "epoch": 7}, "PRODUCER_FENCED"),
+        ("offsets", {"group": "g", "offsets": {"orders": {"0": 7}}}, "OFFSET_OUT_OF_RANGE"),
+        ("offsets", {"group": "g", "offsets": {}}, "MALFORMED_REQUEST"),
+        (
+            "offsets",
+            {"group": "g", "offsets": {"orders": {"0": 0}}, "member_id": "m"},
+            "UNKNOWN_MEMBER",
+        ),
+    ],
+)
+async def test_what_is_wrong_inside_says_why_and_begins_nothing(tmp_path, path, body, code):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        mine = await session(broker)
+        found = await broker.call("POST", f"/transactions/{path}", {**mine, **body})
+        assert found.json["error"] == code
+        assert (await broker.call("GET", "/transactions/stats")).json["states"] == {"Empty": 1}

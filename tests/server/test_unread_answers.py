@@ -57,7 +57,7 @@ def asking(port: int) -> socket.socket:
     client = socket.socket()
     # Small enough that the answer cannot hide in buffers of the system.
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(20)
+    client.settimeout(120)
     client.connect(("127.0.0.1", port))
     client.sendall(FETCH)
     return client

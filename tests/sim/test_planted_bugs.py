@@ -60,6 +60,8 @@ from penstock.sim.parameters import draw_parameters, with_assigned
 from penstock.sim.violation import Checker, Violation
 from penstock.sim.world import World
 
+from .scenes import Scene, any_life, letters_leave_late, many_dead_letters, without_history
+
 Patch = pytest.MonkeyPatch
 
 
@@ -74,6 +76,8 @@ class Bug:
     is_stormy: bool = True
     # Needs an assigned group, which most seeds do not have.
     is_assigned: bool = False
+    # What a seed draws, turned into a life in which the bug can show.
+    scene: Scene = any_life
 
     @property
     def name(self) -> str:
@@ -81,15 +85,17 @@ class Bug:
 
 
 BUGS: list[Bug] = []
-# More take minutes.
-SEEDS_MAX = 100
 
 
 def bug(
-    seeds: int, *checkers: Checker, is_stormy: bool = True, is_assigned: bool = False
+    seeds: int,
+    *checkers: Checker,
+    is_stormy: bool = True,
+    is_assigned: bool = False,
+    scene: Scene = any_life,
 ) -> Callable[[Callable[[Patch], None]], None]:
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant, frozenset(checkers), seeds, is_stormy, is_assigned))
+        BUGS.append(Bug(plant, frozenset(checkers), seeds, is_stormy, is_assigned, scene))
 
     return add
 
@@ -227,7 +233,7 @@ def reply_released_before_the_sync(patch: Patch) -> None:
     patch.setattr(PendingReply, "is_due", lambda waiting, partition: True)
 
 
-@bug(400, Checker.DLQ_ATOMIC, Checker.SURPRISE)
+@bug(12, Checker.DLQ_ATOMIC, scene=letters_leave_late)
 def retention_past_an_outbox_pin(patch: Patch) -> None:
     patch.setattr(Outbox, "pinned_from", lambda outbox: None)
 
@@ -247,8 +253,7 @@ def acks_lost_in_a_snapshot(patch: Patch) -> None:
     patch_record(patch, OffsetsImage, lambda delivery, record: None)
 
 
-# Rare since the history of state is kept for journeys: a snapshot alone releases nothing.
-@bug(400, Checker.DLQ_ATOMIC, is_stormy=False)
+@bug(20, Checker.DLQ_ATOMIC, is_stormy=False, scene=without_history)
 def state_let_go_ahead_of_its_messages(patch: Patch) -> None:
     original = Journal.synced
 
@@ -283,7 +288,7 @@ def leases_measured_on_the_wall_clock(patch: Patch) -> None:
     patch.setattr(SimDriver, "now", now)
 
 
-@bug(400, Checker.DLQ_ATOMIC)
+@bug(24, Checker.DLQ_ATOMIC, scene=many_dead_letters)
 def letter_done_before_its_copy_is_durable(patch: Patch) -> None:
     patch.setattr(forwarding, "_arrived", lambda source, resolve: [*source.machine.outbox.sent])
 
@@ -491,6 +496,7 @@ def run(planted: Bug, seed: int) -> None:
         schema_registrants=int(Checker.SCHEMAS in planted.checkers),
         file_losses_per_start=0,
     )
+    parameters = planted.scene(parameters)
     if planted.is_assigned:
         parameters = with_assigned(parameters, seed)
     if planted.is_stormy:
@@ -508,13 +514,8 @@ def first_violation(planted: Bug) -> Violation | None:
     return None
 
 
-def tiered(planted: Bug) -> Any:
-    """Bugs that need hundreds of seeds are for the long runs."""
-    tier = "torture" if planted.seeds > SEEDS_MAX else "test"
-    return pytest.param(planted, id=planted.name, marks=pytest.mark.tier(tier))
-
-
-@pytest.mark.parametrize("planted", [tiered(one) for one in BUGS])
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
     planted.plant(monkeypatch)
     violation = first_violation(planted)

@@ -1,5 +1,6 @@
 """Every fault that tools/docs.py knows is planted once in a small tree, and seen; our own pages have none."""
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -107,6 +108,70 @@ def test_pages_are_written_with_navigation_and_working_links(tmp_path):
     assert 'href="../style.css"' in deep
     for name in ("files/deploy/unit.service", "pictures/a.svg", "index.html", "style.css"):
         assert target.joinpath(name).is_file()
+
+
+def written(tmp_path: Path, files: dict[str, str]) -> Path:
+    target = tmp_path / "build" / "docs"
+    plant(tmp_path, files).write(target)
+    return target
+
+
+def test_pages_lead_to_the_one_before_and_the_one_behind(tmp_path):
+    target = written(tmp_path, {})
+    steps = [
+        ("index.html", None, "two.html"),
+        ("two.html", "index.html", "more/index.html"),
+        ("more/index.html", "../two.html", "../more/deep.html"),
+        ("more/deep.html", "../more/index.html", None),
+    ]
+    for name, before, behind in steps:
+        page = target.joinpath(name).read_text()
+        assert ('rel="prev"' in page, 'rel="next"' in page) == (bool(before), bool(behind)), name
+        assert before is None or f'<a rel="prev" href="{before}">' in page
+        assert behind is None or f'<a rel="next" href="{behind}">' in page
+
+
+def test_contents_of_a_page_are_its_headings(tmp_path):
+    target = written(tmp_path, {})
+    deep = target.joinpath("more", "deep.html").read_text()
+    assert deep.index('<a href="#part">Part</a>') < deep.index('<a href="#part-1">Part</a>')
+    assert "<h2>On this page</h2>" not in target.joinpath("two.html").read_text()
+
+
+def test_search_finds_every_section_with_its_text(tmp_path):
+    two = "# Two\n\nBefore\n`it`.\n\n## A *heading*\n\nSome text.\n\n```sh\nrun me\n```\n\n| cell |\n|---|\n| x |\n"
+    target = written(tmp_path, {"docs/two.md": two, "docs/more/deep.md": "# Deep\n"})
+    text = target.joinpath("search.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("searchIndex = ").removesuffix(";\n"))
+    found = {
+        (page, anchor): (title, heading, body.split())
+        for page, title, anchor, heading, body in index
+    }
+    assert found["two.html", ""] == ("Two", "Two", ["Two", "Before", "it."])
+    title, heading, body = found["two.html", "a-heading"]
+    assert (title, heading, body) == (
+        "Two",
+        "A heading",
+        ["Some", "text.", "run", "me", "cell", "x"],
+    )
+    assert {page for page, _ in found} == {
+        "index.html",
+        "two.html",
+        "more/index.html",
+        "more/deep.html",
+    }
+
+
+def test_a_block_that_names_a_module_becomes_its_reference(tmp_path):
+    files = {
+        "docs/README.md": CLEAN["docs/README.md"] + "- [Testing](testing.md)\n",
+        "docs/testing.md": "# Testing\n\n```api\npenstock.testing\n```\n\n[clock](#virtualclock)\n",
+    }
+    site = plant(tmp_path, files)
+    assert problems(site) == []
+    site.write(tmp_path / "out")
+    html = tmp_path.joinpath("out", "testing.html").read_text()
+    assert '<h3 id="virtualclockadvance"><code>VirtualClock.advance()</code></h3>' in html
 
 
 def test_what_was_written_before_is_gone(tmp_path):

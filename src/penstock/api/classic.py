@@ -145,6 +145,8 @@ class CommittedOffset(NamedTuple):
     partition: int
     offset: int
     note: str
+    # False: a transaction that has not ended says how far the group is, and this may be older. -1: nothing was before.
+    is_stable: bool = True
 
 
 class CommitOffsets(Command[list[PenstockError | None]], frozen=True):

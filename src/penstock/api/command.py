@@ -30,6 +30,9 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Takes several syncs: a driver gives it again after each, until its reply `is_complete`.
     takes_steps: ClassVar[bool] = False
 
+    # Its reply waits for the disk, whatever the fsync policy says and however little the client would wait for.
+    is_durable: ClassVar[bool] = False
+
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""
         return ()

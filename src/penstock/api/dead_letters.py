@@ -161,6 +161,29 @@ class CountDeadLetters(Command[list[DeadLetterCount]], frozen=True):
         return (self.topic,)
 
 
+class DiscardReply(msgspec.Struct, frozen=True):
+    """How many dead letters were meant, and how many of them are not listed any more."""
+
+    matched: int = 0
+    discarded: int = 0
+
+
+class DiscardDeadLetters(Command[DiscardReply], frozen=True):
+    """Finish dead letters of a topic without sending them anywhere: they are not listed any more, and the messages
+    stay in the dead-letter topic for its retention. Refused: the limit is below 1.
+    """
+
+    action: ClassVar[Action] = Action.DISCARD
+    is_long: ClassVar[bool] = True
+    topic: str
+    selection: Selection = ALL
+    limit: int = REDRIVE_LIMIT
+    is_dry_run: bool = False
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
 class RedriveReply(msgspec.Struct, frozen=True):
     """How many dead letters were meant, how many are on their way, and why others cannot go: (partition, offset, why).
 

@@ -60,11 +60,23 @@ class DelayedMessage(msgspec.Struct, frozen=True):
     damage: Damaged | None = None
 
 
+class NextOccurrence(NamedTuple):
+    """When the message of a schedule is published next."""
+
+    key: str
+    partition: int
+    due_ns: int
+
+
 class DelayedPage(msgspec.Struct, frozen=True):
-    """Some delayed messages, and the place of the last of them if more come after it."""
+    """Some delayed messages, and the place of the last of them if more come after it.
+
+    The first page has the next occurrences of all schedules of the topic, too, earliest first.
+    """
 
     messages: list[DelayedMessage]
     cursor: DelayPlace | None = None
+    schedules: tuple[NextOccurrence, ...] = ()
 
 
 class ListDelayed(Command[DelayedPage], frozen=True):

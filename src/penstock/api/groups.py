@@ -338,10 +338,14 @@ class PartitionOffset(NamedTuple):
     offset: int
 
 
+LAKE_CHARACTERS_MAX = 1000
+
+
 class Commit(Command[bool], frozen=True):
     """Finish everything below some offsets for a group; whether any floor moved.
 
-    With `opens_group` a group that is new is opened first. NotOwner: a partition is assigned to a member, which has to
+    With `opens_group` a group that is new is opened first. `lake` names where an archive has these messages, for their
+    journeys; Refused if it is too long. NotOwner: a partition is assigned to a member, which has to
     commit itself. OffsetOutOfRange, NotFound, TooManyGroups: nothing has happened.
     """
 
@@ -349,6 +353,7 @@ class Commit(Command[bool], frozen=True):
     group: str
     offsets: tuple[PartitionOffset, ...]
     opens_group: bool = False
+    lake: str = ""
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.offsets}

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from .command import EVERY_TOPIC, Command
+from .command import EVERY_TOPIC, Command, ScopedCommand
 from .principals import Action, Principal
 
 
@@ -135,6 +135,7 @@ class Health(msgspec.Struct, frozen=True):
 
     is_full: bool
     findings: Findings
+    free_bytes: int = 0
 
     def checks(self) -> dict[str, Check]:
         """What a probe is told, by name."""
@@ -171,6 +172,24 @@ class Sample(NamedTuple):
     name: str
     labels: Mapping[str, str]
     value: float
+
+
+class LagFigures(msgspec.Struct, frozen=True):
+    """How far a group is behind: in messages, and by the age of the oldest one that it has not finished."""
+
+    lag: int = 0
+    lag_seconds: float = 0.0
+    in_flight: int = 0
+    waiting: int = 0
+    dead: int = 0
+
+
+class SeeLags(ScopedCommand[dict[str, LagFigures]], frozen=True):
+    """How far every group is behind, on those of its topics that the command covers."""
+
+    action: ClassVar[Action] = Action.SEE_GROUPS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
 
 
 class SeeFigures(Command[list[Sample]], frozen=True):

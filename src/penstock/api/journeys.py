@@ -50,6 +50,8 @@ class EventType(Enum):
     REDRIVEN = "dlq.redriven"
     RETURNED = "dlq.returned"
     GROUP_DELETED = "group.deleted"
+    TRANSACTION_COMMITTED = "transaction.committed"
+    ARCHIVED = "archive.stored"
 
 
 class JourneyStatus(Enum):

@@ -33,12 +33,14 @@ class InitProducer(Command[ProducerSession], frozen=True):
     timeout_ms: int = TIMEOUT_MS
 
 
-class _OfProducer(msgspec.Struct, frozen=True):
+class OfProducer(msgspec.Struct, frozen=True):
+    """What a producer says of itself with each command."""
+
     producer_id: int
     epoch: int
 
 
-class ProducerHeartbeat(_OfProducer, Command[None], frozen=True):
+class ProducerHeartbeat(OfProducer, Command[None], frozen=True):
     """Say that a producer is alive: the time-out of its open transaction counts from now, up to 15 minutes in all.
 
     NotFound, ProducerFenced.
@@ -50,7 +52,7 @@ class ProducerHeartbeat(_OfProducer, Command[None], frozen=True):
     name: str = ""
 
 
-class BeginTransaction(_OfProducer, Command[str], frozen=True):
+class BeginTransaction(OfProducer, Command[str], frozen=True):
     """Begin a transaction, if none is open; its id. The first `Stage` does the same.
 
     NotFound, ProducerFenced, TransactionInProgress.
@@ -70,7 +72,7 @@ class Staged(NamedTuple):
     is_duplicate: bool
 
 
-class Stage(_OfProducer, Command[Sequence[Staged]], frozen=True):
+class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     """Stage messages in the open transaction of a producer, which begins with the first; all or none.
 
     With a partition and a sequence, which is that of the first message, a repeat is recognised. NotFound,
@@ -126,7 +128,7 @@ class TransactionEnd(NamedTuple):
     places: tuple[Placed, ...]
 
 
-class EndTransaction(_OfProducer, Command[TransactionEnd], frozen=True):
+class EndTransaction(OfProducer, Command[TransactionEnd], frozen=True):
     """Commit or abort the open transaction of a producer. Repeats are harmless, and get the same answer.
 
     NotFound; ProducerFenced: the epoch is an old one; TransactionEnded: it ended in the other way, by its time-out
@@ -153,12 +155,13 @@ class ForceAbort(Command[TransactionEnd], frozen=True):
 
 
 class Participant(NamedTuple):
-    """What a transaction has staged in a partition."""
+    """What a transaction has staged in a partition, and how many messages it has answered there."""
 
     topic: str
     partition: int
     messages: int
     size_bytes: int
+    answers: int = 0
 
 
 class Transaction(msgspec.Struct, frozen=True):

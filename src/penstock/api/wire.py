@@ -16,6 +16,7 @@ from ..errors import BadRequest, PenstockError
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -27,8 +28,10 @@ from . import (  # Their subclasses of `Command` are found below.
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .command import Command
@@ -45,6 +48,7 @@ Pieces = list[Buffer]
 
 MODULES = (
     answers,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -56,8 +60,10 @@ MODULES = (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 # The driver's own, and those of an embedded queue, which has the node to itself.

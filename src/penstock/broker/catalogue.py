@@ -28,7 +28,8 @@ from ..log import Log, open_log
 from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
 from ..model import Epoch, LogEnd, Offset, check_name
-from ..ports import Disk, Entropy
+from ..ports import Disk, Entropy, Zones
+from ..schedules.timing import UtcOnly
 from .directories import (
     ids_present,
     is_untouched,
@@ -108,8 +109,10 @@ class Catalogue:
         limits: LimitsConfig,
         damage: DamageLedger | None = None,
         cache_bytes: int = CACHE_BYTES,
+        zones: Zones | None = None,
     ) -> None:
         self.disk, self.entropy, self.limits = disk, entropy, limits
+        self.zones: Zones = zones or UtcOnly()
         self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
         self.latencies = Latencies()
         # What was recorded since the driver last acted on it.
@@ -199,6 +202,7 @@ class Catalogue:
             self.damage,
             self.prefetch,
             self.latencies,
+            self.zones,
         )
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:

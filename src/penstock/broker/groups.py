@@ -146,12 +146,20 @@ def require_offset(partition: Partition, offset: int) -> None:
         raise OffsetOutOfRange(offset, start=log.start_offset, end=log.end_offset)
 
 
-def commit(partition: Partition, group: str, offset: int, now: Now, *, member: str = "") -> bool:
+def commit(
+    partition: Partition,
+    group: str,
+    offset: int,
+    now: Now,
+    *,
+    member: str = "",
+    lake: str = "",
+) -> bool:
     """Finish everything below an offset, whichever member holds it. False: the group was there already."""
     require_offset(partition, offset)
     delivery = partition.group(group)
     consumption.settle(partition, delivery, now)
-    records = decide_commit(delivery, offset, member=member)
+    records = decide_commit(delivery, offset, member=member, lake=lake)
     partition.record(records, now)
     return bool(records)
 
@@ -220,7 +228,7 @@ def expire_idle(
 
 def _is_idle(partitions: Sequence[Partition], group: str, now: Now, retention_ns: int) -> bool:
     deliveries = [delivery for _, delivery in existing(partitions, group)]
-    if any(delivery.leases.in_flight for delivery in deliveries):
+    if any(delivery.leases.in_flight or delivery.commits for delivery in deliveries):
         return False
     active_at_ns = max(delivery.active_at_ns for delivery in deliveries)
     return now.wall_ns - active_at_ns > retention_ns

@@ -438,7 +438,7 @@ class Memberships:
         if partition is None or group not in partition.machine.numbers:
             return
         delivery = partition.group(group)
-        held = {lease.member for lease in delivery.leases.by_number.values()}
+        held = set(delivery.leases.held_by)
         # On a full disk they end by themselves, at their deadline.
         with suppress(NoSpace):
             for holder in sorted(filter(is_ending, held)):

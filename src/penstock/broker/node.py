@@ -6,6 +6,7 @@ The only router. A shell calls it with the time, performs the plans that it is g
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..api.command import Command
@@ -18,19 +19,20 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
-from ..ports import Disk, Entropy
+from ..ports import Disk, Entropy, Zones
 from ..schemas.validation import Binding
 from .admission import DiskGuard
 from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
 from .classic_groups import ClassicGroups
+from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .partition import Now, Partition, consumption, delaying, firing, forwarding
+from .partition import Now, Partition, consumption, delaying, firing, forwarding, recurring
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
-from .partition.outbox import Burial, Decision, Letter
+from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
 from .pollers import Pollers
 from .sweeping import Sweeps
@@ -67,13 +69,20 @@ class Node(Catalogue):
         is_resuming: bool = True,
         observer: Observer | None = None,
         violations: ViolationLedger | None = None,
+        zones: Zones | None = None,
     ) -> None:
-        """Not `is_firing`: delayed messages come by `FireDelayed` only, and not by a tick.
+        """Not `is_firing`: delayed and recurring messages come by `FireDelayed` only, and not by a tick.
 
         Not `is_resuming`: the caller applies what transactions decided, before it serves anything.
         """
         super().__init__(
-            disk, now=now, entropy=entropy, limits=limits, damage=damage, cache_bytes=cache_bytes
+            disk,
+            now=now,
+            entropy=entropy,
+            limits=limits,
+            damage=damage,
+            cache_bytes=cache_bytes,
+            zones=zones,
         )
         self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()
@@ -91,7 +100,9 @@ class Node(Catalogue):
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
         self.pollers = Pollers()
-        self.transactions = Transactions(self)
+        self.transactions, self.commits = Transactions(self), NamedCommits(self)
+        # On whose behalf the command that is under way runs.
+        self.principal = LOCAL
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:
             self.transactions.resume(now)
@@ -121,6 +132,7 @@ class Node(Catalogue):
                     topics = self.assigned.topics_of(group, member)
                     topics |= self.classic.topics_of(group, member)
                     authorise_member(principal, member, topics)
+            self.principal = principal
             reply: R = HANDLERS[type(command)](self, command, now)
         except PenstockError as error:
             if self._observer is not None:
@@ -148,29 +160,33 @@ class Node(Catalogue):
         self.assigned.tick(now)
         self.classic.tick(now)
         self.transactions.tick(now)
+        self.commits.tick(now)
         self._seen = now
         self.fire(now)
 
     def fire(self, now: Now) -> int:
-        """Deliver delayed messages that are due, so many as are good to do at once; returns how many."""
+        """Deliver delayed and recurring messages that are due, so many as are good to do at once; returns how many."""
         if not self._is_firing:
             return 0
         waiting = [one for one in self.partitions() if one.machine.delays.pending]
-        return sum(firing.fire(partition, now) for partition in waiting)
+        recurrent = [one for one in self.partitions() if one.machine.schedules.by_number]
+        delayed = sum(firing.fire(partition, now) for partition in waiting)
+        return delayed + sum(recurring.fire(partition, now) for partition in recurrent)
 
     def next_due_ns(self) -> float:
         """When `tick` should be called next, or infinity."""
         delayed_ns = float("inf")
         if self._is_firing:
             delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
-            delayed_ns = min(delayed, default=delayed_ns)
+            recurrent = (recurring.next_due_ns(one, self._seen) for one in self.partitions())
+            delayed_ns = min(chain(delayed, recurrent), default=delayed_ns)
         due = (
             delivery.next_due_ns()
             for partition in self.partitions()
             for delivery in partition.machine.groups.values()
         )
         members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
-        transactions_ns = self.transactions.next_due_ns()
+        transactions_ns = min(self.transactions.next_due_ns(), self.commits.next_due_ns())
         return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
@@ -190,7 +206,7 @@ class Node(Catalogue):
     def _destination(self, source: Partition, now: Now, letter: Letter) -> Partition | None:
         if isinstance(letter, Burial):
             return self._dead_letter_partition(source, now)
-        if isinstance(letter, Decision):
+        if isinstance(letter, DECISIONS):
             return self.partition_of(letter.topic_id, letter.partition)
         with suppress(NotFound):
             return self.partition(letter.topic, letter.partition)

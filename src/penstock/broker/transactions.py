@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from ..errors import NoSpace, NotFound, PartitionFaulty, Refused, TransactionInProgress
 from ..transactions import Coordinator
 from ..transactions.coordinator import EPOCH_MAX, Participant, Producer
+from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
     CoordinatorRecord,
-    StagingsEnded,
     TransactionConcluded,
     TransactionGrown,
 )
 from ..transactions.stagings import Staged, TransactionKey
 from .partition import Now, Partition
 from .partition.partitioner import partition_of
+from .partition.staging import drop
 
 if TYPE_CHECKING:
     from .node import Node
@@ -133,9 +134,13 @@ class Transactions:
         return (staged.message_count for _, staged in self._staged(producer))
 
     def _is_staged(self, producer: Producer) -> bool:
-        """Whether everything that the transaction has staged would survive a power cut. PartitionFaulty."""
+        """Whether all that the transaction has staged and answered would survive a power cut. PartitionFaulty."""
         return all(
-            partition is None or staged.end <= partition.staging.durable_end
+            partition is None
+            or (
+                staged.end <= partition.staging.durable_end
+                and staged.answered_at <= partition.journal.log.durable_end
+            )
             for partition, staged in self._staged(producer)
         )
 
@@ -165,6 +170,7 @@ class Transactions:
 
         On a full disk decisions are applied when there is room again.
         """
+        self._node.commits.resume(now)
         with suppress(NoSpace):
             for home in self.coordinators():
                 while home.machine.outbox.pending and self._node.forward(home, now):
@@ -172,16 +178,18 @@ class Transactions:
             for partition in self._node.partitions():
                 for key, staged in [*partition.machine.stagings.open.items()]:
                     with suppress(PartitionFaulty):
+                        if key.producer_id >= STAGING_ID_FIRST:
+                            self._node.commits.agree(partition, key.producer_id, now)
+                            continue
                         self._agree(partition, key, staged, now)
 
     def _agree(self, partition: Partition, key: TransactionKey, staged: Staged, now: Now) -> None:
         """A crash may have kept a staging and lost what its coordinator recorded about it, or the other way round."""
-        drop = StagingsEnded(0, *key, False, ())
         try:
             home = self.home(key.producer_id)
             producer = home.machine.coordinator.find(key.producer_id)
         except NotFound:
-            partition.record((drop,), now)
+            drop(partition, key, now)
             return
         is_last = producer.number == key.number
         if is_last and producer.state.is_decided:
@@ -189,8 +197,8 @@ class Transactions:
         identity: Participant = (*partition.identity,)
         is_open = is_last and producer.is_open
         is_next = producer.number + 1 == key.number and not producer.is_open
-        if not staged.stagings or not (is_open or is_next):
-            partition.record((drop,), now)
+        if not (staged.stagings or staged.groups) or not (is_open or is_next):
+            drop(partition, key, now)
         elif not is_open or identity not in producer.participants:
             grown = TransactionGrown(0, *key, producer.epoch, (identity,), now.wall_ns)
             home.record((grown,), now)

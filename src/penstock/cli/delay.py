@@ -9,6 +9,7 @@ from .output import Output, one_line_of, output_options, text_of
 from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.schedules import ScheduleDescription
     from ..client.delays import Delayed, DelayedPlace
 
 EPILOG = """\b
@@ -39,18 +40,39 @@ def delay() -> None:
 @remote_options
 @output_options
 def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Output) -> None:
-    """Show what is to come, the next first."""
+    """Show what is to come, the next first, also the next message of each schedule."""
     with connected(broker) as client:
         found = client.delayed(topic, limit=limit)
-    show_all(found, output)
+        schedules = client.schedules(topic)
+    show_all(found, schedules, output)
 
 
-def show_all(found: "list[Delayed]", output: Output) -> None:
+def show_all(
+    found: "list[Delayed]", schedules: "list[ScheduleDescription]", output: Output
+) -> None:
+    """Print delayed messages and the next of each schedule, together in the order in which they come."""
     rows = [row_of(one, output) for one in found]
+    rows += [next_row_of(one, output) for one in schedules if one.next_due is not None]
+    rows.sort(key=lambda row: str(row["deliver_at"]))
     output.rows(rows, _COLUMNS, empty="nothing waits for its time")
     damage = [one.damage for one in found if one.damage is not None]
     if damage:
         click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
+
+
+def next_row_of(one: "ScheduleDescription", output: Output) -> dict[str, object]:
+    message = one.recurrence.message
+    row: dict[str, object] = {
+        "place": f"schedule {one.key}",
+        "deliver_at": one.next_due,
+        "state": "RECURRING",
+        "priority": message.priority,
+    }
+    if output.is_table:
+        return {**row, "value": one_line_of(message.value)}
+    del row["place"]
+    place = {"topic": one.topic, "partition": one.partition, "schedule": one.key}
+    return {**place, **row, "key": text_of(message.key), "value": text_of(message.value)}
 
 
 def row_of(one: "Delayed", output: Output) -> dict[str, object]:

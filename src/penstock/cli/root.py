@@ -23,8 +23,14 @@ COMMANDS = {
     "consume": LazyCommand("penstock.cli.consume:consume", "Print messages of a server."),
     "group": LazyCommand("penstock.cli.group:group", "Look at groups, move them and forget them."),
     "delay": LazyCommand("penstock.cli.delay:delay", "Messages that wait for their time."),
+    "schedule": LazyCommand(
+        "penstock.cli.schedule:schedule", "Messages that come again and again."
+    ),
     "transactions": LazyCommand(
         "penstock.cli.transactions:transactions", "List transactions, look at them, abort them."
+    ),
+    "commits": LazyCommand(
+        "penstock.cli.commits:commits", "List names of commits, look at them, forget them."
     ),
     "dlq": LazyCommand(
         "penstock.cli.dlq:dlq", "Look at dead letters, correct them, send them back."

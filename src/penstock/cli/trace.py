@@ -42,6 +42,8 @@ _MARKS = {
     "delay": "~",
     "consume.acked": "+",
     "consume.committed": "+",
+    "archive": "+",
+    "transaction": "*",
     "consume.nacked": "!",
     "consume.rejected": "!",
     "visibility.expired": "!",

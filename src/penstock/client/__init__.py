@@ -24,6 +24,7 @@ from .publish import Outgoing as Outgoing
 from .publish import Published as Published
 from .retry import RetryPolicy as RetryPolicy
 from .settings import ClientSettings as ClientSettings
+from .stagings import StagingHandle as StagingHandle
 from .worker import Reject as Reject
 from .worker import Retry as Retry
 

@@ -156,6 +156,26 @@ class AnswerBuffer:
             for part in [one for one in self._held if one.place == place]:
                 self._keep(part, {one for one in part.unanswered_offsets() if one >= offset})
 
+    def withhold(self, part: LeasedPart, offsets: set[int]) -> set[int]:
+        """Let go of messages without an answer, because a transaction has them; returns those that were held."""
+        with self._lock:
+            if part not in self._held:
+                return set()
+            unanswered = set(part.unanswered_offsets())
+            self._keep(part, unanswered - offsets)
+        return unanswered & offsets
+
+    def restore(self, part: LeasedPart, offsets: set[int]) -> None:
+        """Hold messages again that a transaction had, and has given back."""
+        if offsets:
+            with self._lock:
+                part.unanswered = offsets.union(part.unanswered or ())
+                self._held[part] = None
+
+    def held_parts(self) -> list[LeasedPart]:
+        with self._lock:
+            return [*self._held]
+
     def take(self) -> list[LeaseAnswer]:
         """The answers to send next, no more than one request may carry; empty if there are none."""
         with self._lock:

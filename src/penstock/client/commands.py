@@ -8,11 +8,13 @@ from typing import Any
 from ..api.answers import Answer, Kind
 from ..api.arguments import text, whole_number
 from ..api.command import Command
+from ..api.commits import StageNamed
 from ..api.dead_letters import RedriveDeadLetters
 from ..api.delays import CancelDelayed
 from ..api.groups import CloseGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
+from ..api.schedules import CreateSchedule, DeleteSchedule, RunSchedule
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
 from ..api.transactions import Stage
@@ -31,14 +33,18 @@ _ONCE = frozenset(
         CancelDelayed,
         CloseGroup,
         CreateKey,
+        CreateSchedule,
         CreateTopic,
+        DeleteSchedule,
         DeleteTopic,
         PublishBatch,
         PublishValues,
         RedriveDeadLetters,
         RevokeKey,
         RotateKey,
+        RunSchedule,
         Stage,
+        StageNamed,
     }
 )
 # A second nack finds its lease over, which would look like a failure.

@@ -111,14 +111,17 @@ class Received(Valued, frozen=True, gc=False):
 
     @property
     def topic(self) -> str:
+        """The topic that the message lies in."""
         return self.part.topic
 
     @property
     def partition(self) -> int:
+        """The partition of the topic; with `offset` the place of the message."""
         return self.part.partition
 
     @property
     def receipt(self) -> str:
+        """What names this delivery in `ack`, `nack`, `reject` and `extend`, also from another process."""
         part = self.part
         nonce = f"{part.group:x}.{part.lease:x}"
         return f"{part.topic}:{part.partition}:{self.offset}:{self.attempts}:{nonce}"
@@ -163,6 +166,7 @@ class Delivered(Received, frozen=True, gc=False):
 
     @property
     def is_answered(self) -> bool:
+        """Whether an answer to this delivery was given, sent or not."""
         return not self.part.is_unanswered(self.offset)
 
     @property
@@ -222,6 +226,7 @@ class Polled(Sequence[M], Generic[M]):
         raise IndexError(index)
 
     def receipts(self) -> list[str]:
+        """The receipts of all messages, in their order; no message is made for it."""
         return [one for part in self.parts for one in part.receipts()]
 
     def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":

@@ -65,7 +65,7 @@ def heartbeat(membership: Membership) -> Heartbeat:
 
 
 def release(membership: Membership, places: Sequence[str]) -> ReleasePartitions:
-    partitions = tuple(TopicPartition(*_place_of(one)) for one in places)
+    partitions = tuple(TopicPartition(*place_of(one)) for one in places)
     return ReleasePartitions(
         membership.group, membership.member, partitions, membership.generation or None
     )
@@ -78,14 +78,15 @@ def leave(membership: Membership) -> LeaveGroup:
 def commit(membership: Membership, offsets: Mapping[str, int]) -> CommitAsMember:
     """Offsets are by partition, such as "orders/0". A commit of any generation counts. Refused if they are none."""
     found = tuple(
-        PartitionOffset(*_place_of(place), partition_number(one)) for place, one in offsets.items()
+        PartitionOffset(*place_of(place), partition_number(one)) for place, one in offsets.items()
     )
     if not found:
         raise Refused("offsets is empty", field="offsets")
     return CommitAsMember(membership.group, membership.member, found)
 
 
-def _place_of(place: str) -> tuple[str, int]:
+def place_of(place: str) -> tuple[str, int]:
+    """Topic and partition of what groups write as "orders/0". Refused."""
     topic, _, number = str(place).rpartition("/")
     if not (topic and number.isascii() and number.isdecimal() and len(number) <= 6):
         raise Refused(f'a partition looks like "orders/0", got {str(place)[:60]!r}')

@@ -11,6 +11,7 @@ from ..api.arguments import value_of, whole_number
 from ..api.publish import BatchStored as StoredBatch
 from ..api.publish import Delayed, Guarantee, PublishedRun
 from ..api.publish import Published as StoredMessage
+from ..api.schedule_options import ContentReaders
 from ..api.units import Duration, priority_of, time_text
 from ..errors import PartlyPublished, PenstockError, Refused
 from ..model import Message, Priority
@@ -81,6 +82,10 @@ class BatchStored(msgspec.Struct, frozen=True):
 
 
 _OPTIONS = frozenset(get_type_hints(PublishOptions))
+SCHEDULE_READERS = ContentReaders(
+    lambda what, content: bytes_of(content, what, LIMITS.value_bytes_max), pairs_of
+)
+"""How the message of a schedule is read; the broker has lower limits for it."""
 Result = Published | PenstockError
 
 

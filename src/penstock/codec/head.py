@@ -19,7 +19,7 @@
     72  i32  producer epoch   -1 none
     76  i32  first sequence   -1 none
     80  u64  transaction id   0 none
-    88  u64  origin source    \\ delay: 0 and delay id; outbox: source partition and sequence;
+    88  u64  origin source    \\ delay: 0 and delay id; outbox: source partition, or schedule, and sequence;
     96  u64  origin sequence  /  decided at: epoch and offset of the message log's end
    104  u32  body checksum    CRC32C of the stored body, padding not included
    108  u32  head checksum    CRC32C of bytes 0..107, seeded with the log's id

@@ -39,7 +39,7 @@ EXPIRED_MESSAGE = "time to live is over"
 MEMBER_GONE = "consumer went away"
 # The records of one decision share a batch, so their number and their texts are limited.
 LEASE_OFFSETS_MAX = 10_000
-_ERROR_LENGTH_MAX = 1000
+ERROR_LENGTH_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _finish_unfit(
     if failing.config.ttl_action is TtlAction.DEAD_LETTER:
         reason = DeadReason.TTL_EXPIRED
         end = LeaseEnd(0, reason, EXPIRED_MESSAGE, Cause.TTL_OVER)
-        records.extend(_bury(delivery, expired, failing, end))
+        records.extend(bury(delivery, expired, failing, end))
     elif expired:
         records.append(Expired(delivery.group, runs_of(expired), cursor))
     # Also with no offsets: it moves the cursor over the dead letters.
@@ -232,7 +232,7 @@ def nack(
     """Retry after a backoff, or after the delay asked for. Messages out of attempts become dead letters."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
     end = LeaseEnd(number, DeadReason.MAX_RETRIES_EXCEEDED, error, Cause.NACKED)
-    records = _fail(delivery, answered.done, failing, end, delay_ms=delay_ms)
+    records = fail(delivery, answered.done, failing, end, delay_ms=delay_ms)
     return Outcome(answered, tuple(records))
 
 
@@ -242,7 +242,7 @@ def reject(
     """Make dead letters of what the lease holds."""
     answered = _without_repeats(_sorted_out(delivery, number, offsets))
     end = LeaseEnd(number, DeadReason.REJECTED, error, Cause.REJECTED)
-    records = _bury(delivery, answered.done, failing, end)
+    records = bury(delivery, answered.done, failing, end)
     return Outcome(answered, tuple(records))
 
 
@@ -253,7 +253,7 @@ def _without_repeats(answered: AnswerResult) -> AnswerResult:
     return AnswerResult(answered.done, BitMap64(), answered.stale | answered.repeated)
 
 
-def _fail(
+def fail(
     delivery: Delivery,
     offsets: BitMap64,
     failing: FailureRules,
@@ -273,15 +273,15 @@ def _fail(
         if wait_ms is None:
             wait_ms = backoff_ms(attempts, failing.config, failing.entropy)
         runs = runs_of(BitMap64(list(group)))
-        error = end.error[:_ERROR_LENGTH_MAX]
+        error = end.error[:ERROR_LENGTH_MAX]
         records.append(Retried(delivery.group, end.lease, runs, wait_ms, error, end.cause))
-    return [*records, *_bury(delivery, BitMap64(lost), failing, end)]
+    return [*records, *bury(delivery, BitMap64(lost), failing, end)]
 
 
-def _bury(
+def bury(
     delivery: Delivery, offsets: BitMap64, failing: FailureRules, end: LeaseEnd
 ) -> Iterator[DeliveryRecord]:
-    error = end.error[:_ERROR_LENGTH_MAX]
+    error = end.error[:ERROR_LENGTH_MAX]
     for sequence, offset in enumerate(each_offset(offsets), failing.next_sequence):
         where = sequence if failing.config.dlq_enabled else NO_SEQUENCE
         yield Buried(
@@ -306,7 +306,7 @@ def expire_due(delivery: Delivery, failing: FailureRules) -> Records:
         return ()
     reason, cause = DeadReason.MAX_RETRIES_EXCEEDED, Cause.LEASE_EXPIRED
     end = LeaseEnd(late.lease.number, reason, EXPIRED_LEASE, cause)
-    return tuple(_fail(delivery, late.offsets, failing, end, delay_ms=None))
+    return tuple(fail(delivery, late.offsets, failing, end, delay_ms=None))
 
 
 def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
@@ -333,15 +333,18 @@ def release(delivery: Delivery, member: str, failing: FailureRules) -> Records:
     lost = BitMap64((oldest,)) if is_lost else BitMap64()
     reason, cause = DeadReason.MAX_RETRIES_EXCEEDED, Cause.MEMBER_GONE
     end = LeaseEnd(first.number, reason, MEMBER_GONE, cause)
-    return (*records, *_bury(delivery, lost, failing, end))
+    return (*records, *bury(delivery, lost, failing, end))
 
 
-def commit(delivery: Delivery, offset: int, *, member: str = "") -> Records:
-    """Finish everything below `offset`, on the word of a member if one is named. Below the floor: no change."""
+def commit(delivery: Delivery, offset: int, *, member: str = "", lake: str = "") -> Records:
+    """Finish everything below `offset`, on the word of a member or of the archive of a lake, if one is named.
+
+    Below the floor: no change.
+    """
     floor = delivery.progress.floor
     if offset <= floor:
         return ()
-    return (Committed(delivery.group, offset, floor, member),)
+    return (Committed(delivery.group, offset, floor, member, lake),)
 
 
 def rewind(delivery: Delivery, offset: int) -> Records:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyroaring import BitMap64
 
-from .leases import Term
+from .leases import Claim, Term
 from .offsets import offsets_of, runs_in_pieces, runs_of
 from .progress import Progress
 from .records import (
     AckedImage,
+    ClaimImage,
     DeliveryRecord,
     FailureImage,
     FailuresImage,
@@ -76,6 +77,23 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
     for member, released in delivery.released.items():
         for runs in runs_in_pieces(released):
             yield ReleasedImage(group, member, runs)
+    for (producer_id, number), claims in delivery.leases.claims.items():
+        for one in claims:
+            yield ClaimImage(
+                group,
+                producer_id,
+                number,
+                one.kind,
+                one.number,
+                one.member,
+                one.at_ns,
+                one.duration_ms,
+                runs_of(one.offsets),
+                one.error,
+                one.delay_ms,
+                one.is_disowned,
+            )
+    yield from delivery.commits.values()
 
 
 def _offsets(group: int, kind: OffsetsKind, offsets: BitMap64) -> Iterator[DeliveryRecord]:
@@ -146,3 +164,18 @@ def restore_acked(delivery: "Delivery", record: AckedImage) -> None:
 def restore_released(delivery: "Delivery", record: ReleasedImage) -> None:
     known = delivery.released.get(record.member, BitMap64())
     delivery.released[record.member] = known | offsets_of(record.runs)
+
+
+def restore_claim(delivery: "Delivery", record: ClaimImage) -> None:
+    claim = Claim(
+        record.answer,
+        record.lease,
+        record.member,
+        record.at_ns,
+        record.duration_ms,
+        offsets_of(record.runs),
+        record.error,
+        record.delay_ms,
+        record.is_disowned,
+    )
+    delivery.leases.claim((record.producer_id, record.number), claim)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from .records import ClaimKind
+
 
 @dataclass(slots=True)
 class Term:
@@ -36,6 +38,25 @@ class Lease:
         return held
 
 
+TransactionId = tuple[int, int]
+"""The id of a producer, and the number of its transaction."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """Messages of a lease that a transaction has answered: they have no deadline, and no member may answer them."""
+
+    kind: ClaimKind
+    number: int
+    member: str
+    at_ns: int
+    duration_ms: int
+    offsets: BitMap64
+    error: str = ""
+    delay_ms: int = -1
+    is_disowned: bool = False
+
+
 class LateLease(NamedTuple):
     """Offsets of a lease whose deadline has passed."""
 
@@ -53,6 +74,8 @@ class Leases:
     by_number: dict[int, Lease] = field(default_factory=dict)
     in_flight: int = 0
     held_by: Counter[str] = field(default_factory=Counter)
+    # Counted in `in_flight` and `held_by`, too.
+    claims: dict[TransactionId, list[Claim]] = field(default_factory=dict)
     _deadlines: list[tuple[int, int]] = field(default_factory=list)
 
     def grant(self, number: int, member: str, at_ns: int, term: Term) -> None:
@@ -61,9 +84,14 @@ class Leases:
         if lease is None:
             lease = self.by_number[number] = Lease(number, member, at_ns, [])
         lease.terms.append(term)
-        self.in_flight += len(term.offsets)
-        self.held_by[member] += len(term.offsets)
+        self._count(member, len(term.offsets))
         heappush(self._deadlines, (term.deadline_ns, number))
+
+    def _count(self, member: str, change: int) -> None:
+        self.in_flight += change
+        self.held_by[member] += change
+        if not self.held_by[member]:
+            del self.held_by[member]
 
     def take(self, number: int, offsets: BitMap64) -> Lease:
         """Remove offsets from a lease that holds them. Returns the lease."""
@@ -76,10 +104,7 @@ class Leases:
             if term.offsets:
                 left.append(term)
         lease.terms = left
-        self.in_flight -= taken
-        self.held_by[lease.member] -= taken
-        if not self.held_by[lease.member]:
-            del self.held_by[lease.member]
+        self._count(lease.member, -taken)
         if not left:
             del self.by_number[number]
         return lease
@@ -92,6 +117,37 @@ class Leases:
         lease.terms = [other for other in lease.terms if other.offsets]
         lease.terms.append(term)
         heappush(self._deadlines, (term.deadline_ns, number))
+
+    def claim(self, transaction: TransactionId, claim: Claim) -> None:
+        """Give offsets that no lease holds any more to a transaction."""
+        self.claims.setdefault(transaction, []).append(claim)
+        self._count(claim.member, len(claim.offsets))
+
+    def claimed(self) -> BitMap64:
+        """Returns everything that belongs to a transaction."""
+        found = BitMap64()
+        for claims in self.claims.values():
+            for one in claims:
+                found |= one.offsets
+        return found
+
+    def end_claims(self, transaction: TransactionId) -> list[Claim]:
+        """Forget what belongs to a transaction; returns it."""
+        ended = self.claims.pop(transaction, [])
+        for one in ended:
+            self._count(one.member, -len(one.offsets))
+        return ended
+
+    def drop_claimed(self, offsets: BitMap64) -> None:
+        """Forget offsets that became finished in another way, whichever transaction claims them."""
+        for transaction, claims in [*self.claims.items()]:
+            for one in claims:
+                before = len(one.offsets)
+                one.offsets -= offsets
+                self._count(one.member, len(one.offsets) - before)
+            self.claims[transaction] = [one for one in claims if one.offsets]
+            if not self.claims[transaction]:
+                del self.claims[transaction]
 
     def holding(self, number: int) -> BitMap64:
         """Returns what a lease still holds, nothing if it is over. Not to be changed."""

@@ -4,7 +4,7 @@ Deadlines and due retries are not journaled: they follow from the records. A res
 duration again.
 
 An offset at or above `cursor` was never leased, unless it is in `ahead`: messages of a higher priority pass others. Any
-other offset that is not finished is in exactly one of `leases`, `ready` and `waiting`.
+other offset that is not finished is in exactly one of `leases`, its claims, `ready` and `waiting`.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from . import image
 from .acked_leases import AckedLeases
 from .lane_turns import Hints
-from .leases import Lease, Leases, Term
+from .leases import Claim, Lease, Leases, Term, TransactionId
 from .offsets import each_offset, first_missing, known_among, offsets_of
 from .progress import Progress
 from .records import (
@@ -25,8 +25,13 @@ from .records import (
     AckedImage,
     AckedLate,
     Buried,
+    Claimed,
+    ClaimImage,
+    ClaimsEnded,
+    CommitClaimed,
     Committed,
     DeliveryRecord,
+    Disowned,
     Expired,
     Extended,
     FailuresImage,
@@ -72,6 +77,8 @@ class Delivery:
         # What members released without an answer, and no other member has got since.
         self.released: dict[str, BitMap64] = {}
         self.acked_recently = AckedLeases()
+        # Offsets that open transactions commit here. While there are any, nothing more is leased.
+        self.commits: dict[TransactionId, CommitClaimed] = {}
         self.expired_count = self.dead_count = self.skipped_count = 0
 
     def tick(self, now_ns: int) -> bool:
@@ -272,6 +279,8 @@ class Delivery:
         for lease in [*self.leases.by_number.values()]:
             if held := lease.offsets() & offsets:
                 self.leases.take(lease.number, held)
+        if self.leases.claims:
+            self.leases.drop_claimed(offsets)
         self._leave_queue(offsets)
         self._forget_failures(offsets)
         self._forget_released(offsets)
@@ -283,6 +292,49 @@ class Delivery:
         self.hints = Hints()
         self.waiting, self._retries, self.failures, self.released = {}, [], {}, {}
         self.acked_recently.clear()
+        self.commits = {}
+
+    def _claimed(self, record: Claimed) -> None:
+        offsets = offsets_of(record.runs)
+        terms = self.leases.by_number[record.lease].terms
+        duration_ms = max(one.duration_ms for one in terms)
+        lease = self.leases.take(record.lease, offsets)
+        claim = Claim(
+            record.answer,
+            lease.number,
+            lease.member,
+            lease.at_ns,
+            duration_ms,
+            offsets,
+            record.error,
+            record.delay_ms,
+        )
+        self.leases.claim((record.producer_id, record.number), claim)
+
+    def _commit_claimed(self, record: CommitClaimed) -> None:
+        self.commits[record.producer_id, record.number] = record
+
+    def _claims_ended(self, record: ClaimsEnded) -> None:
+        transaction = (record.producer_id, record.number)
+        self.commits.pop(transaction, None)
+        for one in self.leases.end_claims(transaction):
+            if one.is_disowned and not record.is_commit:
+                self._return(one)
+                continue
+            term = Term(self.now_ns + one.duration_ms * _MS, one.duration_ms, one.offsets)
+            self.leases.grant(one.number, one.member, one.at_ns, term)
+
+    def _return(self, claim: Claim) -> None:
+        """Make ready what a member had that went away. It had begun with them, so each attempt counts."""
+        self.ready |= claim.offsets
+        lease = Lease(claim.number, claim.member, claim.at_ns, [])
+        for offset in each_offset(claim.offsets):
+            self._failure(offset, lease)
+
+    def _disowned(self, record: Disowned) -> None:
+        for claims in self.leases.claims.values():
+            for one in claims:
+                one.is_disowned |= one.member == record.member
 
     def _reopened(self, record: Reopened) -> None:
         offsets = offsets_of(record.runs)
@@ -305,6 +357,11 @@ _APPLY: dict[type, Callable[[Delivery, Any], None]] = {
     Absent: Delivery._absent,
     Moved: Delivery._moved,
     AckedLate: Delivery._acked_late,
+    Claimed: Delivery._claimed,
+    CommitClaimed: Delivery._commit_claimed,
+    ClaimsEnded: Delivery._claims_ended,
+    Disowned: Delivery._disowned,
+    ClaimImage: image.restore_claim,
     GroupImage: image.restore,
     OffsetsImage: image.restore_offsets,
     LeaseImage: image.restore_lease,

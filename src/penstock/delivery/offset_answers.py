@@ -10,7 +10,7 @@ from ..errors import NotHeld, WrongOwner
 from .commands import Records, commit
 from .leases import Lease
 from .machine import Delivery
-from .offsets import runs_of
+from .offsets import next_of, runs_of
 from .records import Acked, AckedLate
 
 
@@ -22,6 +22,7 @@ def ack(delivery: Delivery, offset: int, *, member: str | None) -> Records:
     lease = _held(delivery, offset, member)
     if lease is not None:
         return (Acked(delivery.group, lease.number, runs),)
+    _require_unclaimed(delivery, offset, offset)
     last = delivery.last_member(offset)
     if last is None:
         raise NotHeld(offset, "was never handed out to this group")
@@ -44,10 +45,17 @@ def ack_up_to(delivery: Delivery, offset: int, *, member: str | None) -> Records
         first = lease.offsets().min()
         if member is not None and lease.member != member and first <= offset:
             raise WrongOwner(first, owner=lease.member)
+    _require_unclaimed(delivery, 0, offset)
     unseen = delivery.first_unseen()
     if unseen <= offset:
         raise NotHeld(unseen, "was never handed out to this group")
     return commit(delivery, offset + 1, member=member or "")
+
+
+def _require_unclaimed(delivery: Delivery, first: int, last: int) -> None:
+    claimed = delivery.leases.claimed()
+    if claimed.range_cardinality(first, last + 1):
+        raise NotHeld(next_of(claimed, first), "belongs to a transaction that has not ended")
 
 
 def _held(delivery: Delivery, offset: int, member: str | None) -> Lease | None:

@@ -105,11 +105,15 @@ class Expired(_Record, frozen=True, tag=8):
 
 
 class Committed(_Record, frozen=True, tag=9):
-    """Everything below is finished, also messages that members held. The floor was at `floor` before."""
+    """Everything below is finished, also messages that members held. The floor was at `floor` before.
+
+    With a `lake` the group is that of an archive, which has everything below in this lake.
+    """
 
     offset: int
     floor: int = 0
     member: str = ""
+    lake: str = ""
 
 
 class Rewound(_Record, frozen=True, tag=10):
@@ -155,6 +159,62 @@ class AckedLate(_Record, frozen=True, tag=15):
 
     runs: Runs
     member: str = ""
+
+
+class ClaimKind(IntEnum):
+    """What becomes of messages that a transaction has answered, once it is committed."""
+
+    ACK = 0
+    NACK = 1
+    REJECT = 2
+    # They are below an offset that the transaction commits.
+    COMMIT = 3
+
+
+class Claimed(_Record, frozen=True, tag=16):
+    """Messages of a lease belong to a transaction from now on, until it ends.
+
+    `delay_ms` is that of a nack, or -1 for the backoff of the topic.
+    """
+
+    producer_id: int
+    number: int
+    answer: ClaimKind
+    lease: int
+    runs: Runs
+    error: str = ""
+    delay_ms: int = -1
+
+
+class CommitClaimed(_Record, frozen=True, tag=17):
+    """A transaction commits everything below an offset; until it ends, the group gets nothing more here.
+
+    With a note it is a commit that may move the group back, as clients that keep offsets themselves make it.
+    """
+
+    producer_id: int
+    number: int
+    offset: int
+    member: str = ""
+    note: str | None = None
+
+
+class ClaimsEnded(_Record, frozen=True, tag=18):
+    """A transaction ended: what it had claimed is with its leases again, each for its full duration.
+
+    Of a commit the records behind this one, in the same batch, answer the messages. Of an abort, those that were
+    disowned are ready at once.
+    """
+
+    producer_id: int
+    number: int
+    is_commit: bool
+
+
+class Disowned(_Record, frozen=True, tag=19):
+    """A member went away: what transactions have claimed of its leases is ready at once if they abort."""
+
+    member: str
 
 
 class GroupImage(_Record, frozen=True, tag=20):
@@ -227,6 +287,23 @@ class ReleasedImage(_Record, frozen=True, tag=25):
     runs: Runs
 
 
+class ClaimImage(_Record, frozen=True, tag=26):
+    """Messages of one lease that belong to a transaction."""
+
+    producer_id: int
+    number: int
+    answer: ClaimKind
+    lease: int
+    member: str
+    at_ns: int
+    duration_ms: int
+    runs: Runs
+    error: str
+    delay_ms: int
+    is_disowned: bool
+
+
+ClaimRecord = Claimed | CommitClaimed | ClaimsEnded | Disowned | ClaimImage
 DeliveryRecord = (
     Leased
     | Acked
@@ -248,4 +325,5 @@ DeliveryRecord = (
     | FailuresImage
     | AckedImage
     | ReleasedImage
+    | ClaimRecord
 )

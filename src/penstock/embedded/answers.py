@@ -1,6 +1,6 @@
 """Answers for messages that a queue or broker handed out: each goes to the lease that it is about."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..api.answers import Answer, Kind, LeaseAnswer
 from ..api.receipts import Place, read_receipt
@@ -23,16 +23,8 @@ def answer(
     ms: int | None = None,
 ) -> None:
     """Answer for all of them, then raise the first error; StaleReceipt for messages that are not held any more."""
-    if not isinstance(reason, str):
-        found = type(reason).__name__
-        raise Refused(f"a reason is text, not {found}; str(error) makes one of an error")
-    as_bytes("a reason", reason)
     leases = _by_lease((held,) if isinstance(held, Received | str) else held)
-    answers = [
-        LeaseAnswer(kind, *place, lease, list(some), reason, ms, _attempts(some.values()))
-        for (place, lease), some in leases.items()
-    ]
-    outcomes = driver.execute(Answer(answers))
+    outcomes = driver.execute(Answer(_answers(leases, kind, reason, ms)))
     for some, outcome in zip(leases.values(), outcomes, strict=True):
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -46,6 +38,30 @@ def _attempts(held: Iterable[Held]) -> list[int] | None:
     if str not in map(type, held):
         return None
     return [read_receipt(one).attempts if isinstance(one, str) else one.attempts for one in held]
+
+
+def lease_answers(
+    kind: Kind, held: Held | Iterable[Held], *, reason: object = "", ms: int | None = None
+) -> list[LeaseAnswer]:
+    """One answer for each lease of the messages. Refused: one is no message, or the reason no text."""
+    leases = _by_lease((held,) if isinstance(held, Received | str) else held)
+    return _answers(leases, kind, reason, ms)
+
+
+def _answers(
+    leases: Mapping[tuple[Place, int], Mapping[int, Held]],
+    kind: Kind,
+    reason: object,
+    ms: int | None,
+) -> list[LeaseAnswer]:
+    if not isinstance(reason, str):
+        found = type(reason).__name__
+        raise Refused(f"a reason is text, not {found}; str(error) makes one of an error")
+    as_bytes("a reason", reason)
+    return [
+        LeaseAnswer(kind, *place, lease, list(some), reason, ms, _attempts(some.values()))
+        for (place, lease), some in leases.items()
+    ]
 
 
 def _by_lease(held: Iterable[Held]) -> dict[tuple[Place, int], dict[int, Held]]:

@@ -74,8 +74,10 @@ from .answers import Held, answer
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .directory import Path, open_driver, storage_of
 from .handle import Handle
+from .journeys import BrokerJourneys
 from .member import ASSIGNORS, ORDERS, Member, Told
 from .messages import MessageOptions, Value, make_message
+from .schedules import BrokerSchedules
 from .transaction import Sessions, Transaction
 
 Place = str | int | datetime
@@ -84,7 +86,7 @@ Place = str | int | datetime
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
-class Broker(Handle, BrokerDelays):
+class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     """Topics and groups in a directory, or in memory if there is no path. Safe to share between threads.
 
         with penstock.Broker("./data") as broker:
@@ -154,6 +156,7 @@ class Broker(Handle, BrokerDelays):
         self.driver.execute(DeleteTopic(text("a topic's name", name)))
 
     def topics(self) -> list[str]:
+        """The names of all topics."""
         return self.driver.execute(ListTopics())
 
     def describe(self, topic: str) -> list[PartitionFacts]:

@@ -7,12 +7,15 @@ from typing import Self, Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ..api.arguments import several, text
+from ..api.answers import Kind, LeaseAnswer
+from ..api.arguments import several, text, whole_number
+from ..api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from ..api.transactions import EndTransaction, InitProducer, Placed, ProducerSession, Stage
 from ..api.units import Duration, duration_ms
 from ..errors import PenstockError, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
+from .answers import Held, lease_answers
 from .delay import is_delayed
 from .messages import MessageOptions, Value, make_message
 
@@ -82,12 +85,44 @@ class Transaction:
         ]
         self._stage(topic, ready, partition)
 
-    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
+    def ack(self, held: Held | Iterable[Held]) -> None:
+        """Finish messages, or receipts, with the commit. Until then they are this transaction's; StaleReceipt."""
+        self._answer(lease_answers(Kind.ACK, held))
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Have messages tried again, after the commit and a backoff, or after `delay`."""
+        delay_ms = None if delay is None else duration_ms(delay)
+        self._answer(lease_answers(Kind.NACK, held, reason=reason, ms=delay_ms))
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        """Make dead letters of messages, with the commit."""
+        self._answer(lease_answers(Kind.REJECT, held, reason=reason))
+
+    def _answer(self, answers: list[LeaseAnswer]) -> None:
+        self._driver.start(StageAnswers(*self._open(), answers))
+
+    def commit(
+        self, topic: str, partition: int, group: str, offset: int, *, member: str = ""
+    ) -> None:
+        """Finish everything below an offset for a group, with the commit; as the `member` that reads the partition."""
+        name, end = text("group", group), whole_number("offset", offset)
+        reached = StagedOffset(
+            text("a topic's name", topic), whole_number("partition", partition), end
+        )
+        session = self._open()
+        self._driver.start(StageOffsets(*session, name, (reached,), text("member", member)))
+
+    def _open(self) -> ProducerSession:
         if self._session is None:
             raise Refused("a transaction is used inside of its `with` block")
-        topic = text("a topic's name", topic)
+        return self._session
+
+    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
+        session, topic = self._open(), text("a topic's name", topic)
         # Not waited for: the commit waits until all of it is on the disk.
-        self._driver.start(Stage(*self._session, topic, messages, partition))
+        self._driver.start(Stage(*session, topic, messages, partition))
 
     def __exit__(
         self,

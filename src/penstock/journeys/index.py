@@ -1,8 +1,8 @@
 """Which parts of a state log speak of a message: for blocks of some records each, the set of keys that they name.
 
-A key is the offset of a message, or one of three other things in ranges of their own: the id of a delayed message, the
-sequence of a letter, the number of a group. The index of a segment is a file beside it. It can always be built again
-from the records, and one that is torn or stale is.
+A key is the offset of a message, or one of four other things in ranges of their own: the id of a delayed message, the
+sequence of a letter, the number of a group, the offset of the message that a letter became. The index of a segment
+is a file beside it. It can always be built again from the records, and one that is torn or stale is.
 
      0  u32  magic        "PNJX"
      4  u32  version      1
@@ -29,6 +29,9 @@ LETTERS = 1 << 61
 
 GROUPS = 1 << 60
 """Keys from here up to `LETTERS` are numbers of groups."""
+
+ARRIVALS = 1 << 59
+"""Keys from here up to `GROUPS` are offsets of the messages that letters became in other partitions."""
 
 BLOCK_RECORDS = 32
 """A look-up reads whole blocks: so many records take less than a millisecond."""

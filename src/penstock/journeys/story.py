@@ -16,6 +16,7 @@ STATUS_AFTER: Mapping[EventType, JourneyStatus] = MappingProxyType(
         EventType.FETCHED: JourneyStatus.IN_PROGRESS,
         EventType.ACKED: JourneyStatus.COMPLETED,
         EventType.COMMITTED: JourneyStatus.COMPLETED,
+        EventType.ARCHIVED: JourneyStatus.COMPLETED,
         EventType.NACKED: JourneyStatus.RETRYING,
         EventType.VISIBILITY_EXPIRED: JourneyStatus.RETRYING,
         EventType.RELEASED: JourneyStatus.IN_PROGRESS,
@@ -40,7 +41,7 @@ _URGENCY = (
     JourneyStatus.COMPLETED,
 )
 # These finish whatever is not finished, so they say nothing of a message that was.
-_SWEEPING = frozenset({EventType.COMMITTED, EventType.SKIPPED})
+_SWEEPING = frozenset({EventType.COMMITTED, EventType.ARCHIVED, EventType.SKIPPED})
 
 
 class MessagePlace(NamedTuple):

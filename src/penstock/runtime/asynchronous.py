@@ -140,7 +140,7 @@ class AsyncDriver:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
             return self.driver.execute(command, principal)
-        writers = int(is_synced or command.takes_steps)
+        writers = int(is_synced or command.takes_steps or command.is_durable)
         reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)

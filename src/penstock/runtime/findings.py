@@ -11,6 +11,7 @@ from ..config import StorageConfig, Validation
 from ..errors import SchemaViolation
 from ..ports import Disk
 from .world import World
+from .zones import SystemZones
 
 _QUIET_NS = 10_000_000_000
 _QUIET_TOPICS_MAX = 1000
@@ -52,6 +53,7 @@ class FindingsLog:
             is_firing=is_firing,
             observer=self._world.observer,
             violations=self._violations,
+            zones=SystemZones(),
         )
         for event in node.recovery:
             if event not in self._told:

@@ -25,6 +25,8 @@ _FIRST = "0" * 64
 _WHERE_MAX = 300
 # Longer than any line: all that is in one is bounded.
 _LINE_BYTES_MAX = 64 * 1024
+# Of a log that is read from its end, so much at a time.
+_BACK_BYTES_MAX = 1024 * 1024
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -223,3 +225,22 @@ def verify(path: Path) -> list[Problem]:
     if lost := lost_since(head, tail):
         problems.append(Problem(0, lost))
     return problems
+
+
+def read_back(path: Path, end: int | None, limit: int) -> tuple[list[Entry], int]:
+    """At most `limit` lines before byte `end`, or before the end of the log, newest first, and where the oldest of
+    them begins. A line that cannot be read is left out.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        end = size if end is None else min(end, size)
+        start = max(0, end - _BACK_BYTES_MAX)
+        file.seek(start)
+        content = file.read(end - start)
+    # The line that is being written, and the rest of one that begins before.
+    content = content[: content.rfind(b"\n") + 1]
+    skipped = content.find(b"\n") + 1 if start else 0
+    lines = content[skipped:].splitlines(keepends=True)[-limit:]
+    before = start + len(content) - sum(map(len, lines))
+    entries = [entry for line in reversed(lines) if (entry := _read(line)) is not None]
+    return entries, before

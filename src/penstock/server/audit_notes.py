@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 from ..api.answers import TakeBack
 from ..api.command import Command
-from ..api.dead_letters import RedriveDeadLetters
+from ..api.commits import ResetCommitName
+from ..api.dead_letters import DiscardDeadLetters, RedriveDeadLetters
 from ..api.groups import CloseGroup, ResetGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
+from ..api.schedules import ChangeSchedule, CreateSchedule, DeleteSchedule, RunSchedule
 from ..api.schemas import DeleteSubject, DeleteVersion, SetCompatibility, SetMode
 from ..api.topics import AddPartitions, ConfigureTopic, CreateTopic, DeleteTopic, SweepTopics
 from ..api.transactions import ForceAbort
@@ -41,6 +43,12 @@ def _redriven(command: RedriveDeadLetters) -> AuditNote | None:
     return AuditNote(lambda reply: f"{command.topic}: {reply.redriven} dead letters to the {where}")
 
 
+def _discarded(command: DiscardDeadLetters) -> AuditNote | None:
+    if command.is_dry_run:
+        return None
+    return AuditNote(lambda reply: f"{command.topic}: {reply.discarded} dead letters discarded")
+
+
 def _start_text(start: Any) -> str:
     return f"{start.kind.value} {start.value}" if start.value else str(start.kind.value)
 
@@ -68,7 +76,17 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     ResetGroup: _note(lambda one, _: f"group {one.group} to {_start_text(one.to)}"),
     TakeBack: _note(lambda one, _: f"{', '.join(sorted(one.topics()))}: messages taken back"),
     RedriveDeadLetters: _redriven,
+    DiscardDeadLetters: _discarded,
+    CreateSchedule: _note(lambda one, _: f"{one.topic}: schedule {one.key} created"),
+    ChangeSchedule: _note(
+        lambda one, now: f"{one.topic}: schedule {one.key} changed, version {now.version}"
+    ),
+    DeleteSchedule: _note(lambda one, _: f"{one.topic}: schedule {one.key} deleted"),
+    RunSchedule: _note(lambda one, at: f"{one.topic}: schedule {one.key} run, {at.offset}"),
     ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
+    ResetCommitName: _note(
+        lambda one, was: f"commit name {one.name} forgotten, its last sequence was {was.sequence}"
+    ),
     SetCompatibility: _note(
         lambda one, _: (
             f"{_whose(one)}: compatibility {one.level.value if one.level else 'as usual'}"

@@ -248,10 +248,15 @@ def reference() -> str:
     return "\n".join(lines + _topic_reference())
 
 
-def _topic_reference() -> list[str]:
-    """Every setting that a topic has of its own; most have their words from the section that new topics start with."""
+def topic_words() -> dict[str, str]:
+    """What each setting of a topic means; most have their words from the section that new topics start with."""
     starts = [one for name in _OF_TOPICS for one in fields(SECTIONS[name])]
     words = {one.name: one.metadata["text"] for one in starts} | _TOPIC_WORDS
+    return {one.name: words[one.name] for one in fields(TopicConfig)}
+
+
+def _topic_reference() -> list[str]:
+    words = topic_words()
     lines = [_TOPIC_HEAD, "| setting | default | meaning |", "|---|---|---|"]
     for one in fields(TopicConfig):
         default = one.default.value if isinstance(one.default, Enum) else one.default

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..config import OFF
 from ..errors import PenstockError, Refused, Unavailable
 from ..observability.activity import Activity
+from ..observability.recent import STEP_S
 from ..runtime import RealDisk, SystemClock
 from ..runtime.asynchronous import AsyncDriver
 from ..runtime.fatal import exit_process
@@ -187,12 +188,15 @@ class Serving:
 
     async def _sweep(self, app: App, binary: BinaryServer | None) -> None:
         """What has to happen now and then."""
-        remind_at = 0.0
+        remind_at = sample_at = 0.0
         is_insecure = not self.settings.broker.is_loopback and not self.settings.auth.enabled
         while True:
             app.sweep()
             if binary is not None:
                 binary.service.sweep()
+            if time.monotonic() >= sample_at:
+                sample_at = time.monotonic() + STEP_S
+                await app.sample()
             if is_insecure and time.monotonic() >= remind_at:
                 remind_at = time.monotonic() + _INSECURE_REMINDER_S
                 self.logger.warning(

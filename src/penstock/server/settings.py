@@ -63,6 +63,7 @@ class BrokerSection:
         False,
         "Make a topic that a Kafka client asks for and that there is not, if its key may make topics.",
     )
+    console: bool = key(True, "Serve the console, for browsers, at `/`.")
     data_dir: str = key("./data", "Directory of all data. One process owns it at a time.")
 
     def __post_init__(self) -> None:

@@ -141,6 +141,7 @@ class Books:
                     case Forwarded():
                         if record.sequence in book.forwarded:
                             self._require_copy(book, record.sequence)
+                        book.done_end = journal_end
                         self.notice("done")
                     case TransactionDecided():
                         self.notice("intent")
@@ -322,7 +323,11 @@ class Books:
                 self._require_copy(source, sequence)
 
     def plan_reported(self, partition: Partition, journal_end: int) -> None:
-        self._book(partition).synced(journal_end)
+        book = self._book(partition)
+        before = book.durable_to
+        book.synced(journal_end)
+        if before < book.done_end <= book.durable_to:
+            self.notice("done synced")
 
     def unfinished(self) -> list[str]:
         """Returns what still has to happen before everything is at rest."""

@@ -11,7 +11,7 @@ from .faults import Call, Fault, Misbehaviour
 from .parameters import Parameters
 from .schedule import MS, SECOND, Schedule
 
-# Moments that faults are aimed at; `notice` is called with these names.
+# Moments that faults are aimed at; `notice` is called with these names. `Parameters.aims` may also name "done synced".
 MOMENTS = (
     "replied",
     "replied",
@@ -134,7 +134,9 @@ class FaultInjector:
             return
         if self.entropy.random() < _AIMED_SHARE:
             kind = self.entropy.choice(_AIMED_ENDINGS)
-            self._aim = AimedFault(kind, self.entropy.choice(MOMENTS), now_ns)
+            self._aim = AimedFault(
+                kind, self.entropy.choice(self.parameters.aims or MOMENTS), now_ns
+            )
             return
         kind = self.entropy.choice(self.parameters.kinds_of_faults)
         if self.parameters.is_lying and self.entropy.random() < 0.3:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..api.journeys import EventType, Journey, JourneyStatus
+from ..api.journeys import EventType, Journey, JourneyStatus, Span
 from ..broker.journeys import describe
 from ..broker.node import Node
 from ..broker.partition import Partition
@@ -28,6 +28,7 @@ from ..delivery.records import (
     Retried,
     Rewound,
 )
+from ..transactions.records import StagingsEnded
 from .group_book import MessageStatus
 from .violation import Checker, Violation
 
@@ -79,7 +80,7 @@ class JourneyBook:
 
     def expected(self, offset: int) -> list[ToldEvent]:
         """What the journey of a message has to tell."""
-        names: dict[int, str] = {}
+        names: dict[int, str] = {0: ""}
         holders: dict[int, str] = {}
         finished: dict[int, bool] = {}
         told: list[ToldEvent] = []
@@ -132,6 +133,10 @@ def _kinds(record: PartitionRecord, offset: int, is_known: bool) -> Iterator[Eve
             yield EventType.REWOUND
         case GroupClosed() if is_known:
             yield EventType.GROUP_DELETED
+        case StagingsEnded() if any(
+            first <= offset < first + count for first, count in record.runs
+        ):
+            yield EventType.TRANSACTION_COMMITTED
 
 
 _KINDS = {
@@ -168,6 +173,11 @@ def compare_journeys(
         _compare(partition, book, offset, found)
 
 
+def _is_of_records(span: Span) -> bool:
+    """Whether an event is one that the book looks for: a group's, or the end of a transaction."""
+    return span.group != "" or span.event_type is EventType.TRANSACTION_COMMITTED
+
+
 def _compare(partition: Partition, book: "PartitionBook", offset: int, found: Journey) -> None:
     if found.gaps:
         return  # Damage, which other checkers judge.
@@ -175,7 +185,7 @@ def _compare(partition: Partition, book: "PartitionBook", offset: int, found: Jo
     told = [
         ToldEvent(one.event_type, one.group, one.consumer)
         for one in found.spans
-        if (one.topic, one.partition, one.offset) == here and one.group
+        if (one.topic, one.partition, one.offset) == here and _is_of_records(one)
     ]
     expected = book.journeys.expected(offset)
     if told != expected:

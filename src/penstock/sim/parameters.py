@@ -36,6 +36,8 @@ class Parameters:
     administrators: int = 0
     transaction_producers: int = 0
     schema_registrants: int = 0
+    # Moments that faults are aimed at; all there are if it names none.
+    aims: tuple[str, ...] = ()
     # Lost files, and as many older parts, that are tried at each start.
     file_losses_per_start: int = 1
 

@@ -113,6 +113,8 @@ class PartitionBook:
     journal_end: int = 0
     # Both logs are durable to this end of the journal, so a crash cannot take it back.
     durable_to: int = 0
+    # Where the journal ended behind the last letter that is said to have arrived.
+    done_end: int = 0
     epoch_lost: int = -1
     # Whether the disk knew of this life's epoch before anything was written in it.
     is_epoch_kept: bool = False

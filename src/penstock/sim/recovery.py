@@ -39,9 +39,15 @@ def state_of(partition: Partition) -> dict[str, object]:
         "producers": [(key, one) for key, one in machine.producers.by_id.items()],
     }
     stagings = machine.stagings
-    state["stagings"] = ({**stagings.open}, {**stagings.ended}, stagings.live, stagings.bytes)
+    state["stagings"] = (
+        {**stagings.open},
+        {**stagings.ended},
+        {**stagings.names_ended},
+        stagings.live,
+        stagings.bytes,
+    )
     state["staging producers"] = [*machine.staging_producers.by_id.items()]
-    state["coordinator"] = [*machine.coordinator.snapshot()]
+    state["coordinator"] = [*machine.coordinator.snapshot(), *machine.commit_names.snapshot()]
     delays = machine.delays
     state["delays"] = {one: delays.dues.of(one) for one in each_offset(delays.pending)}
     state["finished delays"] = (delays.finished, delays.counts, delays.by_key)

@@ -47,15 +47,15 @@ _AUTO_COMMITS = 2
 # One member that may hold three messages needs minutes for a backlog.
 _HEAL_NS = 600 * SECOND
 # Errors of the node that no caller is told to expect. Any other error is a bug of the simulation, and ends it.
-_SURPRISES = (
+_BUGS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
     LookupError,
-    PenstockError,
     TypeError,
     ValueError,
 )
+_SURPRISES = (*_BUGS, PenstockError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +321,15 @@ class World:
     def _start(self) -> None:
         if self.driver is not None:
             return
+        try:
+            self._try_to_start()
+        except Violation:
+            raise
+        except _BUGS as error:
+            story = f"start: {type(error).__name__}: {error}"
+            raise Violation(Checker.SURPRISE, story) from error
+
+    def _try_to_start(self) -> None:
         now = Now(self.clock.now_ns(), self.clock.monotonic_ns() - self._boot_ns)
         if not self.parameters.is_lying:
             self._lose_and_restore(now)

@@ -23,9 +23,11 @@ class VirtualClock:
         self._listeners: list[Callable[[], float]] = []
 
     def now_ns(self) -> int:
+        """The wall clock, in nanoseconds since 1970."""
         return self._time.now_ns()
 
     def monotonic_ns(self) -> int:
+        """The time that has passed, in nanoseconds; `step_wall` does not change it."""
         return self._time.monotonic_ns()
 
     def now(self) -> datetime:

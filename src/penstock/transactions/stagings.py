@@ -1,23 +1,28 @@
-"""What a partition holds for transactions: their stagings, and how the last one of each producer ended.
+"""What a partition holds for transactions: stagings, whose answers there are, and how the last of each producer ended.
 
 A staging is a batch in the staging log. It is known by the head of that batch, and, once it is published, by the head
 of the batch among the messages, so that neither is journaled.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
 from ..codec import Head
+from .commit_records import NamedStagingsEnded
 from .records import StagedTransaction, StagingRecord, StagingsCovered, StagingsEnded
 
 # Of producers whose last transaction is remembered, oldest forgotten first. A coordinator asks for the last of each
 # only until it has heard of it.
 _ENDED_MAX = 10_000
 _PER_RECORD = 1000
+# Stagings of named commits that ended here, oldest forgotten first. Those that a start finds again after that are
+# unknown to their coordinator, and dropped.
+_NAMED_ENDED_MAX = 10_000
+NAMED_NUMBER = 1
 
 
 class Staging(NamedTuple):
@@ -42,6 +47,10 @@ class Staged:
     stagings: dict[int, Staging] = field(default_factory=dict)
     # Of those that are among the messages already: their offset there. Only between a decision and its end.
     published: dict[int, int] = field(default_factory=dict)
+    # Groups of which it holds answers or offsets; what they are is in their deliveries.
+    groups: set[int] = field(default_factory=set)
+    # How far the state log has to be durable for these; soft, because what a start finds is durable.
+    answered_at: int = 0
 
     @property
     def message_count(self) -> int:
@@ -58,16 +67,21 @@ class Staged:
             one for offset, one in sorted(self.stagings.items()) if offset not in self.published
         ]
 
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        """Where its messages are, in the order of the log; what follows each other is one run."""
-        found: list[tuple[int, int]] = []
-        for offset, base in sorted(self.published.items(), key=lambda pair: pair[1]):
-            count = self.stagings[offset].message_count
-            if found and sum(found[-1]) == base:
-                found[-1] = found[-1][0], found[-1][1] + count
-            else:
-                found.append((base, count))
-        return tuple(found)
+
+def runs_of(some: Iterable[Staged]) -> tuple[tuple[int, int], ...]:
+    """Where published messages are, in the order of the log; what follows each other is one run."""
+    places = [
+        (base, one.stagings[offset].message_count)
+        for one in some
+        for offset, base in one.published.items()
+    ]
+    found: list[tuple[int, int]] = []
+    for base, count in sorted(places):
+        if found and sum(found[-1]) == base:
+            found[-1] = found[-1][0], found[-1][1] + count
+        else:
+            found.append((base, count))
+    return tuple(found)
 
 
 class Stagings:
@@ -76,6 +90,9 @@ class Stagings:
     def __init__(self) -> None:
         self.open: dict[TransactionKey, Staged] = {}
         self.ended: OrderedDict[int, StagingsEnded] = OrderedDict()
+        # How the last commit of each name ended here, by the name's id; and ids of stagings of names that are over.
+        self.names_ended: OrderedDict[int, NamedStagingsEnded] = OrderedDict()
+        self._named_over: OrderedDict[int, None] = OrderedDict()
         # Offsets in the staging log that are needed.
         self.live = BitMap64()
         self.bytes = 0
@@ -84,7 +101,8 @@ class Stagings:
     def is_over(self, key: TransactionKey) -> bool:
         """Whether this transaction ended here; a later one of its producer says so, too."""
         last = self.ended.get(key.producer_id)
-        return last is not None and last.number >= key.number
+        is_known = last is not None and last.number >= key.number
+        return is_known or key.producer_id in self._named_over
 
     def staged(self, head: Head) -> None:
         """Take note of a batch of the staging log."""
@@ -105,7 +123,11 @@ class Stagings:
             open_here = self.open.setdefault(key, Staged())
             open_here.published[head.origin_sequence] = head.base_offset
 
-    def apply(self, record: StagingRecord) -> None:
+    def answered(self, key: TransactionKey, group: int) -> None:
+        """Take note of an answer, or of offsets, that a transaction holds of a group."""
+        self.open.setdefault(key, Staged()).groups.add(group)
+
+    def apply(self, record: StagingRecord | NamedStagingsEnded) -> None:
         _APPLY[type(record)](self, record)
 
     def _ended(self, record: StagingsEnded) -> None:
@@ -113,10 +135,27 @@ class Stagings:
         self.ended.move_to_end(record.producer_id)
         if len(self.ended) > _ENDED_MAX:
             self.ended.popitem(last=False)
-        over = self.open.pop(TransactionKey(record.producer_id, record.number), None)
+        self._remove(TransactionKey(record.producer_id, record.number))
+
+    def _remove(self, key: TransactionKey) -> None:
+        over = self.open.pop(key, None)
         for staging in () if over is None else over.stagings.values():
             self.live.remove_range(staging.offset, staging.offset + staging.message_count)
             self.bytes -= staging.length
+
+    def _named_ended(self, record: NamedStagingsEnded) -> None:
+        if record.sequence >= 0:
+            # Which stagings they were is of no use later.
+            kept = NamedStagingsEnded(0, record.name_id, record.sequence, (), (), record.runs)
+            self.names_ended[record.name_id] = kept
+            self.names_ended.move_to_end(record.name_id)
+            if len(self.names_ended) > _ENDED_MAX:
+                self.names_ended.popitem(last=False)
+        for staging_id in (*record.published, *record.dropped):
+            self._remove(TransactionKey(staging_id, NAMED_NUMBER))
+            self._named_over[staging_id] = None
+        while len(self._named_over) > _NAMED_ENDED_MAX:
+            self._named_over.popitem(last=False)
 
     def _covered(self, record: StagingsCovered) -> None:
         self.covered = record.offset
@@ -127,10 +166,11 @@ class Stagings:
             self._add(key, Staging(*one))
         self.open.setdefault(key, Staged()).published.update(record.published)
 
-    def snapshot(self) -> Iterator[StagingRecord]:
+    def snapshot(self) -> Iterator[StagingRecord | NamedStagingsEnded]:
         if self.covered:
             yield StagingsCovered(0, self.covered)
         yield from self.ended.values()
+        yield from self.names_ended.values()
         for key, one in self.open.items():
             published = tuple(one.published.items())
             stagings = [(*staging,) for staging in one.stagings.values()]
@@ -143,5 +183,6 @@ class Stagings:
 _APPLY: dict[type, Callable[[Stagings, Any], None]] = {
     StagingsEnded: Stagings._ended,
     StagingsCovered: Stagings._covered,
+    NamedStagingsEnded: Stagings._named_ended,
     StagedTransaction: Stagings._image,
 }

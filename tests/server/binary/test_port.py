@@ -103,7 +103,7 @@ def test_many_requests_in_flight_are_all_answered(client, topic):
 
 
 def test_a_poll_waits_and_is_overtaken(client, topic, binary_broker):
-    waiting = client.begin(Poll(topic, "g", "m", 10), wait_ms=10_000)
+    waiting = client.begin(Poll(topic, "g", "m", 10), wait_ms=60_000)
     assert client.call(DescribeTopic(topic)).name == topic
     with connected(binary_broker.binary_port) as other:
         other.call(Publish(topic, [Message(b"v", b"k")]))

@@ -10,6 +10,7 @@ from ..dead_letters import (
     ALL,
     REDRIVE_LIMIT,
     DeadLetter,
+    DiscardDeadLetters,
     Edit,
     GroupBy,
     RedriveDeadLetters,
@@ -119,6 +120,21 @@ class RedriveIn(Strict):
     dry_run: bool = False
 
 
+class DiscardIn(Strict):
+    """Which letters (`filter` or `all`), and how many at most."""
+
+    filter: FilterIn | None = None
+    all: bool = False
+    limit: Int64 = REDRIVE_LIMIT
+    dry_run: bool = False
+
+
+class DiscardOut(msgspec.Struct):
+    matched: int
+    discarded: int
+    dry_run: bool
+
+
 class RedriveOut(msgspec.Struct):
     matched: int
     redriven: int
@@ -183,12 +199,22 @@ def dead_letter_out(letter: DeadLetter, *, is_base64: bool) -> DeadLetterOut:
     )
 
 
-def redrive_of(topic: str, sent: RedriveIn, limits: LimitsConfig) -> RedriveDeadLetters:
+def _chosen(sent: RedriveIn | DiscardIn) -> Selection:
+    """The letters that `filter` or `all` names. BadRequest: both, neither, or a filter without a condition."""
     if (sent.filter is None) != sent.all:
         raise BadRequest("say which dead letters: give one of filter and all", field="filter")
     selection = ALL if sent.filter is None else selection_of(sent.filter)
     if sent.filter is not None and selection is ALL:
         raise BadRequest("filter has no condition; say all: true if you mean all", field="filter")
+    return selection
+
+
+def discard_of(topic: str, sent: DiscardIn) -> DiscardDeadLetters:
+    return DiscardDeadLetters(topic, _chosen(sent), sent.limit, sent.dry_run)
+
+
+def redrive_of(topic: str, sent: RedriveIn, limits: LimitsConfig) -> RedriveDeadLetters:
+    selection = _chosen(sent)
     targets = {one.value: one for one in Target}
     if sent.target not in targets:
         raise BadRequest(f"target must be topic or group, got {sent.target[:40]!r}", field="target")

@@ -47,13 +47,25 @@ class DelayedOut(msgspec.Struct, kw_only=True, rename={"deliver_at_too": "delive
     damage: str | None
 
 
+class NextOccurrenceOut(msgspec.Struct):
+    """When the message of a schedule is published next."""
+
+    key: str
+    partition: int
+    next_due: str
+
+
 class DelayedListOut(msgspec.Struct):
-    """`count` is how many are on this page, `unreadable` how many of them are damaged."""
+    """`count` is how many messages are on this page, `unreadable` how many of them are damaged.
+
+    `schedules`, on the first page: the next occurrences of all schedules of the topic, earliest first.
+    """
 
     messages: list[DelayedOut]
     count: int
     unreadable: int
     cursor: str | None
+    schedules: list[NextOccurrenceOut]
 
 
 class MoveIn(Strict):

@@ -100,6 +100,7 @@ class ParticipantOut(msgspec.Struct):
     partition: int
     messages: int
     bytes: int
+    answers: int
 
 
 class TransactionOut(msgspec.Struct):

@@ -12,6 +12,7 @@ from ..partition.changes import Handler
 from . import (
     answers,
     classic,
+    commits,
     consume,
     dead_letters,
     delays,
@@ -23,14 +24,17 @@ from . import (
     members,
     publish,
     queries,
+    schedules,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **answers.HANDLERS,
     **classic.HANDLERS,
+    **commits.HANDLERS,
     **consume.HANDLERS,
     **dead_letters.HANDLERS,
     **delays.HANDLERS,
@@ -42,7 +46,9 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **members.HANDLERS,
     **publish.HANDLERS,
     **queries.HANDLERS,
+    **schedules.HANDLERS,
     **schemas.HANDLERS,
     **topics.HANDLERS,
+    **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }

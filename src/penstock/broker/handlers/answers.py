@@ -1,6 +1,6 @@
 """Answers for messages that consumers hold: one decision for each lease."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,16 +43,11 @@ def answer(node: "Node", command: Answer, now: Now) -> list[LeaseOutcome | Penst
 def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | PenstockError:
     try:
         partition = node.partition(said.topic, said.partition)
-        try:
-            offsets = BitMap64(said.offsets)
-        except OverflowError:
-            raise Refused("an offset is a number from 0 on") from None
-        if offsets and offsets.max() >= _OFFSET_MAX:
-            raise Refused("an offset is a number from 0 on")
+        offsets = checked_offsets(said.offsets)
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
-        wrong = _miscounted(delivery, said)
+        wrong = miscounted(delivery, said)
         if wrong:
             offsets -= wrong
             if not offsets:
@@ -85,7 +80,7 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
     return _with_stale(partition, stale, outcome) if stale else outcome
 
 
-def _miscounted(delivery: Delivery, said: LeaseAnswer) -> BitMap64 | None:
+def miscounted(delivery: Delivery, said: LeaseAnswer) -> BitMap64 | None:
     """Messages of the lease that were delivered another number of times than their receipts count."""
     if not said.attempts:
         return None
@@ -103,6 +98,16 @@ def _given_up(partition: Partition) -> str:
     if partition.rules.dlq_enabled:
         return "dlq"
     return "kept" if partition.topic.endswith(DEAD_LETTER_SUFFIX) else "dropped"
+
+
+def checked_offsets(given: Sequence[int]) -> BitMap64:
+    try:
+        offsets = BitMap64(given)
+    except OverflowError:
+        raise Refused("an offset is a number from 0 on") from None
+    if offsets and offsets.max() >= _OFFSET_MAX:
+        raise Refused("an offset is a number from 0 on")
+    return offsets
 
 
 def _with_stale(partition: Partition, stale: BitMap64, outcome: LeaseOutcome) -> LeaseOutcome:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ..node import Node
 
 
+_NEVER_COMMITTED = -1
+
+
 def join(node: "Node", command: JoinClassic, now: Now) -> JoinTicket:
     if node.assigned.membership(command.group).members:
         raise ProtocolConflict(command.group, "the broker assigns its partitions")
@@ -116,7 +119,7 @@ def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError
 
 
 def _commit(node: "Node", group: str, committed: CommittedOffset, member: str, now: Now) -> None:
-    topic, number, offset, note = committed
+    topic, number, offset, note, _ = committed
     partition = node.partition(topic, number)
     groups.require_offset(partition, offset)
     delivery = partition.open_group(group, max(offset, partition.messages.start_offset), now)
@@ -142,8 +145,13 @@ def list_committed(node: "Node", command: ListCommitted, _now: Now) -> list[Comm
         floor, note = machine.groups[number].progress.floor, machine.notes.get(number, "")
         # Members of our own kinds of groups move the floor by what they finish.
         has_moved = number in machine.modes and floor > partition.messages.start_offset
-        if number in machine.notes or has_moved:
-            found.append(CommittedOffset(partition.topic, partition.number, floor, note))
+        is_stable = not machine.groups[number].commits
+        if number in machine.notes or has_moved or not is_stable:
+            is_known = number in machine.notes or has_moved
+            offset = floor if is_known else _NEVER_COMMITTED
+            found.append(
+                CommittedOffset(partition.topic, partition.number, offset, note, is_stable)
+            )
     return found
 
 

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyroaring import BitMap64
 
 from ...api.command import Command
 from ...api.dead_letters import (
@@ -13,6 +14,8 @@ from ...api.dead_letters import (
     DeadLetter,
     DeadLetterCount,
     DeadLetterPage,
+    DiscardDeadLetters,
+    DiscardReply,
     GroupBy,
     RedriveDeadLetters,
     RedriveReply,
@@ -21,6 +24,8 @@ from ...api.dead_letters import (
 )
 from ...codec import encode_messages
 from ...config import LimitsConfig
+from ...delivery.offsets import runs_of
+from ...delivery.records import AckedLate
 from ...errors import NoSpace, PartitionFaulty, Refused, TooLarge
 from ...model import Message
 from ..partition import Now, Partition
@@ -119,6 +124,21 @@ def redrive(node: "Node", command: RedriveDeadLetters, now: Now) -> RedriveReply
     return RedriveReply(matched, redriven, failed, places)
 
 
+def discard(node: "Node", command: DiscardDeadLetters, now: Now) -> DiscardReply:
+    """Finish letters for the group that lists them. No outbox takes them anywhere."""
+    if command.limit < 1:
+        raise Refused(f"limit must be above 0, got {command.limit}")
+    matched = discarded = 0
+    for partition in _partitions(node, command.topic):
+        letters = islice(_selected(partition, command.selection), command.limit - matched)
+        offsets = BitMap64(one.offset for one in letters)
+        matched += len(offsets)
+        if offsets and not command.is_dry_run:
+            partition.record([AckedLate(_listing_group(partition, now), runs_of(offsets))], now)
+            discarded += len(offsets)
+    return DiscardReply(matched, discarded)
+
+
 def _partitions(node: "Node", topic: str) -> Partitions:
     """The partitions of the dead-letter topic of a topic, which may have none. NotFound: there is no such topic."""
     node.topic(topic)
@@ -184,8 +204,13 @@ def _within_edit_bytes(partition: Partition, letters: list[Redrive]) -> list[Red
     return letters[: max(0, room // max(1, letters[0].edit.size))]
 
 
+def _listing_group(partition: Partition, now: Now) -> int:
+    """The number of the group whose unfinished messages are the dead letters that are listed."""
+    return partition.open_group(REDRIVE_GROUP, partition.messages.start_offset, now).group
+
+
 def _record(partition: Partition, letters: Sequence[Redrive], now: Now) -> None:
-    group = partition.open_group(REDRIVE_GROUP, partition.messages.start_offset, now).group
+    group = _listing_group(partition, now)
     sequence = partition.machine.outbox.next_sequence
     partition.record(
         [
@@ -200,4 +225,5 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     BrowseDeadLetters: browse,
     CountDeadLetters: count,
     RedriveDeadLetters: redrive,
+    DiscardDeadLetters: discard,
 }

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
 from ...api.delays import (
+    FIRST_PLACE,
     CancelDelayed,
     DelayedId,
     DelayedMessage,
@@ -19,7 +20,7 @@ from ...api.delays import (
     RescheduleDelayed,
 )
 from ...errors import NotFound
-from ..partition import Now, Partition, delaying, firing
+from ..partition import Now, Partition, delaying, firing, recurring
 from ..partition.changes import Handler
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
     partitions, limit = node.topic(command.topic).partitions, command.limit
     found = delaying.pending(partitions, limit=limit + 1, after=command.after)
+    schedules = recurring.upcoming(partitions) if command.after == FIRST_PLACE else ()
     if len(found) <= limit:
-        return DelayedPage(found)
+        return DelayedPage(found, None, schedules)
     last = found[limit - 1]
-    return DelayedPage(found[:limit], DelayPlace(last.due_ns, last.partition, last.id))
+    place = DelayPlace(last.due_ns, last.partition, last.id)
+    return DelayedPage(found[:limit], place, schedules)
 
 
 def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:
@@ -73,9 +76,11 @@ def fire(node: "Node", command: FireDelayed, now: Now) -> Fired:
     partition = node.partition(command.topic, command.partition)
     machine, log = partition.machine, partition.messages
     end = log.end_offset
-    count = firing.fire(partition, now)
+    count = firing.fire(partition, now) + recurring.fire(partition, now)
     is_urgent = machine.lanes.last_urgent >= end
-    return Fired(count, log.end_offset, is_urgent, machine.delays.next_ns())
+    dues = (machine.delays.next_ns(), partition.timetable.next_ns())
+    next_due_ns = min((one for one in dues if one is not None), default=None)
+    return Fired(count, log.end_offset, is_urgent, next_due_ns)
 
 
 def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:

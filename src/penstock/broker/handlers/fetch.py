@@ -41,7 +41,7 @@ from ..partition import Now
 from ..partition.changes import Handler
 from ..partition.damage import behind
 from ..partition.dead_letters import index_of
-from ..partition.delaying import ids_of
+from ..partition.rows import ids_of
 from ..partition.start import offset_in
 
 if TYPE_CHECKING:

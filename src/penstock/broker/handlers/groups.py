@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command, ScopedCommand
 from ...api.groups import (
+    LAKE_CHARACTERS_MAX,
     CloseGroup,
     Commit,
     DescribeBacklog,
@@ -260,7 +261,8 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
         consumption.expire(partition, delivery, now)
     moves = _planned(places, command.to)
     in_flight = sum(one.in_flight for some in moves.values() for one in some)
-    if in_flight and not command.is_forced:
+    is_held = in_flight or any(delivery.commits for _, delivery in places)
+    if is_held and not command.is_forced:
         raise GroupBusy(group, in_flight=in_flight)
     for topic, some in topics.items():
         is_whole = command.partitions is None
@@ -274,13 +276,17 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
 
 
 def commit(node: "Node", command: Commit, now: Now) -> bool:
+    if len(command.lake) > LAKE_CHARACTERS_MAX:
+        raise Refused(f"lake has at most {LAKE_CHARACTERS_MAX} characters", field="lake")
     require_offsets(node, command.offsets)
     for topic, partition, _ in command.offsets:
         node.assigned.require_unowned(command.group, topic, partition)
     if command.opens_group:
         groups.open_on(node, command.topics(), command.group, EARLIEST, now)
     moved = [
-        groups.commit(node.partition(topic, partition), command.group, offset, now)
+        groups.commit(
+            node.partition(topic, partition), command.group, offset, now, lake=command.lake
+        )
         for topic, partition, offset in command.offsets
     ]
     return any(moved)

@@ -8,13 +8,16 @@ from ...api.command import Command
 from ...api.health import (
     DeliveryFigures,
     Health,
+    LagFigures,
     Sample,
     SeeFigures,
     SeeHealth,
+    SeeLags,
     SeeReliability,
 )
 from ..figures import figures_of
 from ..findings import findings_of
+from ..groups import lag_of
 from ..partition import Now
 from ..partition.changes import Handler
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def see_health(node: "Node", _command: SeeHealth, now: Now) -> Health:
-    return Health(node.guard.look(now), findings_of(node))
+    return Health(node.guard.look(now), findings_of(node), node.disk.free_bytes())
 
 
 def see_figures(node: "Node", command: SeeFigures, now: Now) -> list[Sample]:
@@ -55,8 +58,26 @@ def see_reliability(node: "Node", command: SeeReliability, _now: Now) -> dict[st
     return {name: DeliveryFigures(**figures) for name, figures in groups.items()}
 
 
+def see_lags(node: "Node", command: SeeLags, now: Now) -> dict[str, LagFigures]:
+    groups: dict[str, LagFigures] = {}
+    for partition in node.partitions():
+        if not command.covers(partition.topic):
+            continue
+        for name, one in partition.user_groups():
+            known, lag = groups.get(name, LagFigures()), lag_of(partition, one, now)
+            groups[name] = LagFigures(
+                known.lag + lag.lag,
+                max(known.lag_seconds, lag.lag_seconds),
+                known.in_flight + lag.in_flight,
+                known.waiting + len(one.waiting),
+                known.dead + one.dead_count,
+            )
+    return groups
+
+
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     SeeHealth: see_health,
     SeeFigures: see_figures,
     SeeReliability: see_reliability,
+    SeeLags: see_lags,
 }

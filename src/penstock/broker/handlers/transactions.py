@@ -265,7 +265,15 @@ def _participants(node: "Node", producer: Producer) -> Iterator[Participant]:
         staged = None if partition is None else partition.machine.stagings.open.get(key)
         stagings = [] if staged is None else [*staged.stagings.values()]
         count = sum(one.message_count for one in stagings)
-        yield Participant(topic.facts.name, number, count, sum(one.length for one in stagings))
+        size = sum(one.length for one in stagings)
+        answers = 0 if partition is None else _answers(partition, key)
+        yield Participant(topic.facts.name, number, count, size, answers)
+
+
+def _answers(partition: Partition, key: TransactionKey) -> int:
+    """How many messages belong to a transaction here because it has answered them."""
+    claims = (one.leases.claims.get(key, ()) for one in partition.machine.groups.values())
+    return sum(len(one.offsets) for some in claims for one in some)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -87,7 +87,11 @@ class Changes:
             wakes.add(partition.topic)
             if machine.outbox.pending:
                 has_letters = True
-            due_ns = min(due_ns, machine.coordinator.next_due_ns)
+            due_ns = min(due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns)
             if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
                 due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
+            if machine.schedules.by_number:
+                scheduled_ns = partition.timetable.next_ns()
+                if scheduled_ns is not None:
+                    due_ns = min(due_ns, now.monotonic_ns + max(0, scheduled_ns - now.wall_ns))
         return Done(reply, tuple(marks.values()), due_ns, frozenset(wakes), has_letters, members)

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress, groupby
-from operator import attrgetter
+from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
 from pyroaring import BitMap64
 
 from ...api.groups import PartitionLanes
-from ...api.leased import LeasedMessages, LeasedPart, joined_columns
+from ...api.leased import LeasedMessages, LeasedPart
 from ...api.receipts import Place
 from ...codec.body import Column
-from ...codec.decode import message_rows
 from ...config import DeliveryConfig
 from ...delivery import (
     AnswerResult,
@@ -22,18 +19,19 @@ from ...delivery import (
     FailureRules,
     LeaseRequest,
     Undeliverable,
+    claims,
     commands,
     lanes,
     strict,
 )
-from ...delivery.lanes import NORMAL, LaneRequest, held_by_lane
+from ...delivery.lanes import LaneRequest, held_by_lane
 from ...delivery.offsets import next_of
 from ...errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
-from ...model import MessageColumns, Priority
+from ...model import Priority
 from .batch_cache import CachedBatch
 from .damage import Skip, behind
-from .delaying import ids_of
 from .partition import Now, Partition
+from .rows import MIXED, Rows, by_priority, rows_of
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
 _LOOK_AHEAD = 10_000
@@ -41,7 +39,6 @@ _LOOK_AHEAD = 10_000
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _NONE = BitMap64()
 _ALL_FIT = Undeliverable(_NONE, _NONE)
-MIXED = -1
 
 
 class Wanted(NamedTuple):
@@ -68,15 +65,6 @@ class Wanted(NamedTuple):
         return self._replace(limit=limit, bytes_max=left)
 
 
-class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority if they all have the same; the rest: see LeasedPart."""
-
-    priority: int
-    columns: MessageColumns
-    is_bare: bool = False
-    delay_ids: Mapping[int, int] = {}
-
-
 def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> LeasedMessages:
     """Lease the next messages to a member: one record for all of them. None ready: nothing in it.
 
@@ -85,6 +73,9 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
     """
     settle(partition, delivery, now)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
+    if delivery.commits:
+        # A transaction says how far the group is. Until it ends, no member may get what lies below that.
+        return LeasedMessages()
     room = commands.room_for(delivery, wanted.member, partition.rules, limit=wanted.limit)
     look = room
     while room > 0:
@@ -105,13 +96,12 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         delivery.hints.turns = choice.turns
         if outcome.reply.offsets:
             granted = outcome.reply
-            rows = _rows_of_all(partition, seen, granted.offsets)
+            rows = rows_of(seen, granted.offsets, has_delays=partition.machine.has_delay_log)
             if choice.is_by_lanes:
-                rows = _by_priority(rows)
+                rows = by_priority(rows)
             _note_served(delivery, rows, now)
             name = partition.machine.names[delivery.group]
-            served = [(one.priority, one.columns) for one in rows]
-            partition.times.leased(delivery, name, granted.lease, served, now.wall_ns)
+            partition.times.leased(delivery, name, granted.lease, rows, now.wall_ns)
             return LeasedMessages(*_parts(partition, delivery, granted.lease, rows))
         look = room if is_look else _LOOK_AHEAD
     return LeasedMessages()
@@ -138,17 +128,6 @@ def _looked_at(
             return found
         # Those at the end may be the urgent ones: a smaller choice is shared out anew.
         look = len(found.choice.offsets)
-
-
-def _by_priority(found: list[Rows]) -> list[Rows]:
-    """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
-    if all(rows.priority != MIXED for rows in found):
-        return sorted(found, key=attrgetter("priority"))
-    columns = joined_columns([rows.columns for rows in found])
-    order = sorted(range(len(columns.offsets)), key=columns.priorities.__getitem__)
-    ordered = columns.each(lambda column: [column[row] for row in order])
-    ids = {offset: one for rows in found for offset, one in rows.delay_ids.items()}
-    return [Rows(MIXED, ordered, delay_ids=ids)]
 
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
@@ -215,10 +194,10 @@ def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
         before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)
         assert delivery.leases.in_flight < before, "what is late does not stay in flight"
-        _keep_order(partition, delivery, now)
+        keep_order(partition, delivery, now)
 
 
-def _keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
+def keep_order(partition: Partition, delivery: Delivery, now: Now) -> None:
     """After a failure: where the order is strict, what is out behind it comes back."""
     if delivery.is_strict:
         partition.record(strict.hold_back(delivery), now)
@@ -280,43 +259,6 @@ def _with_unfit(
     return Undeliverable(unfit.expired | (covered & BitMap64(late.tolist())), unfit.absent | absent)
 
 
-def _rows_of_all(partition: Partition, seen: list[CachedBatch], offsets: BitMap64) -> list[Rows]:
-    # Whole batches: passing each message through a generator costs a fifth of the poll.
-    found: list[Rows] = []
-    for opened in seen:
-        columns = _rows(opened, offsets)
-        if columns is not None:
-            head, body = opened.head, opened.body
-            priority = body.numbers.get(Column.PRIORITIES, NORMAL)
-            ids = ids_of(body, head) if partition.machine.has_delay_log else {}
-            lane = priority if isinstance(priority, int) else MIXED
-            found.append(Rows(lane, columns, body.is_bare, ids))
-    return found
-
-
-def _rows(opened: CachedBatch, offsets: BitMap64) -> MessageColumns | None:
-    """The rows of a batch whose offsets are wanted; None if there are none."""
-    head = opened.head
-    base, end = head.base_offset, head.base_offset + head.last_delta + 1
-    count = offsets.range_cardinality(base, end)
-    if not count:
-        return None
-    is_dense = head.message_count == end - base
-    if is_dense and count == head.message_count:
-        return opened.columns()  # All of it: nothing is copied.
-    first = next_of(offsets, base)
-    # Neighbours, as most are: no set has to be made for them.
-    if is_dense and offsets.contains_range(first, first + count):
-        return opened.columns().rows(first - base, first - base + count)
-    mine = BitMap64(range(base, end)) & offsets
-    if is_dense:
-        positions = np.frombuffer(mine.to_array(), dtype=np.int64) - base
-        return message_rows(opened.body, opened.head, positions)
-    columns = opened.columns()
-    mask = [offset in mine for offset in columns.offsets]
-    return columns.each(lambda column: list(compress(column, mask)))
-
-
 def _parts(
     partition: Partition, delivery: Delivery, lease: int, found: list[Rows]
 ) -> list[LeasedPart]:
@@ -358,13 +300,13 @@ def nack(
     error: str = "",
     delay_ms: int | None = None,
 ) -> AnswerResult:
-    if delay_ms is not None and not 0 <= delay_ms <= _DELAY_MS_MAX:
-        raise Refused(f"delay must be in 0..{_DELAY_MS_MAX} ms, got {delay_ms}")
+    if delay_ms is not None:
+        check_delay(delay_ms)
     expire(partition, delivery, now)
     failing = failing_of(partition, now)
     outcome = commands.nack(delivery, lease, offsets, failing, error=error, delay_ms=delay_ms)
     partition.record(outcome.records, now)
-    _keep_order(partition, delivery, now)
+    keep_order(partition, delivery, now)
     return outcome.reply
 
 
@@ -400,6 +342,12 @@ def extend(
     return outcome.reply
 
 
+def check_delay(delay_ms: int) -> None:
+    """Refused, unless a nack may put a message off that long."""
+    if not 0 <= delay_ms <= _DELAY_MS_MAX:
+        raise Refused(f"delay must be in 0..{_DELAY_MS_MAX} ms, got {delay_ms}")
+
+
 def check_duration(rules: DeliveryConfig, duration_ms: int) -> None:
     """Refused, unless a lease may be that long."""
     longest = rules.visibility_timeout_ms_max
@@ -411,6 +359,7 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
     """A member went away: what it holds is ready again at once."""
     expire(partition, delivery, now)
     partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
+    partition.record(claims.disown(delivery, member), now)
 
 
 def poll_all(

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from ...api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ...api.publish import Delayed, Published
-from ...codec import Columns, Head, Origin, decode_messages, read_head
-from ...codec.body import Body
+from ...codec import Columns, decode_messages, read_head
 from ...codec.columns import columns_of
-from ...codec.decode import delay_ids, due_times, offsets_of, open_body
+from ...codec.decode import due_times, open_body
 from ...codec.head import BODY_BYTES_MAX
 from ...config import OFF
 from ...delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
@@ -143,14 +142,6 @@ def describe(partition: Partition, identity: int) -> DelayedMessage:
     return DelayedMessage(
         partition.topic, partition.number, identity, state, due_ns, key, message, damage
     )
-
-
-def ids_of(body: Body, head: Head) -> dict[int, int]:
-    """The ids of the messages of a batch, by offset; nothing unless they come out of the delay log."""
-    if head.origin is not Origin.DELAY or not head.message_count:
-        return {}
-    ids: list[int] = delay_ids(body, head).tolist()
-    return dict(zip(offsets_of(body, head), ids, strict=True))
 
 
 def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:

@@ -4,7 +4,7 @@ What was published when is known while a lease lasts, because the poll read it; 
 from before are not counted.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -13,28 +13,29 @@ from ...delivery import Delivery
 from ...delivery.offsets import Runs, known_among, offsets_of
 from ...journeys.latency import LaneTimes, Latencies, add_times
 from ...model import MessageColumns
+from .rows import MIXED, Rows
 
 # Leases that ended without an ack are forgotten when there are so many more than there are leases.
 _SPARE_LEASES = 64
 
 
 class LeasedPart(NamedTuple):
-    """Messages of one lane in a lease: their offsets, and when they were published."""
+    """Messages of one lane in a lease: the figures of that lane, their offsets, and when they were published."""
 
-    lane: int
+    figures: LaneTimes
     offsets: Sequence[int]
     times_ns: Sequence[int]
 
     def among(self, wanted: BitMap64) -> "LeasedPart":
         return self._of_rows([row for row, one in enumerate(self.offsets) if one in wanted])
 
-    def without(self, known: Container[int]) -> "LeasedPart":
+    def without(self, known: Container[int] | BitMap64) -> "LeasedPart":
         return self._of_rows([row for row, one in enumerate(self.offsets) if one not in known])
 
     def _of_rows(self, rows: list[int]) -> "LeasedPart":
         offsets, times_ns = self.offsets, self.times_ns
         return LeasedPart(
-            self.lane, [offsets[row] for row in rows], [times_ns[row] for row in rows]
+            self.figures, [offsets[row] for row in rows], [times_ns[row] for row in rows]
         )
 
 
@@ -50,18 +51,34 @@ class DeliveryTimes:
         delivery: Delivery,
         group: str,
         lease: int,
-        found: Sequence[tuple[int, MessageColumns]],
+        found: Iterable[Rows],
         now_ns: int,
     ) -> None:
-        """Take note of a poll: the lane of each part, below zero if it has several, and its columns."""
-        parts = [part for lane, columns in found for part in _parts(lane, columns)]
+        """Take note of a poll."""
+        parts: list[LeasedPart] = []
+        for lane, columns, *_ in found:
+            if lane != MIXED:
+                figures = self._latencies.of(self._topic, group, lane)
+                parts.append(LeasedPart(figures, columns.offsets, columns.timestamps))
+            else:
+                parts += self._by_lane(group, columns)
         self._leased[delivery.group, lease] = parts
         failures = delivery.failures
         for part in parts:
             first = part.without(failures.keys()) if failures else part
-            add_times(self._of(group, part.lane).first_delivery, first.times_ns, now_ns)
+            add_times(part.figures.first_delivery, first.times_ns, now_ns)
         if len(self._leased) > len(delivery.leases.by_number) + _SPARE_LEASES:
             self._forget_ended(delivery)
+
+    def _by_lane(self, group: str, columns: MessageColumns) -> list[LeasedPart]:
+        offsets, times_ns = columns.offsets, columns.timestamps
+        found = []
+        for lane in sorted(set(columns.priorities)):
+            rows = [row for row, priority in enumerate(columns.priorities) if priority == lane]
+            figures = self._latencies.of(self._topic, group, lane)
+            some, times = [offsets[row] for row in rows], [times_ns[row] for row in rows]
+            found.append(LeasedPart(figures, some, times))
+        return found
 
     def _forget_ended(self, delivery: Delivery) -> None:
         known = delivery.leases.by_number
@@ -71,51 +88,30 @@ class DeliveryTimes:
             if place[0] != delivery.group or place[1] in known
         }
 
-    def acked(self, delivery: Delivery, group: str, lease: int, runs: Runs, now_ns: int) -> None:
+    def acked(self, delivery: Delivery, lease: int, runs: Runs, now_ns: int) -> None:
         """Take note of an ack, before it is applied."""
-        place = (delivery.group, lease)
-        parts = self._leased.get(place)
+        parts = self._leased.pop((delivery.group, lease), None)
         if parts is None:
             return
-        # A single run that is all of the lease, as most acks are, is counted without a set.
-        done = offsets_of(runs) if isinstance(runs, bytes) else None
-        count = len(done) if done is not None else sum(runs[1:])
-        total = sum(len(part.offsets) for part in parts)
-        failures = delivery.failures
-        if count < total:
-            done = done or offsets_of(runs)
-            parts = [part.among(done) for part in parts]
+        total = 0
         for part in parts:
-            figures = self._of(group, part.lane)
-            add_times(figures.acked, part.times_ns, now_ns)
-            _count_attempts(figures, part.offsets, delivery if failures else None)
-        if len(delivery.leases.holding(lease)) == count:
-            del self._leased[place]
-
-    def _of(self, group: str, lane: int) -> LaneTimes:
-        return self._latencies.of(self._topic, group, lane)
-
-
-def _parts(lane: int, columns: MessageColumns) -> list[LeasedPart]:
-    offsets, times_ns = columns.offsets, columns.timestamps
-    if lane >= 0:
-        return [LeasedPart(lane, offsets, times_ns)]
-    found = []
-    for one in sorted(set(columns.priorities)):
-        rows = [row for row, priority in enumerate(columns.priorities) if priority == one]
-        part = LeasedPart(one, [offsets[row] for row in rows], [times_ns[row] for row in rows])
-        found.append(part)
-    return found
+            total += len(part.offsets)
+        # A single run that is all of the lease, as most acks are, is counted without a set.
+        if isinstance(runs, bytes) or sum(runs[1:]) < total:
+            done = offsets_of(runs)
+            if len(done) < total:
+                self._leased[delivery.group, lease] = [part.without(done) for part in parts]
+                parts = [part.among(done) for part in parts]
+        for part in parts:
+            add_times(part.figures.acked, part.times_ns, now_ns)
+            if delivery.failures:
+                _count_attempts(part, delivery)
+            else:
+                part.figures.attempts.add(1, len(part.offsets))
 
 
-def _count_attempts(figures: LaneTimes, offsets: Sequence[int], failed_in: Delivery | None) -> None:
-    if not offsets:
-        return
-    again: list[int] = []
-    if failed_in is not None:
-        again = known_among(failed_in.failures, BitMap64(list(offsets)))
+def _count_attempts(part: LeasedPart, delivery: Delivery) -> None:
+    again = known_among(delivery.failures, BitMap64(list(part.offsets)))
     for offset in again:
-        assert failed_in is not None
-        figures.attempts.add(failed_in.attempts_of(offset))
-    if len(offsets) > len(again):
-        figures.attempts.add(1, len(offsets) - len(again))
+        part.figures.attempts.add(delivery.attempts_of(offset))
+    part.figures.attempts.add(1, len(part.offsets) - len(again))

@@ -14,7 +14,8 @@ from ...delivery.image import in_pieces
 from ...errors import Damaged, NotFound, PartitionFaulty
 from ...model import Message
 from .dead_letters import REDRIVE_GROUP, as_dead_letter, as_redriven, index_of
-from .outbox import Burial, Channel, Decision, Letter, Redrive, Sent
+from .named_staging import apply_named_decision, named_conclusions
+from .outbox import DECISIONS, Burial, Channel, Decision, Letter, NamedDecision, Redrive, Sent
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
@@ -38,7 +39,7 @@ _BATCH_BYTES = 1 << 20
 
 def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
-    records: list[PartitionRecord] = [Forwarded(0, one) for one in _arrived(source, resolve)]
+    records: list[PartitionRecord] = [*_arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
     has_moved = False
     blocked: set[Partition] = set()
@@ -56,7 +57,9 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
                 continue
         has_moved = True
     done = {one.sequence for one in records if isinstance(one, Forwarded)}
-    records.extend(conclusions(source.machine.coordinator, done, partial(_found, resolve)))
+    find = partial(_found, resolve)
+    records.extend(conclusions(source.machine.coordinator, done, find))
+    records.extend(named_conclusions(source.machine.commit_names, done, find))
     source.record(records, now)
     return has_moved or bool(records)
 
@@ -86,14 +89,16 @@ def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFault
         return error
 
 
-def _found(resolve: Resolve, letter: Decision) -> Partition | None:
+def _found(resolve: Resolve, letter: Decision | NamedDecision) -> Partition | None:
     """Where a letter went; None also for a partition that cannot be asked any more."""
     found = _destination(letter, resolve)
     return None if isinstance(found, PartitionFaulty) else found
 
 
 def _channel_of(letter: Letter) -> Channel:
-    is_record = isinstance(letter, Decision) or (isinstance(letter, Redrive) and letter.group != "")
+    is_record = isinstance(letter, DECISIONS) or (
+        isinstance(letter, Redrive) and letter.group != ""
+    )
     return Channel.STATE if is_record else Channel.MESSAGES
 
 
@@ -108,17 +113,28 @@ def _send(
         arrived = destination.machine.arrived[channel].get(where, 0)
         fresh = [letter for letter in run if letter.sequence > arrived]
         is_message = channel is Channel.MESSAGES
-        refused += (_append if is_message else _take_effect)(source, destination, fresh, now)
+        places: dict[int, int] = {}
+        if is_message:
+            refused += _append(source, destination, fresh, places, now)
+        else:
+            refused += _take_effect(source, destination, fresh, now)
         log = destination.messages if is_message else destination.journal.log
-        sent = Sent(destination.identity, channel, log.end_offset)
-        outbox.sent.update((one.sequence, sent) for one in run if one not in refused)
+        for one in run:
+            if one not in refused:
+                place = places.get(one.sequence, -1)
+                sent = Sent(destination.identity, channel, log.end_offset, place)
+                outbox.sent[one.sequence] = sent
     return _returned(source, refused)
 
 
 def _append(
-    source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
+    source: Partition,
+    destination: Partition,
+    letters: Sequence[Letter],
+    places: dict[int, int],
+    now: Now,
 ) -> list[Letter]:
-    """As messages. A batch carries the sequence of its last letter: all of it is there, or nothing."""
+    """As messages, whose offsets `places` gets. A batch has the sequence of its last letter: all of it or nothing."""
     refused: list[Letter] = []
     pairs = _with_messages(source, letters, refused)
     for piece in in_pieces(pairs, lambda pair: size_of(pair[1]), bytes_max=_BATCH_BYTES):
@@ -129,7 +145,9 @@ def _append(
         )
         columns = columns_of([message for _, message in piece])
         encoded = encode_for(destination, columns, now, limits=NO_LIMITS, marks=marks)
+        first = destination.messages.end_offset
         destination.append(encoded, now)
+        places.update((letter.sequence, first + at) for at, (letter, _) in enumerate(piece))
     return refused
 
 
@@ -160,6 +178,9 @@ def _take_effect(
         if isinstance(letter, Decision):
             apply_decision(source, destination, letter, now)
             continue
+        if isinstance(letter, NamedDecision):
+            apply_named_decision(source, destination, letter, now)
+            continue
         assert isinstance(letter, Redrive), "a dead letter goes as a message"
         if not can_reopen(destination, letter):
             refused.append(letter)
@@ -185,15 +206,15 @@ def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRec
     """No partition can take these: they are dead letters again; and what a decision was about went with its topic."""
     return [
         Forwarded(0, letter.sequence)
-        if isinstance(letter, Decision)
+        if isinstance(letter, DECISIONS)
         else Returned(source.machine.numbers[REDRIVE_GROUP], letter.sequence)
         for letter in letters
     ]
 
 
-def _arrived(source: Partition, resolve: Resolve) -> list[int]:
-    """Sequences of letters that their destination holds durably."""
-    done: list[int] = []
+def _arrived(source: Partition, resolve: Resolve) -> list[Forwarded]:
+    """Records for the letters that their destination holds durably."""
+    done: list[Forwarded] = []
     outbox = source.machine.outbox
     for sequence, sent in [*outbox.sent.items()]:
         letter = outbox.pending[sequence]
@@ -208,5 +229,5 @@ def _arrived(source: Partition, resolve: Resolve) -> list[int]:
         is_message = sent.channel is Channel.MESSAGES
         log = destination.messages if is_message else destination.journal.log
         if log.durable_end >= sent.durable_at:
-            done.append(sequence)
+            done.append(Forwarded(0, sequence, sent.offset))
     return done

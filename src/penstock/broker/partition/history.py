@@ -32,10 +32,19 @@ from ...delivery.records import (
     Rewound,
 )
 from ...errors import Damaged, DamagedBatch, DamagedFile, NoSpace, Refused, UnsupportedFormat
-from ...journeys.index import BLOCK_RECORDS, DELAYS, GROUPS, LETTERS, SegmentIndex, read_index
+from ...journeys.index import (
+    ARRIVALS,
+    BLOCK_RECORDS,
+    DELAYS,
+    GROUPS,
+    LETTERS,
+    SegmentIndex,
+    read_index,
+)
 from ...log import Log
 from ...log.layout import JOURNEY_INDEX, read_file, segment_path
 from ...log.records import RecordFormat
+from ...transactions.records import StagingsEnded
 from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
 
 # About a block, as most are.
@@ -75,16 +84,10 @@ class History:
         self._sealed: OrderedDict[int, SegmentIndex] = OrderedDict()
 
     def begin(self) -> None:
-        """Take up the saved index of the active segment, before anything else is appended to it.
-
-        One that knows more than the log was made before a crash took the end of the log.
-        """
-        if self._active is not None:
-            return
-        base = self._log.segments[-1].base_offset
-        saved = self._saved(base)
-        is_stale = saved is None or saved.covered > self._log.end_offset
-        self._active = SegmentIndex(base) if is_stale or saved is None else saved
+        """Take up the saved index of the active segment, before anything else is appended to it."""
+        if self._active is None:
+            base = self._log.segments[-1].base_offset
+            self._active = self._saved(base, self._log.end_offset) or SegmentIndex(base)
 
     def replayed(self, offset: int, records: Sequence[PartitionRecord]) -> None:
         """Note records that a restart reads again; those of a sealed segment are in its own index."""
@@ -139,7 +142,11 @@ class History:
         with suppress(NoSpace, Damaged, Refused), closing(self._log.disk.create(path)) as file:
             file.append(index.to_bytes(self._log.seed))
 
-    def _saved(self, base_offset: int) -> SegmentIndex | None:
+    def _saved(self, base_offset: int, end: int) -> SegmentIndex | None:
+        """The index in the file of a segment that ends there, if there is one to be believed.
+
+        One that knows more than the log was made before a crash took the end of the log.
+        """
         path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
         if not self._log.disk.exists(path):
             return None
@@ -147,7 +154,8 @@ class History:
             content = read_file(self._log.disk, path)
         except (Damaged, Refused):
             return None
-        return read_index(content, base_offset, seed=self._log.seed)
+        saved = read_index(content, base_offset, seed=self._log.seed)
+        return None if saved is None or saved.covered > end else saved
 
     def about(self, *keys: int) -> Iterator[Entry | Gap]:
         """The records that speak of one of these keys, in their order, and what could not be read in between."""
@@ -170,7 +178,8 @@ class History:
         if self._active is not None and base == self._active.base_offset:
             self._fold(self._active)
             return self._active
-        index = self._sealed.pop(base, None) or self._saved(base) or SegmentIndex(base)
+        index = self._sealed.pop(base, None) or self._saved(base, self._log.end_of(number))
+        index = index or SegmentIndex(base)
         self._sealed[base] = index
         if len(self._sealed) > _INDEXES_KEPT:
             self._sealed.popitem(last=False)
@@ -211,6 +220,7 @@ class History:
 
     def _batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
         """Batches of records from `offset` up to `end`, and what lies between them and cannot be read."""
+        end = min(end, self._log.end_offset)
         while offset < end:
             try:
                 run = self._log.read(offset, bytes_max=_READ_BYTES)
@@ -274,7 +284,7 @@ def _add_finished_below(record: Committed | Overtaken, keys: BitMap64) -> None:
 
 def _add_rewound(record: Rewound, keys: BitMap64) -> None:
     start, end = min(record.offset, record.floor), max(record.offset, record.cursor)
-    keys.add_range(start, min(end, GROUPS))
+    keys.add_range(start, min(end, ARRIVALS))
 
 
 def _add_redriven(record: Redriven, keys: BitMap64) -> None:
@@ -282,7 +292,13 @@ def _add_redriven(record: Redriven, keys: BitMap64) -> None:
     keys.add(LETTERS + record.letter.sequence)
 
 
-def _add_letter(record: Forwarded | Returned, keys: BitMap64) -> None:
+def _add_forwarded(record: Forwarded, keys: BitMap64) -> None:
+    keys.add(LETTERS + record.sequence)
+    if record.offset >= 0:
+        keys.add(ARRIVALS + record.offset)
+
+
+def _add_returned(record: Returned, keys: BitMap64) -> None:
     keys.add(LETTERS + record.sequence)
 
 
@@ -301,6 +317,11 @@ def _add_delays_lost(record: DelaysLost, keys: BitMap64) -> None:
         keys.add_range(DELAYS + lost.min(), DELAYS + lost.max() + 1)
 
 
+def _add_stagings_ended(record: StagingsEnded, keys: BitMap64) -> None:
+    for first, count in record.runs:
+        keys.add_range(first, first + count)
+
+
 _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     **dict.fromkeys(
         (Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved, AckedLate),
@@ -311,11 +332,12 @@ _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     Overtaken: _add_finished_below,
     Rewound: _add_rewound,
     Redriven: _add_redriven,
-    Forwarded: _add_letter,
-    Returned: _add_letter,
+    Forwarded: _add_forwarded,
+    Returned: _add_returned,
     GroupOpened: _add_group,
     GroupClosed: _add_group,
     DelayCancelled: _add_delay,
     DelayMoved: _add_delay,
     DelaysLost: _add_delays_lost,
+    StagingsEnded: _add_stagings_ended,
 }

@@ -24,6 +24,7 @@ from ...delivery.records import (
 )
 from ...journeys.index import GROUPS
 from ...journeys.story import Event
+from ...transactions.records import StagingsEnded
 from .history import Entry, Gap
 from .partition import Partition
 from .records import Arrived, GroupClosed, GroupOpened, Redriven, Returned
@@ -53,6 +54,7 @@ def _is_alone(event: Event) -> bool:
         EventType.RESCHEDULED,
         EventType.CANCELED,
         EventType.DELAY_LOST,
+        EventType.TRANSACTION_COMMITTED,
     }
 
 
@@ -146,7 +148,11 @@ def _expired(entry: Entry, _offset: int) -> Iterator[Event]:
 def _committed(entry: Entry, _offset: int) -> Iterator[Event]:
     record = entry.record
     assert isinstance(record, Committed)
-    up_to = {"offset": record.offset}
+    up_to: dict[str, str | int | bool] = {"offset": record.offset}
+    if record.lake:
+        where = up_to | {"lake": record.lake}
+        yield Event(entry.at_ns, EventType.ARCHIVED, consumer=record.member, attributes=where)
+        return
     yield Event(entry.at_ns, EventType.COMMITTED, consumer=record.member, attributes=up_to)
 
 
@@ -207,6 +213,13 @@ def _delays_lost(entry: Entry, _offset: int) -> Iterator[Event]:
     yield Event(entry.at_ns, EventType.DELAY_LOST, error="damaged")
 
 
+def _stagings_ended(entry: Entry, _offset: int) -> Iterator[Event]:
+    record = entry.record
+    assert isinstance(record, StagingsEnded)
+    which = {"transaction_id": f"{record.producer_id}-{record.number}"}
+    yield Event(entry.at_ns, EventType.TRANSACTION_COMMITTED, attributes=which)
+
+
 _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
     Leased: _leased,
     Acked: _acked,
@@ -227,6 +240,7 @@ _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
     DelayMoved: _delay_moved,
     DelayCancelled: _delay_cancelled,
     DelaysLost: _delays_lost,
+    StagingsEnded: _stagings_ended,
 }
 
 

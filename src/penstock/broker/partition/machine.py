@@ -29,11 +29,18 @@ from ...delivery.lane_turns import LANES, Rate
 from ...delivery.lanes import NORMAL, Lanes
 from ...delivery.offsets import offsets_of as runs_to_offsets
 from ...delivery.offsets import runs_in_pieces
-from ...delivery.records import Buried, Moved, Reopened
+from ...delivery.records import Buried, Claimed, ClaimImage, CommitClaimed, Moved, Reopened
 from ...log.log import AppendResult
 from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy
-from ...transactions import Coordinator, Stagings
+from ...schedules import ScheduleRecord, Schedules, is_schedule
+from ...transactions import CommitNames, Coordinator, Stagings
+from ...transactions.commit_records import (
+    CommitNameRecord,
+    NamedStagingsDecided,
+    NamedStagingsEnded,
+)
+from ...transactions.names import STAGING_ID_FIRST
 from ...transactions.records import (
     CoordinatorRecord,
     StagingLogMade,
@@ -41,8 +48,9 @@ from ...transactions.records import (
     StagingRecord,
     TransactionDecided,
 )
+from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from .dedup import Dedup
-from .outbox import Burial, Channel, Decision, Letter, Outbox, Redrive
+from .outbox import Burial, Channel, Decision, Letter, NamedDecision, Outbox, Redrive
 from .producers import Producer, Producers, Sent
 from .records import (
     Arrived,
@@ -72,6 +80,7 @@ _LETTER_BYTES = 128
 # What most batches are: straight from a producer, and of no special priority.
 _USUAL_KIND = pack_attributes(Compression.NONE, NO_MARKS, 1 << NORMAL)
 _KEY_BYTES = 24
+_ID_BYTES = 9
 
 
 class PartitionMachine:
@@ -94,11 +103,13 @@ class PartitionMachine:
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()
         self.has_delay_log = False
+        self.schedules = Schedules()
         self.stagings, self.has_staging_log = Stagings(), False
         # Sequences of stagings go on whatever becomes of them, so they count apart from those of messages.
         self.staging_producers = Producers()
         # Only a partition of `__transactions` has producers in it.
         self.coordinator = Coordinator()
+        self.commit_names = CommitNames()
         # Epoch and first id of delayed messages that a batch of the message log names, until they are taken in.
         self.named_delays: set[tuple[int, int]] = set()
         self.lanes = Lanes()
@@ -202,7 +213,9 @@ class PartitionMachine:
             self.enqueued[NORMAL].add(head.message_count, head.append_time)
             self.covered = head.base_offset + head.last_delta + 1
             return
-        if head.origin is Origin.OUTBOX:
+        if head.origin is Origin.OUTBOX and is_schedule(head.origin_source):
+            self.schedules.published(head.origin_source, head.origin_sequence)
+        elif head.origin is Origin.OUTBOX:
             self._note_arrival(Channel.MESSAGES, head.origin_source, head.origin_sequence)
         elif head.origin is Origin.DECIDED_AT:
             self.named_delays.add((head.origin_source, head.origin_sequence))
@@ -216,6 +229,9 @@ class PartitionMachine:
     def apply_staged(self, head: Head) -> None:
         """Take note of a batch of the staging log."""
         self.stagings.staged(head)
+        is_named = head.producer_id >= STAGING_ID_FIRST
+        if is_named and self.stagings.is_over(TransactionKey(head.producer_id, NAMED_NUMBER)):
+            return  # No client says this id again.
         if head.message_count:
             self.staging_producers.add(head)
 
@@ -284,6 +300,7 @@ class PartitionMachine:
     def _forwarded(self, record: Forwarded) -> None:
         self.outbox.done(record.sequence)
         self.coordinator.arrived(record.sequence)
+        self.commit_names.arrived(record.sequence)
 
     def _arrived(self, record: Arrived) -> None:
         self._note_arrival(Channel.STATE, record.source, record.sequence)
@@ -330,14 +347,43 @@ class PartitionMachine:
             )
         self._coordinated(record)
 
+    def _named(self, record: CommitNameRecord) -> None:
+        self.commit_names.apply(record, self.now_ns)
+
+    def _named_decided(self, record: NamedStagingsDecided) -> None:
+        parts = self.commit_names.parts(record.published, record.dropped)
+        for place, ((participant, part), count) in enumerate(
+            zip(parts.items(), record.counts, strict=True), record.first_sequence
+        ):
+            published, dropped = tuple(part.published), tuple(part.dropped)
+            commit = record.sequence if published else -1
+            self.outbox.add(
+                NamedDecision(
+                    place, record.name_id, commit, *participant, published, dropped, count
+                )
+            )
+        self._named(record)
+
+    def _named_ended(self, record: NamedStagingsEnded) -> None:
+        self.stagings.apply(record)
+        for staging_id in (*record.published, *record.dropped):
+            self.staging_producers.by_id.pop(staging_id, None)
+
     def _staging(self, record: StagingRecord) -> None:
         self.stagings.apply(record)
+
+    def _claimed(self, record: Claimed | ClaimImage | CommitClaimed) -> None:
+        self.groups[record.group].apply(record, self.now_ns)
+        self.stagings.answered(TransactionKey(record.producer_id, record.number), record.group)
 
     def _staging_log_made(self, record: StagingLogMade) -> None:
         self.has_staging_log = True
 
     def _delay(self, record: DelayRecord) -> None:
         self.delays.apply(record)
+
+    def _schedule(self, record: ScheduleRecord) -> None:
+        self.schedules.apply(record)
 
     def _delay_log_made(self, record: DelayLogMade) -> None:
         self.has_delay_log = True
@@ -370,12 +416,14 @@ class PartitionMachine:
                 0, producer_id, producer.epoch, producer.next_sequence, recent
             )
         yield from self.coordinator.snapshot()
+        yield from self.commit_names.snapshot()
         if self.has_staging_log:
             yield StagingLogMade(0)
         yield from self.stagings.snapshot()
         if self.has_delay_log:
             yield DelayLogMade(0)
         yield from self.delays.snapshot()
+        yield from self.schedules.snapshot()
         for priority, lane in self.lanes.special.items():
             for runs in runs_in_pieces(lane):
                 yield LaneImage(0, priority, runs)
@@ -394,6 +442,8 @@ def _letter_bytes(letter: Letter) -> int:
         return _LETTER_BYTES + len(letter.error)
     if isinstance(letter, Decision):
         return _LETTER_BYTES
+    if isinstance(letter, NamedDecision):
+        return _LETTER_BYTES + _ID_BYTES * (len(letter.published) + len(letter.dropped))
     return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
 
 
@@ -420,6 +470,7 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     CommitNoted: PartitionMachine._commit_noted,
     StartMoved: PartitionMachine._start_moved,
     Buried: PartitionMachine._buried,
+    **dict.fromkeys((Claimed, ClaimImage, CommitClaimed), PartitionMachine._claimed),
     Redriven: PartitionMachine._redriven,
     Returned: PartitionMachine._returned,
     Forwarded: PartitionMachine._forwarded,
@@ -432,8 +483,12 @@ _APPLY: dict[type, Callable[[PartitionMachine, Any], None]] = {
     LaneImage: PartitionMachine._lane_image,
     DelayLogMade: PartitionMachine._delay_log_made,
     **dict.fromkeys(get_args(DelayRecord), PartitionMachine._delay),
+    **dict.fromkeys(get_args(ScheduleRecord), PartitionMachine._schedule),
     **dict.fromkeys(get_args(CoordinatorRecord), PartitionMachine._coordinated),
     TransactionDecided: PartitionMachine._decided,
+    **dict.fromkeys(get_args(CommitNameRecord), PartitionMachine._named),
+    NamedStagingsDecided: PartitionMachine._named_decided,
+    NamedStagingsEnded: PartitionMachine._named_ended,
     **dict.fromkeys(get_args(StagingRecord), PartitionMachine._staging),
     StagingProducerImage: PartitionMachine._producer_image,
     StagingLogMade: PartitionMachine._staging_log_made,

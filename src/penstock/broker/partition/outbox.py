@@ -55,7 +55,24 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", t
     message_count: int
 
 
-Letter = Burial | Redrive | Decision
+class NamedDecision(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=5):
+    """The end of stagings of a named commit on its way to a partition that holds some: ids of stagings."""
+
+    sequence: int
+    name_id: int
+    # The sequence of the commit; below zero if nothing is committed.
+    commit: int
+    topic_id: int
+    partition: int
+    published: tuple[int, ...]
+    dropped: tuple[int, ...]
+    # How many messages those to publish have there, all durable before the decision.
+    message_count: int
+
+
+Letter = Burial | Redrive | Decision | NamedDecision
+DECISIONS = (Decision, NamedDecision)
+"""Letters that are about what lies where they go, and take effect as records."""
 
 
 class Channel(Enum):
@@ -66,11 +83,15 @@ class Channel(Enum):
 
 
 class Sent(NamedTuple):
-    """Where a letter was taken, and how far that log has to be durable for it to have arrived."""
+    """Where a letter was taken, and how far that log has to be durable for it to have arrived.
+
+    `offset` is that of the message it became; below 0 if it became none, or became one before a restart.
+    """
 
     destination: tuple[int, int]
     channel: Channel
     durable_at: int
+    offset: int = -1
 
 
 @dataclass(slots=True)
@@ -94,7 +115,11 @@ class Outbox:
 
     def pinned_from(self) -> int | None:
         """The lowest offset whose payload is still needed; what a decision is about lies where it goes."""
-        offsets = (one.offset for one in self.pending.values() if not isinstance(one, Decision))
+        offsets = (
+            one.offset
+            for one in self.pending.values()
+            if not isinstance(one, Decision | NamedDecision)
+        )
         return min(offsets, default=None)
 
     def edit_bytes(self) -> int:

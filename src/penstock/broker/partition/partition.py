@@ -24,7 +24,9 @@ from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...model import PRODUCER_NONE
-from ...ports import Entropy
+from ...ports import Entropy, Zones
+from ...schedules.timing import UtcOnly
+from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .batch_cache import BatchCache, LogCache
@@ -44,8 +46,9 @@ from .records import (
     Redriven,
 )
 from .side_log import SideLog
+from .timetable import Timetable
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=2, oldest=1)
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=3, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
@@ -105,6 +108,7 @@ class Setting:
     damage: DamageLedger = field(default_factory=DamageLedger)
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
     latencies: Latencies = field(default_factory=Latencies)
+    zones: Zones = field(default_factory=UtcOnly)
 
 
 class Partition:
@@ -128,6 +132,7 @@ class Partition:
         state_log.on_damage = self.messages.on_damage
         self.cache = LogCache(self.messages, setting.cache)
         self.prefetch = Prefetch(setting.prefetch)
+        self.timetable = Timetable(machine.schedules, setting.zones)
         self.times = DeliveryTimes(self.topic, setting.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
@@ -291,16 +296,17 @@ class Partition:
         machine = self.machine
         for one in records:
             if isinstance(one, Acked):
-                delivery, name = machine.groups[one.group], machine.names[one.group]
-                self.times.acked(delivery, name, one.lease, one.runs, now.wall_ns)
+                self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven | TransactionDecided):
+            if isinstance(one, Buried | Redriven | TransactionDecided | NamedStagingsDecided):
                 self._note_intent(one)
 
-    def _note_intent(self, record: Buried | Redriven | TransactionDecided) -> None:
+    def _note_intent(
+        self, record: Buried | Redriven | TransactionDecided | NamedStagingsDecided
+    ) -> None:
         recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
-        if isinstance(record, TransactionDecided):
+        if isinstance(record, TransactionDecided | NamedStagingsDecided):
             first = record.first_sequence
             recorded_at.update(dict.fromkeys(range(first, first + len(record.counts)), end))
             return

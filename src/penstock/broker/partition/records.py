@@ -9,7 +9,8 @@ from ...api.groups import Mode
 from ...delivery import DeliveryRecord
 from ...delivery.delay_records import DelayRecord
 from ...delivery.offsets import Runs
-from ...transactions import TransactionRecord
+from ...schedules import ScheduleRecord
+from ...transactions import NamedCommitRecord, TransactionRecord
 from .outbox import Letter, Redrive
 
 
@@ -32,9 +33,13 @@ class GroupClosed(_Record, frozen=True, tag=33):
 
 
 class Forwarded(_Record, frozen=True, tag=34):
-    """The destination holds this letter of our outbox durably; we may forget it."""
+    """The destination holds this letter of our outbox durably; we may forget it.
+
+    `offset` is that of the message it became; below 0 if it became none, or if a crash came before this record.
+    """
 
     sequence: int
+    offset: int = -1
 
 
 class Redriven(_Record, frozen=True, tag=35):
@@ -140,5 +145,7 @@ PartitionRecord = (
     | LaneImage
     | DelayLogMade
     | DelayRecord
+    | ScheduleRecord
     | TransactionRecord
+    | NamedCommitRecord
 )

@@ -1,21 +1,27 @@
 """The end of transactions where their stagings are: published, or dropped, once.
 
 A published batch says in its head which staging it was, so that a restart in the middle goes on with the others. The
-record that ends the transaction here comes last, in one batch with the note that the letter came.
+record that ends the transaction here comes last, in one batch with the note that the letter came and with what the
+transaction has answered.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from ...codec import Encoded
 from ...codec.edit import dense
+from ...delivery import Delivery, claims
+from ...delivery.records import Buried
 from ...errors import DamagedFile
 from ...transactions import Coordinator
 from ...transactions.coordinator import Producer
 from ...transactions.records import Place, StagingsEnded, TransactionConcluded
-from ...transactions.stagings import Staged, Staging, TransactionKey
+from ...transactions.stagings import Staged, Staging, TransactionKey, runs_of
+from .consumption import failing_of, keep_order
+from .machine import PartitionMachine
 from .outbox import Decision
 from .partition import Now, Partition
-from .records import Arrived
+from .records import Arrived, CommitNoted, PartitionRecord
 
 _NOTHING = Staged()
 
@@ -36,14 +42,54 @@ def apply_decision(source: Partition, destination: Partition, letter: Decision, 
             )
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():
-            _publish(destination, staging, now)
-    runs = staged.runs() if letter.is_commit else ()
+            publish_staging(destination, staging, now)
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
-    ended = StagingsEnded(0, letter.producer_id, letter.number, letter.is_commit, runs)
-    destination.record((arrived, ended), now)
+    _end(destination, key, now, arrived, is_commit=letter.is_commit)
 
 
-def _publish(partition: Partition, staging: Staging, now: Now) -> None:
+def drop(partition: Partition, key: TransactionKey, now: Now) -> None:
+    """Let go of what a transaction has here that no coordinator knows: it was never decided, and never will be."""
+    _end(partition, key, now, is_commit=False)
+
+
+def _end(
+    partition: Partition,
+    key: TransactionKey,
+    now: Now,
+    *notes: PartitionRecord,
+    is_commit: bool,
+) -> None:
+    """Record the end of a transaction here with all that its answers come to: one batch, so all of it or nothing."""
+    machine = partition.machine
+    staged = machine.stagings.open.get(key, _NOTHING)
+    runs = runs_of((staged,)) if is_commit else ()
+    records: list[PartitionRecord] = [*notes, StagingsEnded(0, *key, is_commit, runs)]
+    failing = failing_of(partition, now)
+    present = [machine.groups[one] for one in sorted(staged.groups) if one in machine.groups]
+    for delivery in present:
+        if is_commit:
+            records.extend(_noted(machine, delivery, key))
+        ended = claims.end(delivery, key, failing, is_commit=is_commit)
+        letters = sum(isinstance(one, Buried) and one.sequence >= 0 for one in ended)
+        failing = replace(failing, next_sequence=failing.next_sequence + letters)
+        records.extend(ended)
+    partition.record(records, now)
+    for delivery in present:
+        keep_order(partition, delivery, now)
+
+
+def _noted(
+    machine: PartitionMachine, delivery: Delivery, key: TransactionKey
+) -> Iterator[CommitNoted]:
+    """The text that a client's commit came with, if it is another one than the last."""
+    committed = delivery.commits.get(key)
+    note = None if committed is None else committed.note
+    if note is not None and machine.notes.get(delivery.group) != note:
+        yield CommitNoted(delivery.group, note)
+
+
+def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
+    """Append a batch of the staging log to the messages, body unchanged."""
     log = partition.staging.log
     assert log is not None, "there is a staging, so there is a log"
     run = log.read(staging.offset, bytes_max=staging.length)

@@ -14,13 +14,14 @@ from ...journeys.index import DELAYS, GROUPS, LETTERS
 from ...journeys.story import FINISHED, Event, MessagePlace, Story
 from ...journeys.traces import TRACEPARENT, TracePlace, parse_traceparent, trace_id_of
 from ...model import Message, Provenance
+from ...schedules import is_schedule
 from ..topics import INTERNAL_PREFIX
 from .dead_letters import index_of, read_dead_letter
-from .delaying import ids_of
 from .history import Entry, Gap, add_keys
 from .journey_events import events_of, group_names
 from .partition import Partition
 from .records import Redriven
+from .rows import ids_of
 
 
 class MessageFacts(NamedTuple):
@@ -103,6 +104,8 @@ def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[st
     for entry in found:
         if isinstance(entry.record, Redriven):
             more.add(LETTERS + entry.record.letter.sequence)
+        if isinstance(entry.record, Buried) and entry.record.sequence >= 0:
+            more.add(LETTERS + entry.record.sequence)
         if entry.record.group and entry.record.group not in partition.machine.names:
             more.add(GROUPS + entry.record.group)
     if more:
@@ -136,7 +139,8 @@ def publish_events(partition: Partition, offset: int, facts: MessageFacts) -> It
     if head is None or message is None:
         return
     at_ns = head.append_time
-    if head.origin is not Origin.OUTBOX and facts.delay_id < 0:
+    is_letter = head.origin is Origin.OUTBOX and not is_schedule(head.origin_source)
+    if not is_letter and facts.delay_id < 0:
         sent = {"timestamp_ns": message.timestamp}
         yield Event(at_ns, EventType.RECEIVED, attributes=sent)
     if facts.delay_id >= 0:

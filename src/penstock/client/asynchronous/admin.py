@@ -150,6 +150,7 @@ class AsyncAdmin:
         return await self.execute(ListTopics())
 
     async def describe_topics(self) -> list[Topic]:
+        """Every topic that the key may see, each as `topic` shows it."""
         return [topic_of(one) for one in await self.execute(DescribeTopics(await self.topics()))]
 
     async def topic(self, name: str) -> Topic:
@@ -179,9 +180,11 @@ class AsyncAdmin:
     # Groups and dead letters
 
     async def groups(self) -> list[GroupName]:
+        """Every group, with the topics that it reads."""
         return [GroupName(*one) for one in (await self.execute(ListGroups())).items()]
 
     async def group(self, name: str) -> Group:
+        """Members of a group, and how far it is in each of its topics. NotFound."""
         return group_of(await self.execute(DescribeGroup(name_of("group", name))))
 
     async def delete_group(self, name: str) -> None:
@@ -196,10 +199,15 @@ class AsyncAdmin:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(await self.execute(DescribeLag(name_of("group", group))))
 
-    async def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; False if it was finished already."""
-        name = name_of("group", group)
-        return await self.execute(Commit(name, committed_offsets(offsets), opens_group=True))
+    async def commit(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]], *, lake: str = ""
+    ) -> bool:
+        """Finish everything below some offsets; False if it was finished already.
+
+        `lake` says where an archive has put these messages, for their journeys.
+        """
+        name, where = name_of("group", group), utf8(text("lake", lake), "lake")
+        return await self.execute(Commit(name, committed_offsets(offsets), True, where))
 
     async def reset(
         self,

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from ...api.answers import Kind
 from ...api.arguments import instance, several, text, whole_number
+from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
 from ...api.delays import (
     DelayedId,
@@ -27,7 +29,7 @@ from ...api.schemas import (
 )
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
-from ...errors import NotFound, PenstockError, Refused
+from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
@@ -63,18 +65,21 @@ from ..schema_codec import (
     new_schema,
 )
 from ..settings import ClientSettings
+from ..stagings import StagingHandle, commit_key, refs_of
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
+from .schedules import AsyncSchedules
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
     from .producer import AsyncProducer
+    from .stagings import AsyncStaging
     from .transactions import AsyncTransactionalProducer
     from .worker import AsyncWorker
 
 
-class AsyncClient(AsyncAdmin):
+class AsyncClient(AsyncAdmin, AsyncSchedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         async with AsyncClient("penstock://127.0.0.1:9092") as client:
@@ -116,6 +121,7 @@ class AsyncClient(AsyncAdmin):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -415,6 +421,45 @@ class AsyncClient(AsyncAdmin):
 
         return AsyncTransactionalProducer(self, name, timeout)
 
+    def staging(
+        self, name: str, sequence: int, writer: str, *, attempt: str = ""
+    ) -> "AsyncStaging":
+        """Messages for one sequence of a named commit: `async with client.staging(...) as s: ...`, then `s.handle`.
+
+        Another process may commit the handle, and choose between those of several attempts. CommitNameTaken: another
+        writer uses the name. SequenceCommitted: it is too late.
+        """
+        from .stagings import AsyncStaging
+
+        return AsyncStaging(self.connector, commit_key(name, sequence, writer), attempt)
+
+    async def commit_stagings(
+        self,
+        name: str,
+        sequence: int,
+        writer: str,
+        handles: Iterable[StagingHandle],
+        *,
+        one_off: bool = False,
+    ) -> NamedCommit:
+        """Publish exactly these stagings, once, for ever. `is_repeat`: this sequence was committed before.
+
+        All others of the sequence and of lower ones are dropped. `one_off`: no other commit of this name comes, and it
+        is forgotten after a day. CommitNameTaken, UnknownStaging, StagingMismatch: nothing was published.
+        """
+        key = commit_key(name, sequence, writer)
+        refs = refs_of(key, handles)
+        if not refs:
+            # The first staging makes the name, and a commit without any may be the first.
+            with suppress(SequenceCommitted):
+                await self.execute(OpenStaging(*key))
+        return await self.execute(CommitStagings(*key, refs, one_off))
+
+    async def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
+        """Give stagings up before their commit; how many there were."""
+        ids = [StagingHandle(*one).staging for one in handles]
+        return await self.execute(DropStagings(ids))
+
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
     ) -> "AsyncConsumer":
@@ -436,6 +481,7 @@ class AsyncClient(AsyncAdmin):
         return AsyncWorker(self, topics, group, handler, **options)
 
     async def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         await self.connector.close()
 
     async def __aenter__(self) -> Self:

@@ -1,13 +1,15 @@
 """Transactions of a client: messages for any topics and partitions, all of them or none."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec import UNSET, UnsetType
 
+from ...api.answers import Kind
 from ...api.arguments import several, text
+from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
     EndTransaction,
     InitProducer,
@@ -20,10 +22,15 @@ from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
 from ...model import Message
 from ..commands import Content, name_of, partition_number
+from ..leased_messages import Polled, Received
+from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+from ..transaction_answers import WithheldMessages, lease_answers
 
 if TYPE_CHECKING:
+    from ..ack_batcher import OneOrMany
     from .client import AsyncClient
+    from .consumer import AsyncConsumer
 
 
 class AsyncTransactionalProducer:
@@ -86,6 +93,9 @@ class AsyncTransactionalProducer:
         if run:
             await self._client.execute(Stage(*session, name, run, partition))
 
+    async def execute(self, command: StageAnswers) -> None:
+        await self._client.execute(command)
+
     async def end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
         """Commit or abort; asked again if the answer is lost. Without one the next transaction begins a session."""
         self._session, self._is_busy = None, False
@@ -101,6 +111,7 @@ class AsyncTransaction:
         self._producer = producer
         self._session: ProducerSession | None = None
         self._is_used = False
+        self._withheld = WithheldMessages()
         self.transaction_id = ""
         self.places: tuple[Placed, ...] = ()
         """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
@@ -121,10 +132,50 @@ class AsyncTransaction:
         """Add several messages."""
         await self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
 
-    async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+    async def ack(self, held: Receipts) -> None:
+        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to the transaction.
+
+        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
+        """
+        await self._answer(held, Kind.ACK)
+
+    async def nack(
+        self, held: Receipts, reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
+        ms = None if delay is None else duration_ms(delay, "delay")
+        await self._answer(held, Kind.NACK, reason, ms)
+
+    async def reject(self, held: Receipts, reason: str = "") -> None:
+        """Make dead letters of messages with the commit; as `ack`."""
+        await self._answer(held, Kind.REJECT, reason)
+
+    async def _answer(
+        self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> None:
+        if not isinstance(held, Received | Polled | str):
+            held = [*several("messages", held)]
+        session, answers = self._open(), lease_answers(held, kind, reason, ms)
+        self._withheld.add(held)
+        if answers:
+            await self._producer.execute(StageAnswers(*session, answers))
+
+    async def commit(
+        self, consumer: "AsyncConsumer", reached: "OneOrMany | Mapping[str, int]"
+    ) -> None:
+        """Finish everything up to these messages of an assigned consumer, or below these offsets, with the commit.
+
+        NotOwner, UnknownMember. Until the transaction ends, the group gets nothing more of these partitions.
+        """
+        await consumer.stage_commit(self._open(), reached, self._withheld)
+
+    def _open(self) -> ProducerSession:
         if self._session is None:
             raise Refused("a transaction is used inside of its `with` block")
-        await self._producer.stage(self._session, topic, sent)
+        return self._session
+
+    async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+        await self._producer.stage(self._open(), topic, sent)
 
     async def __aexit__(
         self,
@@ -134,6 +185,8 @@ class AsyncTransaction:
     ) -> None:
         assert self._session is not None, "it was entered"
         session, self._session = self._session, None
+        if error is not None:
+            self._withheld.restore()
         try:
             end = await self._producer.end(session, is_commit=error is None)
         except PenstockError:

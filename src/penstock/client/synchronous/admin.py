@@ -151,6 +151,7 @@ class Admin:
         return self.execute(ListTopics())
 
     def describe_topics(self) -> list[Topic]:
+        """Every topic that the key may see, each as `topic` shows it."""
         return [topic_of(one) for one in self.execute(DescribeTopics(self.topics()))]
 
     def topic(self, name: str) -> Topic:
@@ -180,9 +181,11 @@ class Admin:
     # Groups and dead letters
 
     def groups(self) -> list[GroupName]:
+        """Every group, with the topics that it reads."""
         return [GroupName(*one) for one in (self.execute(ListGroups())).items()]
 
     def group(self, name: str) -> Group:
+        """Members of a group, and how far it is in each of its topics. NotFound."""
         return group_of(self.execute(DescribeGroup(name_of("group", name))))
 
     def delete_group(self, name: str) -> None:
@@ -197,10 +200,15 @@ class Admin:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(self.execute(DescribeLag(name_of("group", group))))
 
-    def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Finish everything below some offsets; False if it was finished already."""
-        name = name_of("group", group)
-        return self.execute(Commit(name, committed_offsets(offsets), opens_group=True))
+    def commit(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]], *, lake: str = ""
+    ) -> bool:
+        """Finish everything below some offsets; False if it was finished already.
+
+        `lake` says where an archive has put these messages, for their journeys.
+        """
+        name, where = name_of("group", group), utf8(text("lake", lake), "lake")
+        return self.execute(Commit(name, committed_offsets(offsets), True, where))
 
     def reset(
         self,

@@ -4,6 +4,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from ...api.answers import Kind
 from ...api.arguments import instance, several, text, whole_number
+from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
 from ...api.delays import (
     DelayedId,
@@ -28,7 +30,7 @@ from ...api.schemas import (
 )
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
-from ...errors import NotFound, PenstockError, Refused
+from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
@@ -64,18 +66,21 @@ from ..schema_codec import (
     new_schema,
 )
 from ..settings import ClientSettings
+from ..stagings import StagingHandle, commit_key, refs_of
 from ..worker import WorkerOptions
 from .admin import Admin
 from .connector import Connector
+from .schedules import Schedules
 
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .producer import Producer
+    from .stagings import Staging
     from .transactions import TransactionalProducer
     from .worker import Worker
 
 
-class Client(Admin):
+class Client(Admin, Schedules):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         with Client("penstock://127.0.0.1:9092") as client:
@@ -117,6 +122,7 @@ class Client(Admin):
 
     @property
     def url(self) -> str:
+        """The address of the server, as it was given or found."""
         return self.connector.name
 
     # Publish and read
@@ -412,6 +418,43 @@ class Client(Admin):
 
         return TransactionalProducer(self, name, timeout)
 
+    def staging(self, name: str, sequence: int, writer: str, *, attempt: str = "") -> "Staging":
+        """Messages for one sequence of a named commit: `with client.staging(...) as s: ...`, then `s.handle`.
+
+        Another process may commit the handle, and choose between those of several attempts. CommitNameTaken: another
+        writer uses the name. SequenceCommitted: it is too late.
+        """
+        from .stagings import Staging
+
+        return Staging(self.connector, commit_key(name, sequence, writer), attempt)
+
+    def commit_stagings(
+        self,
+        name: str,
+        sequence: int,
+        writer: str,
+        handles: Iterable[StagingHandle],
+        *,
+        one_off: bool = False,
+    ) -> NamedCommit:
+        """Publish exactly these stagings, once, for ever. `is_repeat`: this sequence was committed before.
+
+        All others of the sequence and of lower ones are dropped. `one_off`: no other commit of this name comes, and it
+        is forgotten after a day. CommitNameTaken, UnknownStaging, StagingMismatch: nothing was published.
+        """
+        key = commit_key(name, sequence, writer)
+        refs = refs_of(key, handles)
+        if not refs:
+            # The first staging makes the name, and a commit without any may be the first.
+            with suppress(SequenceCommitted):
+                self.execute(OpenStaging(*key))
+        return self.execute(CommitStagings(*key, refs, one_off))
+
+    def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
+        """Give stagings up before their commit; how many there were."""
+        ids = [StagingHandle(*one).staging for one in handles]
+        return self.execute(DropStagings(ids))
+
     def consumer(
         self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]
     ) -> "Consumer":
@@ -433,6 +476,7 @@ class Client(Admin):
         return Worker(self, topics, group, handler, **options)
 
     def close(self) -> None:
+        """Close the connections. Producers, consumers and workers are closed before, each by its own block."""
         self.connector.close()
 
     def __enter__(self) -> Self:

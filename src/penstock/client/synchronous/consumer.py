@@ -11,6 +11,8 @@ from typing import Self
 from ...api.answers import Kind
 from ...api.arguments import text, whole_number
 from ...api.topics import DescribeTopic
+from ...api.transaction_answers import StageOffsets
+from ...api.transactions import ProducerSession
 from ...api.units import Duration, duration_ms, duration_s
 from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
@@ -21,6 +23,7 @@ from ..membership import Membership
 from ..membership import commit as commit_command
 from ..membership import poll as poll_command
 from ..retry import chance
+from ..transaction_answers import WithheldMessages, staged_offsets
 from .ack_batcher import AckBatcher
 from .connection import Pending
 from .connector import Call, Connector
@@ -261,6 +264,28 @@ class Consumer:
         for place, offset in offsets.items():
             self._buffer.finish_below(place, offset)
         return bool(done.value)
+
+    def stage_commit(
+        self,
+        session: ProducerSession,
+        reached: OneOrMany | Mapping[str, int],
+        withheld: WithheldMessages,
+    ) -> None:
+        """Commit with the transaction of a producer; what that is about is withheld. For `transaction.commit`."""
+        if not self.settings.is_assigned:
+            raise Refused("commit is for mode='assigned'; in a shared group each message is acked")
+        offsets = offsets_after(reached)
+        membership = self._member.membership
+        command = StageOffsets(
+            *session,
+            membership.group,
+            staged_offsets(offsets),
+            membership.member,
+            membership.generation or None,
+        )
+        self._ack_batcher.send()
+        withheld.add_below(self._buffer.held_parts(), offsets)
+        self._connector.execute(command)
 
     # Be a member
 

@@ -2,13 +2,15 @@
 """Transactions of a client: messages for any topics and partitions, all of them or none."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec import UNSET, UnsetType
 
+from ...api.answers import Kind
 from ...api.arguments import several, text
+from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
     EndTransaction,
     InitProducer,
@@ -21,10 +23,15 @@ from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
 from ...model import Message
 from ..commands import Content, name_of, partition_number
+from ..leased_messages import Polled, Received
+from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+from ..transaction_answers import WithheldMessages, lease_answers
 
 if TYPE_CHECKING:
+    from ..ack_batcher import OneOrMany
     from .client import Client
+    from .consumer import Consumer
 
 
 class TransactionalProducer:
@@ -87,6 +94,9 @@ class TransactionalProducer:
         if run:
             self._client.execute(Stage(*session, name, run, partition))
 
+    def execute(self, command: StageAnswers) -> None:
+        self._client.execute(command)
+
     def end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
         """Commit or abort; asked again if the answer is lost. Without one the next transaction begins a session."""
         self._session, self._is_busy = None, False
@@ -102,6 +112,7 @@ class Transaction:
         self._producer = producer
         self._session: ProducerSession | None = None
         self._is_used = False
+        self._withheld = WithheldMessages()
         self.transaction_id = ""
         self.places: tuple[Placed, ...] = ()
         """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
@@ -122,10 +133,44 @@ class Transaction:
         """Add several messages."""
         self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
 
-    def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+    def ack(self, held: Receipts) -> None:
+        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to the transaction.
+
+        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
+        """
+        self._answer(held, Kind.ACK)
+
+    def nack(self, held: Receipts, reason: str = "", *, delay: Duration | None = None) -> None:
+        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
+        ms = None if delay is None else duration_ms(delay, "delay")
+        self._answer(held, Kind.NACK, reason, ms)
+
+    def reject(self, held: Receipts, reason: str = "") -> None:
+        """Make dead letters of messages with the commit; as `ack`."""
+        self._answer(held, Kind.REJECT, reason)
+
+    def _answer(self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None) -> None:
+        if not isinstance(held, Received | Polled | str):
+            held = [*several("messages", held)]
+        session, answers = self._open(), lease_answers(held, kind, reason, ms)
+        self._withheld.add(held)
+        if answers:
+            self._producer.execute(StageAnswers(*session, answers))
+
+    def commit(self, consumer: "Consumer", reached: "OneOrMany | Mapping[str, int]") -> None:
+        """Finish everything up to these messages of an assigned consumer, or below these offsets, with the commit.
+
+        NotOwner, UnknownMember. Until the transaction ends, the group gets nothing more of these partitions.
+        """
+        consumer.stage_commit(self._open(), reached, self._withheld)
+
+    def _open(self) -> ProducerSession:
         if self._session is None:
             raise Refused("a transaction is used inside of its `with` block")
-        self._producer.stage(self._session, topic, sent)
+        return self._session
+
+    def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+        self._producer.stage(self._open(), topic, sent)
 
     def __exit__(
         self,
@@ -135,6 +180,8 @@ class Transaction:
     ) -> None:
         assert self._session is not None, "it was entered"
         session, self._session = self._session, None
+        if error is not None:
+            self._withheld.restore()
         try:
             end = self._producer.end(session, is_commit=error is None)
         except PenstockError:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
 from ...api.command import Command, ScopedCommand
+from ...api.commits import ListCommitNames, StageNamed
 from ...api.consume import Poll
 from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
@@ -24,6 +25,7 @@ from ...api.topics import (
     CreateTopic,
     ListTopics,
 )
+from ...api.transaction_answers import StageAnswers, StageOffsets
 from ...api.transactions import ListTransactions, Stage
 from ...api.units import DURATION_NS_MAX
 from ...config import SESSION_MS_MIN
@@ -132,11 +134,16 @@ def _schedule(command: Schedule, _settings: Settings) -> Schedule:
     return command
 
 
-def _answer(command: Answer, _settings: Settings) -> Answer:
+def _answer(command: Any, _settings: Settings) -> Any:
     count = sum(len(one.offsets) for one in command.answers)
     _at_most("messages in one request", max(count, len(command.answers)), MESSAGES_MAX)
     for one in command.answers:
         checked_reason(one.reason)
+    return command
+
+
+def _staged_offsets(command: StageOffsets, _settings: Settings) -> StageOffsets:
+    _at_most("offsets in one request", len(command.offsets), MESSAGES_MAX)
     return command
 
 
@@ -202,11 +209,15 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     PublishEach: _messages,
     Stage: _messages,
     ListTransactions: _page,
+    StageNamed: _messages,
+    ListCommitNames: _page,
     PublishValues: _values,
     ScheduleValues: _values,
     Schedule: _schedule,
     Answer: _answer,
     TakeBack: _answer,
+    StageAnswers: _answer,
+    StageOffsets: _staged_offsets,
     AnswerOffset: _answer_offset,
     CreateTopic: _create_topic,
     CreateKey: _create_key,

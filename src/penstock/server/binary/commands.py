@@ -187,6 +187,8 @@ class Commands:
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
         command, acks, _ = asked
+        if command.is_durable:
+            acks = Acks.ALL
         writers = 1 if acks is Acks.ALL and not command.is_volatile else 0
         reply, ticket = self._driver.driver.start(command, by, writers=writers)
         if ticket is None or acks is Acks.NONE:

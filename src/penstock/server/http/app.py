@@ -12,11 +12,13 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...api.answers import ReleaseMember
-from ...api.principals import Action
+from ...api.health import SeeHealth, SeeLags
+from ...api.principals import LOCAL, Action
 from ...broker.authorise import authorise
 from ...config import LimitsConfig
 from ...errors import PenstockError
 from ...observability.activity import Activity
+from ...observability.recent import Recent
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
 from ..key_ends import key_ended
@@ -98,6 +100,7 @@ class App:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
+    recent: Recent = field(default_factory=Recent)
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)
     streams: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -272,6 +275,13 @@ class App:
         self.auth.sweep()
         for member in self.shared.take_missed():
             self.release_shared(member)
+
+    async def sample(self) -> None:
+        """Take a row of the figures of the last hour."""
+        lags = await self.driver.execute(SeeLags(), LOCAL)
+        free_bytes = (await self.driver.execute(SeeHealth(), LOCAL)).free_bytes
+        clock = self.driver.clock
+        self.recent.add(clock.now_ns(), clock.monotonic_ns(), self.activity, lags, free_bytes)
 
     def release_shared(self, member: SharedMember) -> None:
         """Make the messages that a member holds ready again, at once."""

@@ -14,10 +14,13 @@ from ...api.json.dead_letters import (
     CountsOut,
     DeadLettersOut,
     DeadLettersQuery,
+    DiscardIn,
+    DiscardOut,
     RedriveIn,
     RedriveOut,
     cursor_of,
     dead_letter_out,
+    discard_of,
     group_by_of,
     redrive_of,
     selection_of,
@@ -33,6 +36,7 @@ from .routing import Route, TopicIn
 
 _SECONDS_A_CALL = 10
 _REDRIVE = msgspec.json.Decoder(RedriveIn)
+_DISCARD = msgspec.json.Decoder(DiscardIn)
 
 
 async def browse(request: Request) -> Answer:
@@ -75,6 +79,14 @@ async def redrive(request: Request) -> Answer:
         if not sent.dry_run:
             request.audit(f"{topic}: {out.redriven} dead letters to the {sent.target}")
     return json_response(out)
+
+
+async def discard(request: Request) -> Answer:
+    """Have dead letters listed no more. Letters that were on their way before have arrived."""
+    sent, topic = request.json(_DISCARD), request.params["topic"]
+    await request.app.driver.settle()
+    reply = await request.execute_audited(discard_of(topic, sent))
+    return json_response(DiscardOut(reply.matched, reply.discarded, sent.dry_run))
 
 
 async def _send_back(request: Request, command: RedriveDeadLetters) -> RedriveReply:
@@ -141,6 +153,18 @@ ROUTES = (
         tag="dead letters",
         body=RedriveIn,
         answer=RedriveOut,
+        errors=(NotFound,),
+        topic_in=TopicIn.PATH,
+    ),
+    Route(
+        method="POST",
+        path="/topics/{topic}/dlq/discard",
+        call=discard,
+        action=Action.DISCARD,
+        summary="Have dead letters listed no more, without sending them anywhere",
+        tag="dead letters",
+        body=DiscardIn,
+        answer=DiscardOut,
         errors=(NotFound,),
         topic_in=TopicIn.PATH,
     ),

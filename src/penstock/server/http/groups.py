@@ -1,5 +1,6 @@
 """Groups: what they have finished, how far they are behind, what their members hold."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -61,6 +62,21 @@ _RECEIPTS = msgspec.json.Decoder(ReceiptsIn)
 _REJECT = msgspec.json.Decoder(RejectIn)
 
 
+def partition_offsets(sent: Mapping[str, Mapping[str, int]]) -> tuple[PartitionOffset, ...]:
+    """Offsets as a client writes them, by topic and partition. BadRequest: there are none, or one is negative."""
+    offsets = tuple(
+        PartitionOffset(topic, partition_number(number), offset)
+        for topic, numbers in sent.items()
+        for number, offset in numbers.items()
+    )
+    if not offsets:
+        raise BadRequest("offsets is empty", field="offsets")
+    for one in offsets:
+        if one.offset < 0:
+            raise BadRequest(f"an offset is not negative, got {one.offset}", field="offsets")
+    return offsets
+
+
 async def list_groups(request: Request) -> Answer:
     asked = request.query(GroupsQuery)
     found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
@@ -107,16 +123,7 @@ async def commit(request: Request) -> Answer:
     """Finish everything below some offsets."""
     sent = request.json(_COMMIT)
     name = request.params["group"]
-    offsets = tuple(
-        PartitionOffset(topic, partition_number(number), offset)
-        for topic, numbers in sent.offsets.items()
-        for number, offset in numbers.items()
-    )
-    if not offsets:
-        raise BadRequest("offsets is empty", field="offsets")
-    for one in offsets:
-        if one.offset < 0:
-            raise BadRequest(f"an offset is not negative, got {one.offset}", field="offsets")
+    offsets = partition_offsets(sent.offsets)
     if sent.member_id is None:
         advanced = await request.execute(Commit(name, offsets, opens_group=True))
     else:

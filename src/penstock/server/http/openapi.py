@@ -1,6 +1,5 @@
 """The OpenAPI document, made from the table of routes: what is served is what is documented."""
 
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -44,6 +43,7 @@ _WRITES = frozenset(
         Action.CHANGE_GROUP,
         Action.CHANGE_DELAYED,
         Action.REDRIVE,
+        Action.DISCARD,
     }
 )
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
@@ -181,6 +181,15 @@ def _success(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
 
 def failures_of(route: Route) -> set[int]:
     """Every status that is not a success."""
+    return {status_of_kind(one) for one in _error_kinds(route)}
+
+
+def errors_of(route: Route) -> list[tuple[int, str]]:
+    """Every status that is not a success, with its code; each once, the lowest first."""
+    return sorted({(status_of_kind(one), one.code) for one in _error_kinds(route)})
+
+
+def _error_kinds(route: Route) -> set[type[PenstockError]]:
     found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
     if route.action in _WRITES:
         found.add(NoSpace)
@@ -188,7 +197,7 @@ def failures_of(route: Route) -> set[int]:
         found.add(Unauthenticated)
     if route.method != "GET":
         found.update(_WITH_BODY)
-    return {status_of_kind(one) for one in found}
+    return found
 
 
 def _failures(route: Route) -> dict[str, Any]:
@@ -205,73 +214,18 @@ async def _openapi(request: Request) -> Answer:
 
 
 async def _docs(request: Request) -> Answer:
-    return Response(page(request.app.router.routes).encode(), 200, HTML, _PAGE_HEADERS)
+    from .docs_page import page
 
-
-async def _start(request: Request) -> Answer:
-    broker = html.escape(request.app.settings.broker.id)
-    text = _START_PAGE.format(version=html.escape(version("penstock")), broker=broker)
-    return Response(text.encode(), 200, HTML, _PAGE_HEADERS)
+    host = (request.header(b"host") or b"").decode("latin-1")
+    return Response(page(request.app.router.routes, host).encode(), 200, HTML, PAGE_HEADERS)
 
 
 # The pages need nothing from anywhere, so they may load nothing.
-_PAGE_HEADERS = (
+PAGE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
 )
-_START_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Penstock</title>
-<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:40rem;padding:0 1rem}}</style>
-<h1>Penstock</h1>
-<p>Version {version}, broker <code>{broker}</code>. A durable message log and work queue.</p>
-<ul>
-<li><a href="docs">docs</a>: all routes</li>
-<li><a href="openapi.json">openapi.json</a>: the same for tools</li>
-<li><a href="healthz">healthz</a>: whether the broker is ready</li>
-<li><a href="metrics">metrics</a>: figures for Prometheus</li>
-</ul>
-</html>
-"""
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Penstock HTTP</title>
-<style>body{{font:16px/1.5 sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}}
-td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}code{{white-space:nowrap}}</style>
-<h1>Penstock HTTP</h1>
-<p>All routes, also below <code>/v1</code>. For tools: <a href="openapi.json">openapi.json</a>.</p>
-{tables}
-</html>
-"""
-
-
-def page(routes: Sequence[Route]) -> str:
-    """A list of all routes for people, in one file."""
-    tags = list(dict.fromkeys(route.tag for route in routes))
-    tables = "\n".join(
-        f"<h2>{html.escape(tag)}</h2>\n<table>\n{_rows(routes, tag)}\n</table>" for tag in tags
-    )
-    return _PAGE.format(tables=tables)
-
-
-def _rows(routes: Sequence[Route], tag: str) -> str:
-    return "\n".join(
-        f"<tr><td><code>{route.method} {html.escape(route.path)}</code></td>"
-        f"<td>{html.escape(route.summary)}</td></tr>"
-        for route in routes
-        if route.tag == tag
-    )
-
-
 ROUTES = (
-    Route(
-        method="GET",
-        path="/",
-        call=_start,
-        action=Action.SEE_HEALTH,
-        summary="Name, version and links, for people",
-        tag="health",
-        is_open=True,
-        other_answers={HTML.decode(): "a page"},
-    ),
     Route(
         method="GET",
         path="/openapi.json",

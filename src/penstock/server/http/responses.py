@@ -24,7 +24,8 @@ BATCH = b"application/vnd.penstock.batch"
 REGISTRY = b"application/vnd.schemaregistry.v1+json"
 TEXT = b"text/plain; charset=utf-8"
 
-_NO_CONTENT = 204
+# Answers that end with their headers.
+_WITHOUT_BODY = frozenset({204, 304})
 # Larger bodies are written in pieces of this size.
 PIECE_BYTES = 64 * 1024
 _FIELDS = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
@@ -45,7 +46,7 @@ class Response:
     def fields(self, request_id: bytes) -> bytes:
         """The headers of this answer as they are sent, without those that every answer has."""
         lines = b"".join([b"%b: %b\r\n" % one for one in self.headers])
-        if self.status == _NO_CONTENT:
+        if self.status in _WITHOUT_BODY:
             return b"x-request-id: %b\r\n%b" % (request_id, lines)
         return _FIELDS % (request_id, self.content_type, len(self.body)) + lines
 

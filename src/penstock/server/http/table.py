@@ -1,7 +1,10 @@
 """All routes. A new one is an entry in the ROUTES of its module, and a new module is a line here."""
 
 from . import (
+    administration,
     answering,
+    commits,
+    console,
     consuming,
     dead_letters,
     delays,
@@ -12,19 +15,24 @@ from . import (
     lanes,
     members,
     openapi,
+    overview,
     pipelines,
     publishing,
     queries,
     reading,
+    schedules,
     schema_settings,
     schemas,
     topics,
+    transaction_answers,
     transactions,
 )
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
+    *overview.ROUTES,
+    *console.ROUTES,
     *topics.ROUTES,
     *publishing.ROUTES,
     *reading.ROUTES,
@@ -32,7 +40,10 @@ ROUTES: tuple[Route, ...] = (
     *consuming.ROUTES,
     *answering.ROUTES,
     *transactions.ROUTES,
+    *transaction_answers.ROUTES,
+    *commits.ROUTES,
     *delays.ROUTES,
+    *schedules.ROUTES,
     *lanes.ROUTES,
     *groups.ROUTES,
     *members.ROUTES,
@@ -40,6 +51,7 @@ ROUTES: tuple[Route, ...] = (
     *journeys.ROUTES,
     *pipelines.ROUTES,
     *keys.ROUTES,
+    *administration.ROUTES,
     *schemas.ROUTES,
     *schema_settings.ROUTES,
     *openapi.ROUTES,

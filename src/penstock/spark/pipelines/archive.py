@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ...api.groups import LAKE_CHARACTERS_MAX
 from ...errors import Unavailable
 from .lake import Lake
 from .manifest import Manifest
@@ -138,16 +139,23 @@ class Archive:
 
     def _prepare(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
         """Before the first read: commit where new partitions begin, and publish the progress in the broker."""
-        if self.options.starts_latest and not self.lake.ends:
+        is_opening = self.options.starts_latest and not self.lake.ends
+        if is_opening:
             # Committed at once: after a crash "latest" would be another offset.
             opening = [empty_span(one, 0, one.latest, NOT_ASKED) for one in found]
             self.lake.commit(opening, [])
         if self.options.holds_retention:
             keep_unread(client, self.options.topics)
-        self._tell_group(client, found)
+        self._tell_group(client, found, is_opening=is_opening)
 
-    def _tell_group(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
-        """Commit the ends of the lake for the group. A group that is ahead stays there."""
+    def _tell_group(
+        self, client: "Client", found: Sequence[BrokerPartition], *, is_opening: bool = False
+    ) -> None:
+        """Commit the ends of the lake for the group. A group that is ahead stays there.
+
+        Journeys then tell of the lake, but for what lies before the place that a new lake begins at.
+        """
+        lake = "" if is_opening else str(self.lake.root)[-LAKE_CHARACTERS_MAX:]
         if not self.options.group:
             return
         offsets: dict[str, dict[int, int]] = {}
@@ -155,7 +163,7 @@ class Archive:
             known = self.lake.ends.get(one.name)
             floor = known.end if known else one.earliest
             offsets.setdefault(one.name.topic, {})[one.name.number] = floor
-        client.commit(self.options.group, offsets)
+        client.commit(self.options.group, offsets, lake=lake)
 
     def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
         while not stop.is_set():

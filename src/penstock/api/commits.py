@@ -1,0 +1,178 @@
+"""Named commits: messages that are staged for a sequence of a name, and the commit that publishes them once."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from ..model import Buffer, Message
+from .command import EVERY_TOPIC, Command
+from .principals import Action
+from .transactions import Participant, Placed, Staged
+
+
+class OpenStaging(Command[str], frozen=True):
+    """Begin a staging of an attempt for one sequence of a name; its id, which lives 24 hours.
+
+    The first one of a node makes the topic in which commits are decided. Refused: the name, the sequence, the writer or
+    the attempt is out of its limits. CommitNameTaken, SequenceCommitted, OverCommitQuota, PartitionFaulty.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    is_structural: ClassVar[bool] = True
+    name: str
+    sequence: int
+    writer: str
+    # What the writer calls this attempt, for those who look; nothing depends on it.
+    attempt: str = ""
+
+
+class StageNamed(Command[Sequence[Staged]], frozen=True):
+    """Stage messages for a named commit; all or none.
+
+    With a partition and a sequence, which is that of the first message, a repeat is recognised. UnknownStaging,
+    NotFound, OutOfSequence; Refused: a message has an idempotency key.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    staging: str
+    topic: str
+    messages: Sequence[Message]
+    partition: int | None = None
+    sequence: int | None = None
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class StageNamedBatch(Command[Staged], frozen=True):
+    """Stage a batch that a client encoded, without a producer's marks, for a named commit.
+
+    `sequence` is that of its first message, counted in this partition from 0 for each staging: a repeat is recognised.
+    As `StageNamed`; the reply is about its first message.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    staging: str
+    topic: str
+    partition: int
+    sequence: int
+    batch: Buffer
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class StagingRef(NamedTuple):
+    """A staging that a commit publishes, and how many messages it has: all that were answered, and no others."""
+
+    staging: str
+    messages: int
+
+
+class NamedCommit(NamedTuple):
+    """Where a named commit is.
+
+    Drivers answer with it when it is complete; before that only if a partition cannot take its part now. Then the
+    decision stands, and the same command tells later what came of it. `places` is where its messages are, if it is the
+    last of its name. `is_repeat`: this sequence was committed before, and nothing was published now.
+    """
+
+    name: str
+    sequence: int
+    last_sequence: int
+    is_repeat: bool
+    is_complete: bool
+    places: tuple[Placed, ...]
+
+
+class CommitStagings(Command[NamedCommit], frozen=True):
+    """Publish exactly these stagings of a name, once, for ever, and drop all others of this sequence and lower ones.
+
+    A sequence at or below the last one is answered, and publishes nothing. NotFound: nothing was ever staged under the
+    name; CommitNameTaken; UnknownStaging; StagingMismatch: one is of another name, sequence or writer, or holds another
+    number of messages; CommitInProgress; OverCommitQuota: too many at once; PartitionFaulty.
+    """
+
+    action: ClassVar[Action] = Action.PUBLISH
+    takes_steps: ClassVar[bool] = True
+    name: str
+    sequence: int
+    writer: str
+    stagings: Sequence[StagingRef]
+    # No other commit of this name comes: it is forgotten after 24 hours, and can never publish these stagings again.
+    is_one_off: bool = False
+
+
+class DropStagings(Command[int], frozen=True):
+    """Give stagings up before their commit; how many there were. Unknown ones are gone already."""
+
+    action: ClassVar[Action] = Action.PUBLISH
+    stagings: Sequence[str]
+
+
+class StagingFacts(msgspec.Struct, frozen=True):
+    """A staging that waits for its commit."""
+
+    staging: str
+    sequence: int
+    writer: str
+    attempt: str
+    age_ms: int
+    participants: tuple[Participant, ...]
+
+
+class CommitNameFacts(msgspec.Struct, frozen=True):
+    """A name: its last commit, and what is staged for the next ones."""
+
+    name: str
+    owner: str
+    # Of the last commit; None if there was none.
+    sequence: int | None
+    writer: str | None
+    age_ms: int | None
+    # Whether all partitions have published their part.
+    is_complete: bool
+    is_one_off: bool
+    places: tuple[Placed, ...]
+    staging_count: int
+    staged_messages: int
+    staged_bytes: int
+    # Of one name that is asked for; not in a list.
+    stagings: tuple[StagingFacts, ...] = ()
+
+
+class ListCommitNames(Command[list[CommitNameFacts]], frozen=True):
+    """Names of commits, ordered by name."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+    after: str = ""
+    limit: int = 1000
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class DescribeCommitName(Command[CommitNameFacts], frozen=True):
+    """One name, with its stagings. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
+    is_query: ClassVar[bool] = True
+    name: str
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class ResetCommitName(Command[CommitNameFacts], frozen=True):
+    """Forget a name; the reply is what it was. Its stagings are dropped, and any writer may begin with any sequence.
+
+    For administrators. NotFound; CommitInProgress: its last commit is being applied.
+    """
+
+    action: ClassVar[Action] = Action.ABORT_TRANSACTION
+    name: str
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC

@@ -1,0 +1,151 @@
+"""Recurring messages: a schedule of a topic has the same message published again and again, at times of a clock."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import ClassVar, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..model import Headers, Message
+from .command import Command
+from .principals import Action
+from .publish import Published
+from .units import time_text
+
+SCHEDULES_MAX = 1000
+"""Of one topic."""
+SCHEDULE_BYTES_MAX = 1 << 16
+"""Of key, value and headers of the message, all together: every snapshot of the partition holds them."""
+EVERY_MS_MIN, EVERY_MS_MAX = 1000, 366 * 24 * 3_600_000
+CRON_CHARACTERS_MAX = 200
+SCHEDULE_HEADER = "penstock-schedule"
+"""The header of an occurrence that says which schedule published it."""
+UTC_NAME = "UTC"
+
+R = TypeVar("R")
+
+
+class Missed(Enum):
+    """What becomes of occurrences that the broker could not publish in time, because it was down."""
+
+    LATEST = "latest"
+    ALL = "all"
+    SKIP = "skip"
+
+
+class Timing(msgspec.Struct, frozen=True, array_like=True):
+    """When a schedule is due: by a cron expression in a time zone, or each time an interval is over."""
+
+    cron: str = ""
+    every_ms: int = 0
+    timezone: str = UTC_NAME
+
+
+class Recurrence(msgspec.Struct, frozen=True, array_like=True):
+    """What a schedule publishes, and when. The time to live of an occurrence counts from its due time."""
+
+    timing: Timing
+    message: Message
+    ttl_ms: int | None = None
+    missed: Missed = Missed.LATEST
+    is_paused: bool = False
+
+
+class ScheduleDescription(msgspec.Struct, frozen=True):
+    """A schedule. `last_due_ns` is the due time of the last occurrence that was published, None before the first.
+
+    `next_due_ns` is None while the schedule is paused, or while `problem` says why it cannot be told.
+    """
+
+    topic: str
+    partition: int
+    key: str
+    version: int
+    recurrence: Recurrence
+    last_due_ns: int | None
+    next_due_ns: int | None
+    problem: str = ""
+
+    @property
+    def last_due(self) -> str | None:
+        """As text, in UTC."""
+        return None if self.last_due_ns is None else time_text(self.last_due_ns)
+
+    @property
+    def next_due(self) -> str | None:
+        """As text, in UTC."""
+        return None if self.next_due_ns is None else time_text(self.next_due_ns)
+
+
+class _OfTopic(Command[R], frozen=True):
+    topic: str
+
+    def topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+
+class _OfSchedule(_OfTopic[R], frozen=True):
+    key: str
+
+
+class CreateSchedule(_OfSchedule[ScheduleDescription], frozen=True):
+    """Publish a message again and again, from now on, under a key that no other schedule of the topic has.
+
+    It is stored in `partition`, or in that of the message's key, or in that of the schedule's key, and so is every
+    occurrence. AlreadyExists; NotFound: the topic, or the partition. Refused: a part of it is wrong. TooLarge: the
+    message, or the number of schedules. NoSpace.
+    """
+
+    action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    recurrence: Recurrence
+    partition: int | None = None
+
+
+class ListSchedules(_OfTopic[list[ScheduleDescription]], frozen=True):
+    """All schedules of a topic, by key."""
+
+    action: ClassVar[Action] = Action.SEE_SCHEDULES
+    is_query: ClassVar[bool] = True
+
+
+class GetSchedule(_OfSchedule[ScheduleDescription], frozen=True):
+    """One schedule. NotFound."""
+
+    action: ClassVar[Action] = Action.SEE_SCHEDULES
+    is_query: ClassVar[bool] = True
+
+
+class ChangeSchedule(_OfSchedule[ScheduleDescription], frozen=True, kw_only=True):
+    """Change what is given, and leave the rest as it is. What is due by the former timing is published before.
+
+    With another timing, or the same one once more, the schedule counts from now. What falls due while it is paused is
+    not published. NotFound; Refused and TooLarge as for a new one; NoSpace.
+    """
+
+    action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    cron: str | UnsetType = UNSET
+    every_ms: int | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    missed: Missed | UnsetType = UNSET
+    is_paused: bool | UnsetType = UNSET
+    value: bytes | UnsetType | None = UNSET
+    message_key: bytes | UnsetType | None = UNSET
+    headers: Headers | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    ttl_ms: int | UnsetType | None = UNSET
+
+
+class DeleteSchedule(_OfSchedule[None], frozen=True):
+    """Publish nothing more of it. What was published stays. NotFound."""
+
+    action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+
+
+class RunSchedule(_OfSchedule[Published], frozen=True):
+    """Publish the message of a schedule now, beside its occurrences, also while it is paused.
+
+    NotFound; NoSpace, BacklogFull, SchemaViolation, as for any publish.
+    """
+
+    action: ClassVar[Action] = Action.CHANGE_SCHEDULES

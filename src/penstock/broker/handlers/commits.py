@@ -1,0 +1,290 @@
+"""Named commits: stagings, the commit that publishes some of them once, and a look at names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+from ...api.command import Command
+from ...api.commits import (
+    CommitNameFacts,
+    CommitStagings,
+    DescribeCommitName,
+    DropStagings,
+    ListCommitNames,
+    NamedCommit,
+    OpenStaging,
+    ResetCommitName,
+    StageNamed,
+    StageNamedBatch,
+    StagingFacts,
+)
+from ...api.publish import Publish, PublishBatch
+from ...api.transactions import Participant, Placed, Staged
+from ...codec import Encoded, Marks
+from ...codec.columns import columns_of
+from ...codec.edit import expiring
+from ...config import OFF
+from ...errors import CommitInProgress, MalformedBatch, Refused, StagingMismatch, UnknownStaging
+from ...model import check_name
+from ...transactions.names import (
+    SEQUENCE_MAX,
+    STAGINGS_MAX,
+    CommitName,
+    NamedStaging,
+    staging_number,
+    staging_text,
+)
+from ...transactions.stagings import NAMED_NUMBER
+from ..partition import Now, Partition, publishing
+from ..partition.backlog import require_room
+from ..partition.batches import checked_batch
+from ..partition.changes import Handler
+from ..validation import require_valid
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+_MS = 1_000_000
+_BATCH_SEQUENCE_MAX = (1 << 31) - 1
+_TEXT_MAX = 250
+# A staging belongs to one attempt, which has one epoch.
+_EPOCH = 0
+
+
+def _checked_commit(name: str, sequence: int, writer: str) -> None:
+    check_name(name, "commit")
+    if not 0 <= sequence <= SEQUENCE_MAX:
+        raise Refused(
+            f"the sequence of a commit is 0 to {SEQUENCE_MAX}, got {sequence}", limit=SEQUENCE_MAX
+        )
+    _checked_text("writer", writer, least=1)
+
+
+def _checked_text(what: str, text: str, *, least: int) -> None:
+    if not least <= len(text) <= _TEXT_MAX or not text.isprintable():
+        raise Refused(
+            f"{what} is {least} to {_TEXT_MAX} characters that can be printed, got {len(text)}",
+            limit=_TEXT_MAX,
+        )
+
+
+def open_staging(node: "Node", command: OpenStaging, now: Now) -> str:
+    name, sequence, writer = command.name, command.sequence, command.writer
+    _checked_commit(name, sequence, writer)
+    _checked_text("attempt", command.attempt, least=0)
+    by = node.principal
+    return staging_text(
+        node.commits.open(name, sequence, writer, now, attempt=command.attempt, by=by)
+    )
+
+
+def stage(node: "Node", command: StageNamed, now: Now) -> Sequence[Staged]:
+    staging_id = staging_number(command.staging)
+    topic, messages, first = node.topic(command.topic), command.messages, command.sequence
+    if first is not None and (command.partition is None or not 0 <= first <= _BATCH_SEQUENCE_MAX):
+        raise Refused(
+            f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, and counts in the partition it names"
+        )
+    node.commits.staging(staging_id)
+    if not messages:
+        return []
+    if any(one.idempotency_key for one in messages):
+        raise Refused("a message of a named commit has no idempotency key: the name is one")
+    if node.bindings:
+        require_valid(node, Publish(command.topic, messages, command.partition))
+    node.guard.admit(messages, now)
+    chosen = publishing.routed(topic.partitions, topic.router, messages, command.partition)
+    batches: list[tuple[Partition, Sequence[int], Encoded]] = []
+    for number, indexes in chosen.items():
+        partition = topic.partitions[number]
+        sequence = _next_sequence(partition, staging_id) if first is None else first
+        columns = columns_of([messages[one] for one in indexes])
+        marks = _marks(staging_id, sequence)
+        encoded = publishing.encode_for(partition, columns, now, marks=marks)
+        _require_room(partition, encoded)
+        batches.append((partition, indexes, encoded))
+    node.commits.enrol(staging_id, [partition for partition, _, _ in batches], now)
+    found: dict[int, Staged] = {}
+    for partition, indexes, encoded in batches:
+        first_of = _stage(partition, encoded, now)
+        for place, index in enumerate(indexes):
+            found[index] = first_of._replace(sequence=first_of.sequence + place)
+    return [found[index] for index in range(len(messages))]
+
+
+def _marks(staging_id: int, sequence: int) -> Marks:
+    return Marks(producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=sequence)
+
+
+def _next_sequence(partition: Partition, staging_id: int) -> int:
+    known = partition.machine.staging_producers.by_id.get(staging_id)
+    return 0 if known is None else known.next_sequence
+
+
+def _require_room(partition: Partition, encoded: Encoded) -> None:
+    head = encoded.head
+    # A repeat adds nothing. A gap is refused here, before the staging knows of the partition.
+    is_new = partition.machine.staging_producers.repeat_of(head) is None
+    if is_new and partition.has_backlog_limit:
+        require_room(partition, head.message_count, head.length)
+
+
+def _stage(partition: Partition, encoded: Encoded, now: Now) -> Staged:
+    head = encoded.head._replace(transaction_id=NAMED_NUMBER)
+    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
+    is_repeat = partition.stage(numbered, now) is None
+    return Staged(partition.number, head.first_sequence, is_repeat)
+
+
+def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
+    staging_id = staging_number(command.staging)
+    partition = node.partition(command.topic, command.partition)
+    if not 0 <= command.sequence <= _BATCH_SEQUENCE_MAX:
+        raise Refused(f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, got {command.sequence}")
+    encoded, _, due_at = checked_batch(command.batch, node.limits)
+    if encoded.head.producer_id >= 0:
+        raise MalformedBatch("a batch of a named commit has no producer: its staging is one")
+    if encoded.has_idempotency_keys or due_at is not None:
+        raise Refused(
+            "a message of a named commit has no idempotency key, and comes with the commit"
+        )
+    node.commits.staging(staging_id)
+    if node.bindings:
+        require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
+    node.guard.admit_bytes(encoded.head.length, now)
+    ttl_ms = partition.config.ttl_ms
+    if ttl_ms != OFF:
+        expires_at = now.wall_ns + ttl_ms * _MS
+        encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
+    head = encoded.head._replace(
+        producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=command.sequence
+    )
+    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
+    _require_room(partition, numbered)
+    node.commits.enrol(staging_id, (partition,), now)
+    return _stage(partition, numbered, now)
+
+
+def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
+    sequence, writer = command.sequence, command.writer
+    _checked_commit(command.name, sequence, writer)
+    if len(command.stagings) > STAGINGS_MAX:
+        raise Refused(
+            f"a commit has at most {STAGINGS_MAX} stagings, got {len(command.stagings)}",
+            limit=STAGINGS_MAX,
+        )
+    if not node.commits.is_known(command.name) and command.stagings:
+        # Says which one is gone, or whose it is.
+        staging_id = staging_number(command.stagings[0].staging)
+        _, staging = node.commits.staging(staging_id)
+        raise StagingMismatch(staging_text(staging_id), f"is of {staging.name.name}")
+    name = node.commits.find(command.name)
+    names = node.commits.home(command.name).machine.commit_names
+    if not names.is_committed(name, sequence, writer):
+        listed = {staging_number(one.staging): one.messages for one in command.stagings}
+        if len(listed) < len(command.stagings):
+            raise Refused("a commit names a staging twice")
+        is_one_off = command.is_one_off
+        if not node.commits.commit(name, sequence, writer, listed, now, is_one_off=is_one_off):
+            return NamedCommit(name.name, sequence, name.sequence, False, False, ())
+    is_last = sequence == name.sequence
+    is_complete = not is_last or name.is_applied
+    is_repeat = not (is_last and name.is_unanswered)
+    if is_complete and is_last:
+        name.is_unanswered = False
+    places = tuple(_places(node, name)) if is_last else ()
+    return NamedCommit(name.name, sequence, name.sequence, is_repeat, is_complete, places)
+
+
+def _places(node: "Node", name: CommitName) -> Iterator[Placed]:
+    for topic_id, partition, offset, count in name.places:
+        facts = node.topics.by_id.get(topic_id)
+        yield Placed("" if facts is None else facts.name, partition, offset, count)
+
+
+def drop_stagings(node: "Node", command: DropStagings, now: Now) -> int:
+    if len(command.stagings) > STAGINGS_MAX:
+        raise Refused(
+            f"at most {STAGINGS_MAX} stagings at once, got {len(command.stagings)}",
+            limit=STAGINGS_MAX,
+        )
+    found: dict[int, NamedStaging] = {}
+    for text in command.stagings:
+        try:
+            staging_id = staging_number(text)
+            found[staging_id] = node.commits.staging(staging_id)[1]
+        except UnknownStaging:
+            continue
+    node.commits.drop(found.values(), now)
+    return len(found)
+
+
+def list_names(node: "Node", command: ListCommitNames, now: Now) -> list[CommitNameFacts]:
+    wanted = (one for one in node.commits.names() if one.name > command.after)
+    found = nsmallest(max(0, command.limit), wanted, key=lambda one: one.name)
+    return [_described(node, one, now) for one in found]
+
+
+def describe(node: "Node", command: DescribeCommitName, now: Now) -> CommitNameFacts:
+    name = node.commits.find(command.name)
+    return _described(node, name, now, with_stagings=True)
+
+
+def reset(node: "Node", command: ResetCommitName, now: Now) -> CommitNameFacts:
+    name = node.commits.find(command.name)
+    if not name.is_applied:
+        raise CommitInProgress(name.name, name.sequence)
+    facts = _described(node, name, now)
+    node.commits.reset(name, now)
+    return facts
+
+
+def _described(
+    node: "Node", name: CommitName, now: Now, *, with_stagings: bool = False
+) -> CommitNameFacts:
+    stagings = [_staging(node, one, now) for one in name.stagings.values()]
+    parts = [part for one in stagings for part in one.participants]
+    is_new = name.sequence < 0
+    return CommitNameFacts(
+        name.name,
+        name.owner,
+        None if is_new else name.sequence,
+        None if is_new else name.writer,
+        None if is_new else max(0, now.wall_ns - name.at_ns) // _MS,
+        name.is_applied,
+        name.is_one_off,
+        tuple(_places(node, name)),
+        len(stagings),
+        sum(one.messages for one in parts),
+        sum(one.size_bytes for one in parts),
+        tuple(stagings) if with_stagings else (),
+    )
+
+
+def _staging(node: "Node", staging: NamedStaging, now: Now) -> StagingFacts:
+    return StagingFacts(
+        staging_text(staging.staging_id),
+        staging.sequence,
+        staging.writer,
+        staging.attempt,
+        max(0, now.wall_ns - staging.at_ns) // _MS,
+        tuple(_participants(node, staging)),
+    )
+
+
+def _participants(node: "Node", staging: NamedStaging) -> Iterator[Participant]:
+    for partition, staged in node.commits.serving(staging):
+        size = sum(one.length for one in staged.stagings.values())
+        yield Participant(partition.topic, partition.number, staged.message_count, size)
+
+
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    OpenStaging: open_staging,
+    StageNamed: stage,
+    StageNamedBatch: stage_batch,
+    CommitStagings: commit,
+    DropStagings: drop_stagings,
+    ListCommitNames: list_names,
+    DescribeCommitName: describe,
+    ResetCommitName: reset,
+}

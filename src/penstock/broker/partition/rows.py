@@ -1,0 +1,85 @@
+"""The messages of a poll in columns, one part for each batch that they lie in."""
+
+from collections.abc import Mapping
+from itertools import compress
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from ...api.leased import joined_columns
+from ...codec import Head, Origin
+from ...codec.body import Body, Column
+from ...codec.decode import delay_ids, message_rows, offsets_of
+from ...delivery.lanes import NORMAL
+from ...delivery.offsets import next_of
+from ...model import MessageColumns
+from .batch_cache import CachedBatch
+
+MIXED = -1
+
+
+class Rows(NamedTuple):
+    """Messages of one batch in columns, and their priority, MIXED if it is not one; the rest: see LeasedPart."""
+
+    priority: int
+    columns: MessageColumns
+    is_bare: bool = False
+    delay_ids: Mapping[int, int] = {}
+
+
+def rows_of(seen: list[CachedBatch], offsets: BitMap64, *, has_delays: bool) -> list[Rows]:
+    # Whole batches: passing each message through a generator costs a fifth of the poll.
+    found: list[Rows] = []
+    for opened in seen:
+        columns = _rows(opened, offsets)
+        if columns is not None:
+            head, body = opened.head, opened.body
+            priority = body.numbers.get(Column.PRIORITIES, NORMAL)
+            ids = ids_of(body, head) if has_delays else {}
+            lane = priority if isinstance(priority, int) else MIXED
+            found.append(Rows(lane, columns, body.is_bare, ids))
+    return found
+
+
+def _rows(opened: CachedBatch, offsets: BitMap64) -> MessageColumns | None:
+    """The rows of a batch whose offsets are wanted; None if there are none."""
+    head = opened.head
+    base, end = head.base_offset, head.base_offset + head.last_delta + 1
+    count = offsets.range_cardinality(base, end)
+    if not count:
+        return None
+    is_dense = head.message_count == end - base
+    if is_dense and count == head.message_count:
+        return opened.columns()  # All of it: nothing is copied.
+    first = next_of(offsets, base)
+    # Neighbours, as most are: no set has to be made for them.
+    if is_dense and offsets.contains_range(first, first + count):
+        return opened.columns().rows(first - base, first - base + count)
+    mine = BitMap64(range(base, end)) & offsets
+    if is_dense:
+        positions = np.frombuffer(mine.to_array(), dtype=np.int64) - base
+        return message_rows(opened.body, opened.head, positions)
+    columns = opened.columns()
+    mask = [offset in mine for offset in columns.offsets]
+    return columns.each(lambda column: list(compress(column, mask)))
+
+
+def by_priority(found: list[Rows]) -> list[Rows]:
+    """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
+    if all(rows.priority != MIXED for rows in found):
+        return sorted(found, key=attrgetter("priority"))
+    columns = joined_columns([rows.columns for rows in found])
+    order = sorted(range(len(columns.offsets)), key=columns.priorities.__getitem__)
+    ordered = columns.each(lambda column: [column[row] for row in order])
+    ids = {offset: one for rows in found for offset, one in rows.delay_ids.items()}
+    return [Rows(MIXED, ordered, delay_ids=ids)]
+
+
+def ids_of(body: Body, head: Head) -> dict[int, int]:
+    """The ids of the messages of a batch, by offset; nothing unless they come out of the delay log."""
+    if head.origin is not Origin.DELAY or not head.message_count:
+        return {}
+    ids: list[int] = delay_ids(body, head).tolist()
+    return dict(zip(offsets_of(body, head), ids, strict=True))

@@ -1,0 +1,77 @@
+"""What a client asks of a server about recurring messages."""
+
+from abc import ABC, abstractmethod
+from typing import TypeVar, Unpack
+
+from msgspec import UNSET, UnsetType
+
+from ...api.command import Command
+from ...api.schedule_options import (
+    NewScheduleOptions,
+    ScheduleChanges,
+    changed,
+    created,
+)
+from ...api.schedules import (
+    DeleteSchedule,
+    GetSchedule,
+    ListSchedules,
+    RunSchedule,
+    ScheduleDescription,
+)
+from ..commands import Content, name_of
+from ..publish import SCHEDULE_READERS, Published, published_of
+from .connector import AsyncConnector
+
+R = TypeVar("R")
+
+
+class AsyncSchedules(ABC):
+    """The part of `AsyncClient` that is about recurring messages. Schedules are named by their topic and their key."""
+
+    connector: AsyncConnector
+
+    @abstractmethod
+    async def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R:
+        """The reply to a command."""
+
+    async def create_schedule(
+        self,
+        topic: str,
+        key: str,
+        value: Content | UnsetType = UNSET,
+        **options: Unpack[NewScheduleOptions],
+    ) -> ScheduleDescription:
+        """Publish a message again and again: `cron="0 9 * * mon-fri", timezone="Europe/Berlin"`, or `every="15m"`.
+
+        AlreadyExists: the topic has a schedule of this key. Refused: something about it is wrong.
+        """
+        command = created(topic, key, value, options, SCHEDULE_READERS)
+        return await self.execute(command)
+
+    async def schedules(self, topic: str) -> list[ScheduleDescription]:
+        """All schedules of a topic, by key."""
+        return await self.execute(ListSchedules(name_of("topic", topic)))
+
+    async def schedule(self, topic: str, key: str) -> ScheduleDescription:
+        """One schedule, and when it is due next. NotFound."""
+        command = GetSchedule(name_of("topic", topic), name_of("schedule", key))
+        return await self.execute(command)
+
+    async def change_schedule(
+        self, topic: str, key: str, **changes: Unpack[ScheduleChanges]
+    ) -> ScheduleDescription:
+        """Change what is given; the rest stays. `paused=True` pauses it, `paused=False` resumes it. NotFound."""
+        command = changed(topic, key, changes, SCHEDULE_READERS)
+        return await self.execute(command)
+
+    async def run_schedule(self, topic: str, key: str) -> Published:
+        """Publish its message now, beside its occurrences. NotFound."""
+        command = RunSchedule(name_of("topic", topic), name_of("schedule", key))
+        reply = await self.connector.execute(command)
+        return published_of(reply.value, reply.guarantee)
+
+    async def delete_schedule(self, topic: str, key: str) -> None:
+        """Publish nothing more of it. NotFound."""
+        command = DeleteSchedule(name_of("topic", topic), name_of("schedule", key))
+        await self.execute(command)

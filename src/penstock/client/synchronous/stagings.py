@@ -1,0 +1,177 @@
+# Made from ../asynchronous/stagings.py by tools/unasync.py; change that one.
+"""Stagings of named commits: one process stages, several batches under way at once, and another one commits."""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple, Self, Unpack
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from ...api.arguments import several, text
+from ...api.commits import DropStagings, OpenStaging, StageNamedBatch
+from ...api.topics import DescribeTopic
+from ...codec import Columns, encode
+from ...codec.columns import columns_of
+from ...errors import PenstockError, Refused
+from ...model import Message
+from ..commands import Content, name_of, partition_number
+from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+from ..retry import may_repeat
+from ..stagings import IN_FLIGHT_MAX, CommitKey, StagingHandle, by_partition
+from .connector import Call, Connector, Sent
+
+
+class StagedBatch(NamedTuple):
+    """A batch that was sent and not answered. `sent` is None if it could not be sent."""
+
+    command: StageNamedBatch
+    messages: int
+    sent: Sent | None
+
+
+class Staging:
+    """Messages of one attempt for a named commit. Made by `client.staging`, for one task at a time:
+
+        with client.staging("nightly", 7, "job-12") as staging:
+            staging.publish("orders", b"...", key="customer-7")
+            staging.stage_columns("orders", 3, Columns(values=[...], timestamps=now_ns))
+        handle = staging.handle
+
+    Up to four batches are under way at once; one whose answer is lost is sent again, and stored once. At the end of the
+    block all are stored; if it raises they are given up. The handle goes to the process that commits, within 24 hours.
+    """
+
+    def __init__(self, connector: Connector, key: CommitKey, attempt: str) -> None:
+        self._connector, self._key = connector, key
+        self._attempt = text("the attempt of a staging", attempt)
+        self._staging = ""
+        self._is_done = False
+        self._messages = 0
+        self._in_flight: deque[StagedBatch] = deque()
+        # Of each partition that it has messages in: the sequence of the next one.
+        self._next: dict[tuple[str, int], int] = {}
+        self._partitions: dict[str, int] = {}
+        self._turn = 0
+
+    @property
+    def handle(self) -> StagingHandle:
+        """What is committed: small, and fit for pickle and JSON. Refused before the block has ended well."""
+        if not self._is_done:
+            raise Refused("a staging has a handle once its `with` block has ended well")
+        return StagingHandle(*self._key, self._staging, self._messages)
+
+    def __enter__(self) -> Self:
+        if self._staging:
+            raise Refused("a staging is for one `with` block")
+        command = OpenStaging(*self._key, self._attempt)
+        self._staging = (self._connector.execute(command)).value
+        return self
+
+    def publish(
+        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
+    ) -> None:
+        """Stage a message, a value or any object as `json`. It is seen once the staging is committed."""
+        self._stage(topic, [outgoing_of(value, options)])
+
+    def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
+        """Stage several messages; those for one partition together."""
+        self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
+
+    def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+        now_ns, name = time.time_ns(), name_of("topic", topic)
+        messages: list[tuple[int | None, Message]] = []
+        for one in sent:
+            if one.delay is not None or one.deliver_at is not None or one.delay_key is not None:
+                raise Refused("a message of a named commit comes with it: it has no delay")
+            place = None if one.partition is None else partition_number(one.partition)
+            message = message_of(one, now_ns, None)
+            messages.append((place, replace(message, timestamp=now_ns)))
+        count = self.partition_count(name)
+        for partition, batches in by_partition(messages, count, self._turn).items():
+            for batch in batches:
+                self.stage_columns(name, partition, columns_of(batch))
+        self._turn += 1
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, asked for once. NotFound."""
+        if topic not in self._partitions:
+            found = (self._connector.execute(DescribeTopic(name_of("topic", topic)))).value
+            self._partitions[topic] = len(found.partitions)
+        return self._partitions[topic]
+
+    def stage_columns(self, topic: str, partition: int, columns: Columns) -> None:
+        """Stage a batch of messages as columns: the way for many. Returns when no more than three are under way.
+
+        An error may be about a batch before it; then nothing of this staging can be committed.
+        """
+        if not self._staging or self._is_done:
+            raise Refused("a staging is used inside of its `with` block")
+        count = len(columns.values)
+        if not count:
+            return
+        batch = encode(columns).to_bytes()
+        where = topic, partition
+        sequence = self._next.get(where, 0)
+        command = StageNamedBatch(self._staging, topic, partition, sequence, batch)
+        self._settle(IN_FLIGHT_MAX - 1)
+        self._next[where] = sequence + count
+        self._send(command, count)
+
+    def _send(self, command: StageNamedBatch, count: int) -> None:
+        sent = None
+        try:
+            sent = self._connector.begin(Call(command))
+        except PenstockError as error:
+            if not may_repeat(error, is_repeatable=True):
+                raise
+        self._in_flight.append(StagedBatch(command, count, sent))
+
+    def flush(self) -> None:
+        """Return when everything staged so far is stored."""
+        self._settle(0)
+
+    def _settle(self, left: int) -> None:
+        """Collect answers until at most so many batches have none."""
+        while len(self._in_flight) > left:
+            first = self._in_flight[0]
+            try:
+                if first.sent is None:
+                    self._connector.execute(first.command, may_repeat=True)
+                else:
+                    self._connector.end(first.sent)
+            except PenstockError as error:
+                if first.sent is None or not may_repeat(error, is_repeatable=True):
+                    raise
+                # Those behind it have to be sent again, too: the broker refused them if it does not have this one.
+                again = [one._replace(sent=None) for one in self._in_flight]
+                self._cancel()
+                self._in_flight.extend(again)
+                continue
+            self._in_flight.popleft()
+            self._messages += first.messages
+
+    def _cancel(self) -> None:
+        """Wait for no answer any more."""
+        for one in self._in_flight:
+            if one.sent is not None:
+                one.sent.pending.cancel()
+        self._in_flight.clear()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.flush()
+            self._is_done = True
+            return
+        # What it could not give up is collected with the next commit of its name, or after a day.
+        self._cancel()
+        with suppress(PenstockError):
+            self._connector.execute(DropStagings([self._staging]))

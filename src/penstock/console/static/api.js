@@ -1,0 +1,77 @@
+// The one way to the broker: every request of the console goes through `call`, with the user's own key.
+
+const BASE = new URL("./", document.baseURI);
+const KEY_NAME = "penstock.key";
+
+/** What a route answered instead of a success. `code` is meant for programs, `message` for people. */
+export class ApiError extends Error {
+  constructor(status, content) {
+    super(content.message ?? `the broker answered ${status}`);
+    this.status = status;
+    this.code = content.error ?? content.error_code ?? "";
+  }
+}
+
+const listeners = new Set();
+
+/** The key of this tab: sessionStorage ends with it, and no other tab sees it. */
+export const keyring = {
+  get: () => sessionStorage.getItem(KEY_NAME),
+  set: (key) => sessionStorage.setItem(KEY_NAME, key),
+  forget: () => sessionStorage.removeItem(KEY_NAME),
+  /** Be told when the broker refuses the key that is in use. */
+  onRefused(listener) {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  },
+};
+
+/** A path of a route: route`/topics/${name}/dlq`. Names are encoded, whatever they contain. */
+export function route(words, ...names) {
+  return words.reduce((path, word, index) => path + encodeURIComponent(names[index - 1]) + word);
+}
+
+function address(path, query) {
+  const url = new URL(path.replace(/^\//, ""), BASE);
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+/** The JSON of an answer; null of one without content. Throws ApiError, or TypeError if the broker is not reached. */
+export async function call(method, path, { query, body, signal } = {}) {
+  const headers = {};
+  const key = keyring.get();
+  if (key) headers.authorization = `Bearer ${key}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const answer = await fetch(address(path, query), {
+    method,
+    headers,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal,
+    credentials: "omit",
+    cache: "no-store",
+  });
+  if (answer.status === 204) return null;
+  const content = await answer.json().catch(() => ({}));
+  if (answer.ok) return content;
+  const error = new ApiError(answer.status, content);
+  if (answer.status === 401) listeners.forEach((tell) => tell(error));
+  throw error;
+}
+
+export const get = (path, query, signal) => call("GET", path, { query, signal });
+export const post = (path, body) => call("POST", path, { body });
+
+/** Every page of a list, up to `most` items: `items` names the list in an answer. */
+export async function getAll(path, items, query = {}, signal = undefined, most = 10_000) {
+  const found = [];
+  let cursor = "";
+  do {
+    const page = await get(path, { limit: 1000, ...query, cursor }, signal);
+    found.push(...page[items]);
+    cursor = page.cursor;
+  } while (cursor && found.length < most);
+  return found;
+}

@@ -1,0 +1,162 @@
+// Dead letters: by reason and error; the first few go back, and then the rest; edited, or discarded.
+import { get, getAll, post, route } from "../api.js";
+import { count, plural } from "../format.js";
+import { html, useState } from "../html.js";
+import { useLive } from "../live.js";
+import { ConfirmName, Dialog, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
+import { Diff } from "../diff.js";
+import { Headers, Payload, Preview, preview } from "../payload.js";
+import { may } from "../session.js";
+import { TopicChoice, useTopics } from "./messages.js";
+import { isDeadLetterTopic } from "./topics.js";
+
+const FIRST = 5;
+const placesOf = (letters) => letters.map(({ partition, offset }) => ({ partition, offset }));
+const whichOf = (filter) => (Object.keys(filter).length ? { filter } : { all: true });
+
+/** What became of messages that went back, asked for while the dialog is open. */
+function Outcomes({ topic, letters, target }) {
+  const live = useLive(async (signal) => {
+    const again = await getAll(route`/topics/${topic}/dlq`, "dead_letters", {}, signal, 1000);
+    const isBack = (one) => again.some((later) => later.originalTopic === one.originalTopic && preview(later.originalValue) === preview(one.originalValue) && later.dlqTimestamp > one.dlqTimestamp);
+    return letters.map((one) => ({ ...one, isBack: isBack(one) }));
+  }, [topic, letters.length], 2000);
+  return html`<${Loaded} live=${live}>${(rows) => html`<${Table} title="What became of them" rows=${rows} columns=${[
+    { title: "Was at", cell: (one) => `${one.originalTopic}/${one.originalPartition}/${one.originalOffset}` },
+    { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
+    { title: "Now", cell: (one) => (one.isBack ? html`<${Tag} kind="bad">a dead letter again<//>` : html`<${Tag} kind="good">back with the ${target}<//>`) },
+  ]} />`}<//>`;
+}
+
+/** The first few go back, their outcomes are shown, and then the rest is asked for. */
+function Redrive({ topic, filter, total, onClose, onDone }) {
+  const [sent, setSent] = useState(null);
+  const send = async (fields) => {
+    const target = sent?.target ?? fields.target;
+    if (sent === null) {
+      const limit = Number(fields.limit);
+      const page = await get(route`/topics/${topic}/dlq`, { ...filter, limit });
+      const done = await post(route`/topics/${topic}/dlq/redrive`, { filter: { offsets: placesOf(page.dead_letters) }, target });
+      setSent({ target, letters: page.dead_letters, done });
+      onDone();
+      return;
+    }
+    const done = await post(route`/topics/${topic}/dlq/redrive`, { ...whichOf(filter), target });
+    tell(`${count(done.redriven)} dead letters went back to the ${target}${done.failed.length ? `, ${plural(done.failed.length, "one")} could not` : ""}.`);
+    onDone();
+    onClose();
+  };
+  const left = sent === null ? total : total - sent.done.redriven;
+  return html`<${FormDialog} title="Send dead letters back" isWide=${sent !== null} action=${sent === null ? "Send the first ones" : `Send the other ${count(left)}`} isReady=${left > 0} onSend=${send} onClose=${onClose}>
+    ${sent === null
+      ? html`<p>${plural(total, "dead letter")} match. Try a few first, and see what becomes of them.</p>
+        <${Field} label="How many first"><input name="limit" type="number" min="1" max="1000" required value=${Math.min(FIRST, total)} /><//>
+        <fieldset><legend>Where to</legend>
+          <label><input type="radio" name="target" value="group" defaultChecked=${true} /> only to the group that failed</label><br />
+          <label><input type="radio" name="target" value="topic" /> to the topic: every group gets them again</label></fieldset>`
+      : html`<${Notice} kind=${sent.done.failed.length ? "warning" : "good"}>${plural(sent.done.redriven, "dead letter")} went back.
+          ${sent.done.failed.map((one) => html`<div>${one.partition}/${one.offset}: ${one.reason}</div>`)}<//>
+        <${Outcomes} topic=${topic} letters=${sent.letters} target=${sent.target} />
+        ${left === 0 && html`<p>There are no others.</p>`}`}<//>`;
+}
+
+function Edit({ topic, letter, onClose, onDone }) {
+  const before = typeof letter.originalValue === "string" ? letter.originalValue : "";
+  const [value, setValue] = useState(before);
+  const send = async () => {
+    const body = { filter: { offsets: placesOf([letter]) }, target: "topic", set: { value } };
+    const done = await post(route`/topics/${topic}/dlq/redrive`, body);
+    if (done.failed.length) throw new Error(done.failed[0].reason);
+    tell("The edited message went back to the topic.");
+    onDone();
+  };
+  return html`<${FormDialog} title="Edit and send back" isWide=${true} action="Send back to the topic" isReady=${value !== before} onSend=${send} onClose=${onClose}>
+    <${Field} label="Value"><textarea value=${value} onInput=${(event) => setValue(event.target.value)}></textarea><//>
+    <h3>What changes</h3><${Diff} before=${before} after=${value} /><//>`;
+}
+
+function Letter({ letter, onClose, onEdit }) {
+  const isText = typeof letter.originalValue === "string" && letter.originalValue.length < 1 << 18;
+  return html`<${Dialog} title=${`Dead letter ${letter.partition}/${letter.offset}`} isWide=${true} onClose=${onClose}>
+    <div class="panel">
+      <dl class="facts">
+        <dt>Reason</dt><dd><${Tag} kind="bad">${letter.dlqReason}<//></dd>
+        <dt>Error</dt><dd><pre class="payload">${letter.lastError || "none was given"}</pre></dd>
+        <dt>Was</dt><dd>${letter.originalTopic}, partition ${letter.originalPartition}, offset ${count(letter.originalOffset)}, <${Time} at=${letter.originalTimestamp} /></dd>
+        <dt>Group</dt><dd>${letter.group}, ${plural(letter.deliveryAttempts, "delivery attempt")}, last by ${letter.lastConsumer || "–"}</dd>
+        <dt>Died</dt><dd><${Time} at=${letter.dlqTimestamp} /></dd>
+        <dt>Key</dt><dd class="mono">${preview(letter.originalKey)}</dd>
+      </dl>
+      <h3>Value</h3><${Payload} content=${letter.originalValue} label="value" />
+      <h3>Headers</h3><${Headers} headers=${letter.headers} />
+      ${may("redrive dead letters") && isText && html`<div class="row"><button class="main" onClick=${onEdit}>Edit and send back</button></div>`}
+    </div><//>`;
+}
+
+function Counts({ groups, by, filter, onFilter }) {
+  return html`<${Panel} title=${by === "reason" ? "By reason" : "By error"} isFlush=${true}><${Table} title=${`Dead letters by ${by}`} rows=${groups} columns=${[
+    { title: by === "reason" ? "Reason" : "Error", kind: "name", cell: (one) => html`<button class="small" aria-pressed=${filter[by] === one[by]} onClick=${() => onFilter(by, one[by])}>${one[by] || "none was given"}</button>` },
+    { title: "Count", kind: "number", cell: (one) => count(one.count) },
+    { title: "Last", cell: (one) => html`<${Time} at=${one.last} />` },
+  ]} /><//>`;
+}
+
+function Letters({ topic }) {
+  const [filter, setFilter] = useState({});
+  const [open, setOpen] = useState(null);
+  const live = useLive(async (signal) => {
+    const path = route`/topics/${topic}/dlq`;
+    const [reasons, errors, page] = await Promise.all([
+      get(path, { group_by: "reason" }, signal),
+      get(path, { group_by: "error" }, signal),
+      get(path, { ...filter, limit: 100 }, signal),
+    ]);
+    const chosen = filter.error !== undefined ? errors.groups.filter((one) => one.error === filter.error) : reasons.groups.filter((one) => !filter.reason || one.reason === filter.reason);
+    const matching = chosen.reduce((sum, one) => sum + one.count, 0);
+    return { reasons: reasons.groups, errors: errors.groups, page, matching };
+  }, [topic, filter.reason, filter.error]);
+  const close = () => setOpen(null);
+  const choose = (by, value) => setFilter(filter[by] === value ? {} : { [by]: value });
+  const discard = async () => {
+    const done = await post(route`/topics/${topic}/dlq/discard`, whichOf(filter));
+    tell(`${plural(done.discarded, "dead letter")} discarded.`);
+    close();
+    live.refresh();
+  };
+  return html`<${Loaded} live=${live}>${({ reasons, errors, page, matching }) => (reasons.length === 0
+    ? html`<${Panel}><${Empty} title="No dead letters" text="A message that fails too often, or is rejected, is kept here." command=${`penstock dlq list ${topic}`} /><//>`
+    : html`
+      <div class="columns"><${Counts} by="reason" groups=${reasons} filter=${filter} onFilter=${choose} />
+        <${Counts} by="error" groups=${errors} filter=${filter} onFilter=${choose} /></div>
+      <${Panel} isFlush=${true} title=${`${plural(matching, "dead letter")}${Object.keys(filter).length ? ", filtered" : ""}`} actions=${html`
+          ${may("redrive dead letters") && html`<button class="main" onClick=${() => setOpen("redrive")}>Send back</button>`}
+          ${may("discard dead letters") && html`<button class="danger" onClick=${() => setOpen("discard")}>Discard</button>`}`}>
+        <${Table} title="Dead letters" rows=${page.dead_letters} columns=${[
+          { title: "Letter", kind: "tight", cell: (one) => html`<button class="small" aria-label=${`Open dead letter ${one.partition} ${one.offset}`} onClick=${() => setOpen({ letter: one })}>${one.partition}/${count(one.offset)}</button>` },
+          { title: "Died", cell: (one) => html`<${Time} at=${one.dlqTimestamp} />` },
+          { title: "Group", kind: "name", cell: (one) => one.group },
+          { title: "Attempts", kind: "number", cell: (one) => one.deliveryAttempts },
+          { title: "Error", cell: (one) => html`<${Preview} content=${one.lastError} />` },
+          { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
+        ]} empty=${html`<${Empty} title="None match" />`} /><//>
+      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} total=${matching} onClose=${close} onDone=${live.refresh} />`}
+      ${open === "discard" && html`<${ConfirmName} title="Discard dead letters" name=${topic} action="Discard" onSend=${discard} onClose=${close}>
+        ${plural(matching, "dead letter")} will not be listed or sent back any more.<//>`}
+      ${open?.letter && !open.isEditing && html`<${Letter} letter=${open.letter} onClose=${close} onEdit=${() => setOpen({ ...open, isEditing: true })} />`}
+      ${open?.isEditing && html`<${Edit} topic=${topic} letter=${open.letter} onClose=${close} onDone=${() => { close(); live.refresh(); }} />`}`)}<//>`;
+}
+
+export function DeadLetters({ name }) {
+  const topics = useTopics();
+  return html`
+    <${Heading} title=${name ? `Dead letters of ${name}` : "Dead letters"} lead="Messages that a group gave up, with the reason. They wait here until they are sent back or discarded." />
+    <${Loaded} live=${topics}>${(names) => {
+      const own = names.filter((one) => !isDeadLetterTopic(one));
+      const withLetters = own.filter((one) => names.includes(`${one}.dlq`));
+      return html`<div class="row end"><${TopicChoice} word="dead-letters" name=${name} topics=${own} /></div>
+        ${!name && (withLetters.length
+          ? html`<${Panel} title="Topics that have had dead letters"><ul>${withLetters.map((one) => html`<li><a href=${`#/dead-letters/${encodeURIComponent(one)}`}>${one}</a></li>`)}</ul><//>`
+          : html`<${Panel}><${Empty} title="No topic has had a dead letter" text="A message that fails too often, or is rejected, is kept until you decide." command="penstock dlq list orders" /><//>`)}`;
+    }}<//>
+    ${name && html`<${Letters} key=${name} topic=${name} />`}`;
+}

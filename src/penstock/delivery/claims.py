@@ -1,0 +1,129 @@
+"""Answers inside of transactions: what they claim, and what becomes of that when the transaction ends.
+
+Each function reads a `Delivery` and returns records. From the claim on, the messages have no deadline and belong to the
+transaction; nothing of the answer has happened before its commit.
+"""
+
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from ..kernel import Outcome
+from .commands import (
+    Answer,
+    AnswerResult,
+    FailureRules,
+    LeaseEnd,
+    Records,
+    bury,
+    commit,
+    fail,
+    rewind,
+)
+from .leases import Claim, TransactionId
+from .machine import Delivery
+from .offsets import runs_of
+from .records import (
+    Acked,
+    Buried,
+    Cause,
+    Claimed,
+    ClaimKind,
+    ClaimsEnded,
+    CommitClaimed,
+    DeadReason,
+    DeliveryRecord,
+    Disowned,
+)
+
+
+def claim(
+    delivery: Delivery,
+    transaction: TransactionId,
+    answer: Claim,
+) -> Answer:
+    """Claim what the lease holds of the offsets; `repeated` has this transaction claimed before, in the same way."""
+    done = answer.offsets & delivery.leases.holding(answer.number)
+    repeated = BitMap64()
+    for one in delivery.leases.claims.get(transaction, ()):
+        if one.number == answer.number and one.kind is answer.kind:
+            repeated |= answer.offsets & one.offsets
+    answered = AnswerResult(done, repeated, answer.offsets - done - repeated)
+    if not done:
+        return Outcome(answered)
+    record = Claimed(
+        delivery.group,
+        *transaction,
+        answer.kind,
+        answer.number,
+        runs_of(done),
+        answer.error,
+        answer.delay_ms,
+    )
+    return Outcome(answered, (record,))
+
+
+def claim_below(
+    delivery: Delivery, transaction: TransactionId, offset: int, *, member: str, note: str | None
+) -> Records:
+    """Claim everything below an offset. No records: the transaction has done that."""
+    record = CommitClaimed(delivery.group, *transaction, offset, member, note)
+    if delivery.commits.get(transaction) == record:
+        return ()
+    records: list[DeliveryRecord] = [record]
+    for lease in delivery.leases.by_number.values():
+        below = BitMap64(lease.offsets())
+        below.remove_range(offset, max(offset, below.max() + 1))
+        if below:
+            runs = runs_of(below)
+            kind = ClaimKind.COMMIT
+            records.append(Claimed(delivery.group, *transaction, kind, lease.number, runs))
+    return tuple(records)
+
+
+def end(
+    delivery: Delivery, transaction: TransactionId, failing: FailureRules, *, is_commit: bool
+) -> Records:
+    """Carry out the answers of a transaction that was committed, or give back what it had claimed."""
+    records: list[DeliveryRecord] = [ClaimsEnded(delivery.group, *transaction, is_commit)]
+    if is_commit:
+        for one in delivery.leases.claims.get(transaction, ()):
+            answered = _answered(delivery, one, failing)
+            letters = sum(isinstance(each, Buried) and each.sequence >= 0 for each in answered)
+            failing = replace(failing, next_sequence=failing.next_sequence + letters)
+            records.extend(answered)
+        committed = delivery.commits.get(transaction)
+        if committed is not None:
+            records.extend(_moved(delivery, committed))
+    return tuple(records)
+
+
+def _answered(delivery: Delivery, claimed: Claim, failing: FailureRules) -> Records:
+    number, offsets = claimed.number, claimed.offsets
+    match claimed.kind:
+        case ClaimKind.ACK:
+            return (Acked(delivery.group, number, runs_of(offsets)),)
+        case ClaimKind.NACK:
+            failed = LeaseEnd(number, DeadReason.MAX_RETRIES_EXCEEDED, claimed.error, Cause.NACKED)
+            delay_ms = None if claimed.delay_ms < 0 else claimed.delay_ms
+            return tuple(fail(delivery, offsets, failing, failed, delay_ms=delay_ms))
+        case ClaimKind.REJECT:
+            rejected = LeaseEnd(number, DeadReason.REJECTED, claimed.error, Cause.REJECTED)
+            return tuple(bury(delivery, offsets, failing, rejected))
+        case ClaimKind.COMMIT:
+            return ()
+
+
+def _moved(delivery: Delivery, committed: CommitClaimed) -> Records:
+    is_back = committed.offset < delivery.progress.floor
+    if is_back and committed.note is not None:
+        return rewind(delivery, committed.offset)
+    return commit(delivery, committed.offset, member=committed.member)
+
+
+def disown(delivery: Delivery, member: str) -> Records:
+    """A member went away: what it had in transactions does not come back to it."""
+    claims = (one for some in delivery.leases.claims.values() for one in some)
+    if any(one.member == member and not one.is_disowned for one in claims):
+        return (Disowned(delivery.group, member),)
+    return ()

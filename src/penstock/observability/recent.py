@@ -1,0 +1,88 @@
+"""Figures of the last hour, for curves: one row every ten seconds, in memory, lost at a restart.
+
+A row has the rates of the process and how far groups are behind, of at most `GROUPS_MAX` groups by name, so an hour
+never takes more than some hundred kilobytes.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from heapq import nlargest
+
+import msgspec
+
+from ..api.health import LagFigures
+from .activity import Activity
+
+STEP_S = 10
+ROWS_MAX = 360
+GROUPS_MAX = 20
+_S = 1_000_000_000
+
+
+class RecentRow(msgspec.Struct, frozen=True):
+    """One step. Rates are per second, since the row before."""
+
+    at_ns: int
+    rates: dict[str, float]
+    lag: int
+    lag_seconds: float
+    in_flight: int
+    disk_free_bytes: int
+    group_lags: dict[str, int]
+
+
+class Recent:
+    """The last rows, oldest first."""
+
+    def __init__(self) -> None:
+        self.rows: deque[RecentRow] = deque(maxlen=ROWS_MAX)
+        self._counts: dict[str, int] = {}
+        self._counted_ns = 0
+
+    def add(
+        self,
+        at_ns: int,
+        monotonic_ns: int,
+        activity: Activity,
+        lags: Mapping[str, LagFigures],
+        disk_free_bytes: int,
+    ) -> None:
+        """Take a row. `at_ns` is wall time, for people; rates are counted by the clock that is never set."""
+        counts = _counts_of(activity)
+        seconds = (monotonic_ns - self._counted_ns) / _S
+        rates = {
+            name: round((count - self._counts[name]) / seconds, 3) if self._counts else 0.0
+            for name, count in counts.items()
+        }
+        self._counts, self._counted_ns = counts, monotonic_ns
+        largest = nlargest(GROUPS_MAX, lags, key=lambda name: lags[name].lag)
+        self.rows.append(
+            RecentRow(
+                at_ns,
+                rates,
+                sum(one.lag for one in lags.values()),
+                max((one.lag_seconds for one in lags.values()), default=0.0),
+                sum(one.in_flight for one in lags.values()),
+                disk_free_bytes,
+                {name: lags[name].lag for name in largest},
+            )
+        )
+
+    def groups(self) -> list[str]:
+        """The groups that were furthest behind in this hour, at most `GROUPS_MAX`."""
+        peaks: Counter[str] = Counter()
+        for row in self.rows:
+            for name, lag in row.group_lags.items():
+                peaks[name] = max(peaks[name], lag)
+        return [name for name, _ in peaks.most_common(GROUPS_MAX)]
+
+
+def _counts_of(activity: Activity) -> dict[str, int]:
+    answers = activity.answers
+    return {
+        "published": activity.published,
+        "delivered": activity.delivered,
+        "acked": answers["ack"],
+        "failed": answers["nack"] + answers["reject"],
+        "refused": sum(activity.publish_errors.values()),
+    }

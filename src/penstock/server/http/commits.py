@@ -1,0 +1,232 @@
+"""Named commits: stagings, the commit that publishes some of them once, and a look at names."""
+
+import msgspec
+
+from ...api.commits import (
+    CommitStagings,
+    DescribeCommitName,
+    DropStagings,
+    ListCommitNames,
+    OpenStaging,
+    ResetCommitName,
+    StageNamed,
+    StagingRef,
+)
+from ...api.json.commits import (
+    CommitNameDetailsOut,
+    CommitNameOut,
+    CommitNamesOut,
+    CommitNamesQuery,
+    DroppedOut,
+    DropStagingsIn,
+    NamedCommitIn,
+    NamedCommitOut,
+    OpenStagingIn,
+    StagedMessageOut,
+    StagedMessagesOut,
+    StageNamedIn,
+    StagingOut,
+    commit_out,
+    details_out,
+    name_out,
+)
+from ...api.json.messages import MessageIn, message_of
+from ...api.json.paging import page_limit
+from ...api.principals import Action
+from ...errors import (
+    BacklogFull,
+    BadRequest,
+    CommitInProgress,
+    CommitNameTaken,
+    InvalidName,
+    NoSpace,
+    NotFound,
+    OutOfSequence,
+    OverCommitQuota,
+    PartitionFaulty,
+    Refused,
+    SchemaViolation,
+    SequenceCommitted,
+    StagingMismatch,
+    TooLarge,
+    UnknownStaging,
+)
+from .requests import Request
+from .responses import Answer, json_response
+from .routing import Route, TopicIn
+
+_OPEN = msgspec.json.Decoder(OpenStagingIn)
+_STAGE = msgspec.json.Decoder(StageNamedIn)
+_COMMIT = msgspec.json.Decoder(NamedCommitIn)
+_DROP = msgspec.json.Decoder(DropStagingsIn)
+_MESSAGES_MAX = 10_000
+
+
+async def open_staging(request: Request) -> Answer:
+    said, name = request.json(_OPEN), request.params["commit"]
+    command = OpenStaging(name, said.sequence, said.writer, said.attempt)
+    staging = await request.execute(command)
+    return json_response(StagingOut(staging, name, said.sequence, said.writer), status=201)
+
+
+async def stage(request: Request) -> Answer:
+    """Stage messages; durable when it is answered."""
+    said = request.json(_STAGE)
+    topic, staging = request.allow(said.topic), request.params["staging"]
+    if len(said.messages) > _MESSAGES_MAX:
+        raise TooLarge("messages in one request", found=len(said.messages), limit=_MESSAGES_MAX)
+    now_ns = request.now_ns()
+    for one in said.messages:
+        _require_plain(one)
+    messages = [message_of(one, now_ns, request.app.limits) for one in said.messages]
+    command = StageNamed(staging, topic, messages, said.partition, said.sequence)
+    found = await request.execute(command, is_synced=True)
+    results = [StagedMessageOut(*one) for one in found]
+    return json_response(StagedMessagesOut(len(results), results))
+
+
+def _require_plain(one: MessageIn) -> None:
+    if one.partition is not None:
+        raise BadRequest("the partition is said once, beside the messages", field="partition")
+    times = (one.delay, one.deliver_at, one.deliver_at_too, one.delay_key)
+    if any(each is not None for each in times):
+        raise Refused("a message of a named commit comes with its commit: it has no delay")
+
+
+async def commit(request: Request) -> Answer:
+    said = request.json(_COMMIT)
+    stagings = [StagingRef(one.staging, one.messages) for one in said.stagings]
+    command = CommitStagings(
+        request.params["commit"], said.sequence, said.writer, stagings, said.one_off
+    )
+    return json_response(commit_out(await request.execute(command)))
+
+
+async def drop(request: Request) -> Answer:
+    said = request.json(_DROP)
+    return json_response(DroppedOut(await request.execute(DropStagings(said.stagings))))
+
+
+async def list_names(request: Request) -> Answer:
+    asked = request.query(CommitNamesQuery)
+    limit = page_limit(asked.limit)
+    found = await request.execute(ListCommitNames(asked.cursor, limit + 1))
+    cursor = found[limit - 1].name if len(found) > limit else None
+    return json_response(CommitNamesOut([*map(name_out, found[:limit])], cursor))
+
+
+async def describe(request: Request) -> Answer:
+    found = await request.execute(DescribeCommitName(request.params["commit"]))
+    return json_response(details_out(found))
+
+
+async def reset(request: Request) -> Answer:
+    found = await request.execute_audited(ResetCommitName(request.params["commit"]))
+    return json_response(name_out(found))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/commits/{commit}/stagings",
+        call=open_staging,
+        action=Action.PUBLISH,
+        summary="Begin a staging for one sequence of a named commit",
+        tag="commits",
+        body=OpenStagingIn,
+        answer=StagingOut,
+        status=201,
+        errors=(
+            InvalidName,
+            CommitNameTaken,
+            SequenceCommitted,
+            OverCommitQuota,
+            NoSpace,
+            PartitionFaulty,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/stagings/{staging}/messages",
+        call=stage,
+        action=Action.PUBLISH,
+        summary="Stage messages for a named commit: no reader sees them before it",
+        tag="commits",
+        body=StageNamedIn,
+        answer=StagedMessagesOut,
+        errors=(
+            UnknownStaging,
+            NotFound,
+            OutOfSequence,
+            OverCommitQuota,
+            TooLarge,
+            SchemaViolation,
+            BacklogFull,
+            NoSpace,
+            PartitionFaulty,
+        ),
+        topic_in=TopicIn.REST,
+    ),
+    Route(
+        method="POST",
+        path="/stagings/drop",
+        call=drop,
+        action=Action.PUBLISH,
+        summary="Give stagings up before their commit",
+        tag="commits",
+        body=DropStagingsIn,
+        answer=DroppedOut,
+        errors=(NoSpace, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/commits/{commit}",
+        call=commit,
+        action=Action.PUBLISH,
+        summary="Publish exactly these stagings, once, for ever; a repeat is answered and publishes nothing",
+        tag="commits",
+        body=NamedCommitIn,
+        answer=NamedCommitOut,
+        errors=(
+            InvalidName,
+            NotFound,
+            UnknownStaging,
+            CommitNameTaken,
+            StagingMismatch,
+            CommitInProgress,
+            OverCommitQuota,
+            NoSpace,
+            PartitionFaulty,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/commits",
+        call=list_names,
+        action=Action.SEE_TRANSACTIONS,
+        summary="Names of commits: the last commit of each, and what is staged",
+        tag="commits",
+        query=CommitNamesQuery,
+        answer=CommitNamesOut,
+    ),
+    Route(
+        method="GET",
+        path="/commits/{commit}",
+        call=describe,
+        action=Action.SEE_TRANSACTIONS,
+        summary="One name of commits, with its stagings",
+        tag="commits",
+        answer=CommitNameDetailsOut,
+        errors=(NotFound, PartitionFaulty),
+    ),
+    Route(
+        method="POST",
+        path="/commits/{commit}/reset",
+        call=reset,
+        action=Action.ABORT_TRANSACTION,
+        summary="Forget a name and drop its stagings: any writer may begin anew; the answer is what it was",
+        tag="commits",
+        answer=CommitNameOut,
+        errors=(NotFound, CommitInProgress, NoSpace, PartitionFaulty),
+    ),
+)

@@ -1,0 +1,136 @@
+"""What a console begins with: who asks and what they may do, how far groups are behind, and the last hour."""
+
+from heapq import nlargest
+
+import msgspec
+
+from ...api.health import LagFigures, SeeLags
+from ...api.json.messages import Int64, Strict
+from ...api.json.paging import page_limit
+from ...api.principals import Action, Role
+from ...api.units import time_text
+from ...broker.authorise import ALLOWED
+from ...observability.recent import STEP_S
+from .requests import Request
+from .responses import Answer, json_response
+from .routing import Route
+
+
+class WhoamiOut(msgspec.Struct):
+    """`actions`: what the role may do, under the names that `/openapi.json` has as `x-penstock-command`."""
+
+    name: str
+    role: Role
+    prefixes: list[str]
+    has_key: bool
+    actions: list[str]
+
+
+class LagsQuery(Strict):
+    limit: Int64 = 100
+
+
+class GroupLagOut(msgspec.Struct):
+    group: str
+    lag: int
+    lag_seconds: float
+    in_flight: int
+    waiting: int
+    dead: int
+
+
+class LagsOut(msgspec.Struct):
+    """The groups that are furthest behind first; `groups` is how many there are, and `total` their lag together."""
+
+    lags: list[GroupLagOut]
+    groups: int
+    total: int
+    lag_seconds: float
+
+
+class RecentOut(msgspec.Struct):
+    """Columns with one value for each step; the lag of a group is null where it was not among the furthest behind."""
+
+    step_seconds: int
+    times: list[str]
+    rates: dict[str, list[float]]
+    lag: list[int]
+    lag_seconds: list[float]
+    in_flight: list[int]
+    disk_free_bytes: list[int]
+    groups: dict[str, list[int | None]]
+
+
+async def whoami(request: Request) -> Answer:
+    principal = request.principal
+    actions = sorted(one.value for one, roles in ALLOWED.items() if principal.role in roles)
+    has_key = request.credential is not None
+    return json_response(
+        WhoamiOut(principal.name, principal.role, list(principal.prefixes), has_key, actions)
+    )
+
+
+async def lags(request: Request) -> Answer:
+    limit = page_limit(request.query(LagsQuery).limit)
+    found = await request.execute(SeeLags(prefixes=request.principal.prefixes))
+    furthest = nlargest(limit, found, key=lambda name: (found[name].lag, name))
+    rows = [_lag_out(name, found[name]) for name in furthest]
+    total = sum(one.lag for one in found.values())
+    oldest = max((one.lag_seconds for one in found.values()), default=0.0)
+    return json_response(LagsOut(rows, len(found), total, oldest))
+
+
+def _lag_out(group: str, figures: LagFigures) -> GroupLagOut:
+    return GroupLagOut(group, **msgspec.structs.asdict(figures))
+
+
+async def recent(request: Request) -> Answer:
+    """The last hour. A key with prefixes sees the process as a whole, as in `/metrics`, and no group by name."""
+    found = request.app.recent
+    rows = [*found.rows]
+    groups = [] if request.principal.prefixes else found.groups()
+    names = rows[0].rates if rows else {}
+    return json_response(
+        RecentOut(
+            STEP_S,
+            [time_text(row.at_ns) for row in rows],
+            {name: [row.rates[name] for row in rows] for name in names},
+            [row.lag for row in rows],
+            [row.lag_seconds for row in rows],
+            [row.in_flight for row in rows],
+            [row.disk_free_bytes for row in rows],
+            {name: [row.group_lags.get(name) for row in rows] for name in groups},
+        )
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/whoami",
+        call=whoami,
+        action=Action.SEE_HEALTH,
+        summary="Whose key this is, and what it may do",
+        tag="health",
+        answer=WhoamiOut,
+    ),
+    Route(
+        method="GET",
+        path="/stats/lag",
+        call=lags,
+        action=Action.SEE_GROUPS,
+        summary="How far all groups are behind, the furthest first",
+        tag="health",
+        query=LagsQuery,
+        answer=LagsOut,
+    ),
+    Route(
+        method="GET",
+        path="/stats/recent",
+        call=recent,
+        action=Action.SEE_STATS,
+        summary="Rates and lag of the last hour, in steps of ten seconds",
+        tag="health",
+        answer=RecentOut,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Acks and offsets inside of transactions: they count with the commit."""
+
+from typing import Any
+
+import msgspec
+
+from ...api.answers import Kind, answers_of, checked_reason
+from ...api.json.answers import receipts_of
+from ...api.json.times import span_ms
+from ...api.json.transaction_answers import (
+    AckInTransactionIn,
+    AnswersStagedOut,
+    NackInTransactionIn,
+    OffsetsInTransactionIn,
+    OffsetsStagedOut,
+    RejectInTransactionIn,
+)
+from ...api.principals import Action
+from ...api.receipts import read_receipt
+from ...api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
+from ...errors import (
+    NoSpace,
+    NotFound,
+    NotOwner,
+    OffsetOutOfRange,
+    PartitionFaulty,
+    ProducerFenced,
+    StaleGeneration,
+    StaleReceipt,
+    TransactionInProgress,
+    UnknownMember,
+)
+from .groups import partition_offsets
+from .requests import Request
+from .responses import Answer, json_response
+from .routing import Route, TopicIn
+
+_ACK = msgspec.json.Decoder(AckInTransactionIn)
+_NACK = msgspec.json.Decoder(NackInTransactionIn)
+_REJECT = msgspec.json.Decoder(RejectInTransactionIn)
+_OFFSETS = msgspec.json.Decoder(OffsetsInTransactionIn)
+
+_Sent = AckInTransactionIn | NackInTransactionIn | RejectInTransactionIn
+
+
+async def ack(request: Request) -> Answer:
+    return await _stage(request, request.json(_ACK), Kind.ACK)
+
+
+async def nack(request: Request) -> Answer:
+    sent = request.json(_NACK)
+    delay_ms = None if sent.delay is None else span_ms("delay", sent.delay)
+    return await _stage(request, sent, Kind.NACK, checked_reason(sent.reason), delay_ms)
+
+
+async def reject(request: Request) -> Answer:
+    sent = request.json(_REJECT)
+    return await _stage(request, sent, Kind.REJECT, checked_reason(sent.reason))
+
+
+async def _stage(
+    request: Request, sent: _Sent, kind: Kind, reason: str = "", ms: int | None = None
+) -> Answer:
+    """All of the receipts, or an error that names the first that is not held."""
+    receipts = [read_receipt(one) for one in receipts_of(sent)]
+    answers = [*answers_of(receipts, kind, reason, ms).values()]
+    await request.execute(StageAnswers(sent.producer_id, sent.epoch, answers))
+    return json_response(AnswersStagedOut(True, len(receipts)))
+
+
+async def offsets(request: Request) -> Answer:
+    sent = request.json(_OFFSETS)
+    reached = tuple(StagedOffset(*one) for one in partition_offsets(sent.offsets))
+    await request.execute(
+        StageOffsets(
+            sent.producer_id,
+            sent.epoch,
+            sent.group,
+            reached,
+            sent.member_id or "",
+            sent.generation,
+        )
+    )
+    return json_response(OffsetsStagedOut(True, sent.group, sent.offsets))
+
+
+_ERRORS = (NotFound, ProducerFenced, TransactionInProgress, NoSpace, PartitionFaulty)
+
+
+def _answer(path: str, call: Any, summary: str, body: type[msgspec.Struct]) -> Route:
+    return Route(
+        method="POST",
+        path=f"/transactions/{path}",
+        call=call,
+        action=Action.ANSWER,
+        summary=summary,
+        tag="transactions",
+        body=body,
+        answer=AnswersStagedOut,
+        errors=(*_ERRORS, StaleReceipt),
+        topic_in=TopicIn.REST,
+    )
+
+
+ROUTES = (
+    _answer("ack", ack, "Ack leased messages with the commit of a transaction", AckInTransactionIn),
+    _answer("nack", nack, "Have messages tried again, with the commit", NackInTransactionIn),
+    _answer(
+        "reject", reject, "Make dead letters of messages, with the commit", RejectInTransactionIn
+    ),
+    Route(
+        method="POST",
+        path="/transactions/offsets",
+        call=offsets,
+        action=Action.COMMIT,
+        summary="Finish everything below some offsets with the commit of a transaction",
+        tag="transactions",
+        body=OffsetsInTransactionIn,
+        answer=OffsetsStagedOut,
+        errors=(*_ERRORS, OffsetOutOfRange, NotOwner, UnknownMember, StaleGeneration),
+        topic_in=TopicIn.REST,
+    ),
+)
