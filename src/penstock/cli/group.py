@@ -6,6 +6,7 @@ import click
 
 from .arguments import time_argument
 from .confirm import confirm, yes_option
+from .lazy_group import PlainGroup
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
 
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=PlainGroup, epilog=EPILOG)
 def group() -> None:
     """Look at groups, move them and forget them."""
 

@@ -95,11 +95,11 @@ def lag_of(group: str, found: GroupLag) -> Lag:
     return Lag(group, sum(one.lag for one in parts), parts, faulty)
 
 
-def floors_of(found: GroupLag) -> dict[str, dict[str, int]]:
-    """The floor by topic and partition (as text): the offset that is read next."""
-    floors: dict[str, dict[str, int]] = {}
+def floors_of(found: GroupLag) -> dict[str, dict[int, int]]:
+    """The floor by topic and partition: the offset that is read next."""
+    floors: dict[str, dict[int, int]] = {}
     for one in found.partitions:
-        floors.setdefault(one.topic, {})[str(one.partition)] = one.floor
+        floors.setdefault(one.topic, {})[one.partition] = one.floor
     return floors
 
 

@@ -195,7 +195,7 @@ class AsyncAdmin:
         """How far a group is behind, in all and on every partition."""
         return lag_of(group, await self.execute(DescribeLag(name_of("group", group))))
 
-    async def offsets(self, group: str) -> dict[str, dict[str, int]]:
+    async def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(await self.execute(DescribeLag(name_of("group", group))))
 

@@ -196,7 +196,7 @@ class Admin:
         """How far a group is behind, in all and on every partition."""
         return lag_of(group, self.execute(DescribeLag(name_of("group", group))))
 
-    def offsets(self, group: str) -> dict[str, dict[str, int]]:
+    def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(self.execute(DescribeLag(name_of("group", group))))
 

@@ -247,18 +247,26 @@ class Client(Admin, Schedules):
         topic: str,
         *,
         start: Moment = "earliest",
+        until: Moment | None = None,
         partition: int | None = None,
-        is_followed: bool = False,
+        follow: bool = False,
     ) -> Iterator[tuple[int, Message]]:
         """All messages of a topic as (partition, message), in order within each partition.
 
-        `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
-        `is_followed`: then it waits for more, for ever.
+        `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago). It ends where the topic ended
+        when it began, or before the offset or the moment of `until`. With `follow` it waits for more, for ever.
         """
         from .prefetch import fetch
 
+        if follow and until is not None:
+            raise Refused("a read that follows has no end: give one of follow and until")
         described = self.topic(topic)
-        reader = fetching.topic_reader(described, start, partition, is_followed=is_followed)
+        reader = fetching.topic_reader(described, start, partition, follow=follow)
+        if until is not None:
+            for one in reader.partitions():
+                found = fetch(self.connector, fetching.request_of_end(one, until))
+                one.end_before(found.offset)
+            reader.forget_done()
         while (reading := reader.next()) is not None:
             fetched = fetch(self.connector, reading.request)
             for message in fetched:
